@@ -1,11 +1,11 @@
 """The blocking end of a link, for drivers and slots, whose threads wait for results.
 
-Used by `sdk` (drivers) and by the worker's slots. There is no event loop: a thread that waits reads
-the socket itself (`turns`). One background thread (`link_thread`) reads when no other thread waits,
-writes what was not flushed, and reconnects with back-off. A link outlives many connections; on each
-new one its `Handler` (`sdk.session`) sends again what must not be lost. An exception while a frame
-is handled (Ctrl-C) closes the connection, and the next one resynchronizes both ends. After a fork,
-the child cannot use its copy of the link.
+Used by `sdk` (drivers) and by the worker's slots. There is no event loop: a thread that waits for a
+result reads the socket itself (`turns`). One background thread (`link_thread`) reads when no other
+thread waits, writes frames that were not flushed, and reconnects with back-off. A link outlives
+many connections; on each new connection its `Handler` (`sdk.session`) sends again the messages that
+must not be lost. An exception while a frame is handled (Ctrl-C) closes the connection, and the next
+connection resynchronizes both ends. After a fork, the child cannot use its copy of the link.
 """
 
 import contextlib
@@ -34,9 +34,10 @@ CLOSING_S = 2.0
 
 
 class Handler(Protocol[M_contra]):
-    """The user of a link. Its methods run in whichever thread reads; they must not block or raise.
+    """The user of a link: provides its Hello and handles its messages and its end.
 
-    `tick_s`: how often the background thread calls `tick` while no thread waits; None for never.
+    Its methods run in whichever thread reads; they must not block or raise. `tick_s`: the interval,
+    in seconds, at which the background thread calls `tick` while no thread waits; None: never.
     """
 
     tick_s: float | None
@@ -44,36 +45,41 @@ class Handler(Protocol[M_contra]):
     def hello(
         self, epoch: int
     ) -> messages.DriverHello | messages.SlotHello | messages.AttemptHello:
-        """Return the first frame of a new connection. `epoch`: the highest seen."""
+        """Return the Hello, the first frame of a new connection.
+
+        `epoch`: the highest epoch of a dispatcher that this link has seen.
+        """
         ...
 
     def attached(self, message: messages.Attached) -> Iterable[frames.Sent]:
-        """Return what to send first on a new connection, in order."""
+        """Return the messages to send first on a new connection, in order."""
         ...
 
     def received(self, message: M_contra) -> None:
-        """Take in any message but Attached and Refused. After a Ctrl-C a message may come twice."""
+        """Handle a message other than Attached and Refused. After a Ctrl-C a message may come
+        twice.
+        """
         ...
 
     def gather(self) -> None:
-        """Send what was held back to be sent together: the link is about to write."""
+        """Send the messages that were held back to be sent together: the link is about to write."""
         ...
 
     def tick(self) -> None:
-        """Do periodic work: `tick_s` seconds have passed."""
+        """Do periodic work; called at intervals of `tick_s` seconds."""
         ...
 
     def link_ended(self, error: Exception) -> None:
-        """Handle the final end of the link: nothing will be sent or received any more."""
+        """Handle the final end of the link, after which nothing is sent or received."""
         ...
 
 
 class Link(Generic[M]):
-    """A link that many threads use; see the module.
+    """A link to the dispatcher that many threads use; see the module.
 
-    `connect` returns a connected socket; an OSError from it means try again, a KilnError never.
-    `failure`: why the link has ended. `patience_s`: end the link after this long without a
-    dispatcher.
+    `connect`: a function that returns a connected socket; after an OSError from it the link tries
+    again, after a KilnError never. `failure`: the error that ended the link, or None. `patience_s`:
+    end the link after this long without a dispatcher.
     """
 
     def __init__(
@@ -105,8 +111,9 @@ class Link(Generic[M]):
         _links.add(self)
 
     def open(self, *, timeout_s: float) -> None:
-        """Make the first connection. Raises `LinkRefused`, `LinkClosed` or what `connect`
-        raises.
+        """Make the first connection, and wait until the dispatcher accepts it.
+
+        Raises `LinkRefused`, `LinkClosed`, or the error that `connect` raises.
         """
         try:
             self._thread.connect(patience_s=timeout_s)
@@ -130,13 +137,14 @@ class Link(Generic[M]):
             self._thread.schedule_write()
 
     def schedule_gather(self) -> None:
-        """Have `Handler.gather` called within a millisecond or two."""
+        """Have the background thread call `Handler.gather` within a millisecond or two."""
         if not self._thread.has_writes:
             self._thread.schedule_write()
 
     def flush(self) -> None:
-        """Gather, and write as much as the socket takes now. Does nothing once the link has
-        ended.
+        """Call `Handler.gather`, and write as many bytes as the socket takes now.
+
+        Does nothing once the link has ended.
         """
         if self.failure is not None:
             return
@@ -154,10 +162,10 @@ class Link(Generic[M]):
             self.interrupt_poll()
 
     def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until `done()`; return False after `timeout_s`. Raises `failure` when the link has
-        ended.
+        """Wait until `done()` is true; return False after `timeout_s`.
 
-        `done` is called often, also by other threads: it must be quick and must not raise.
+        `done` is called often, also by other threads: it must be quick and must not raise. Raises
+        `failure` when the link has ended.
         """
         if done():
             return True
@@ -183,13 +191,15 @@ class Link(Generic[M]):
         return True
 
     def wake(self) -> None:
-        """Make all waiting threads evaluate their `done` again."""
+        """Make all waiting threads call their `done` again."""
         self.turns.look()
         # The leader waits in poll(2), not at a gate of its turn, so it has to be woken separately.
         self.interrupt_poll()
 
     def interrupt_poll(self) -> None:
-        """Interrupt the poll of the thread that reads, so that it checks everything again."""
+        """Interrupt the poll of the thread that reads, so that it checks its condition and the link
+        again.
+        """
         with contextlib.suppress(OSError):
             os.eventfd_write(self._wake_fd, 1)
         self._thread.wake()
@@ -199,7 +209,9 @@ class Link(Generic[M]):
         self._thread.wake()
 
     def close(self) -> None:
-        """Write what was sent, then end the connection and the thread. Idempotent."""
+        """Write all queued frames, then end the connection and the background thread.
+        Idempotent.
+        """
         if self.failure is None:
             with contextlib.suppress(errors.ChannelError):
                 self._flush_all()
@@ -210,7 +222,9 @@ class Link(Generic[M]):
     # for the link thread
 
     def attach(self, *, timeout_s: float) -> None:
-        """Make a new connection and wait for Attached. Raises OSError, ChannelError, KilnError."""
+        """Make a new connection and wait for Attached. Raises OSError, ChannelError or
+        KilnError.
+        """
         connection = self._connect()
         try:
             connection.settimeout(timeout_s)
@@ -253,7 +267,10 @@ class Link(Generic[M]):
         self.turns.look()
 
     def drop(self, error: Exception) -> None:
-        """Close a connection that failed. Only for the leading thread."""
+        """Close the connection after `error`; the background thread then reconnects.
+
+        Only for the leading thread.
+        """
         connection, self.socket = self.socket, None
         if connection is None:
             return
@@ -264,7 +281,7 @@ class Link(Generic[M]):
         self._thread.dropped(error)
 
     def end(self, error: Exception, *, tell: bool = True) -> None:
-        """End the link for good, and wake all waiting threads."""
+        """End the link for good because of `error`, and wake all waiting threads."""
         if self.failure is not None:
             return
         # First: a thread that is about to wait raises it instead.
@@ -283,8 +300,8 @@ class Link(Generic[M]):
             self.dispose()
 
     def dispose(self) -> None:
-        """Close the connection of an ended link, unless a thread leads: the leader closes it
-        then.
+        """Close the connection of an ended link, unless a thread leads: then the leader closes
+        it.
         """
         turn = turns.Turn(lambda: True)
         try:
@@ -296,8 +313,9 @@ class Link(Generic[M]):
     # private
 
     def _interrupted(self, turn: turns.Turn) -> None:
-        """Repair the state after an exception ended a wait at any point: repeat every step that may
-        be missing.
+        """Repair the state of the link after an exception ended a wait at any point.
+
+        Repeats every step of the end of a wait that may not have run.
         """
         self.turns.leave(turn)
         self.turns.look()
@@ -334,8 +352,10 @@ class Link(Generic[M]):
         connection.close()
 
     def _polling(self, connection: socket.socket | None = None) -> select.poll:
-        """Return the leader's poll object. Each connection needs a new one: descriptor numbers are
-        reused.
+        """Return the poll object of the leader, a new one for each connection.
+
+        Descriptor numbers are reused, so the poll object of an earlier connection cannot be used
+        again.
         """
         made = select.poll()
         made.register(self._wake_fd, select.POLLIN)
@@ -352,7 +372,9 @@ class Link(Generic[M]):
             received(message)
 
     def _lead(self, done: Callable[[], bool], until: float | None) -> None:
-        """Read for all threads until `done()`, the timeout, or the end of the connection."""
+        """Read the socket for all threads until `done()`, the timeout, or the end of the
+        connection.
+        """
         timeout_ms = None
         while not done():
             connection = self.socket
@@ -392,7 +414,7 @@ class Link(Generic[M]):
             self.wait(lambda: not self.outbox.stuck, CLOSING_S)
 
     def _forked(self) -> None:
-        """In the child of a fork: forget the parent's state, without taking a lock."""
+        """Discard the parent's state in the child of a fork, without taking a lock."""
         self.failure = errors.LinkForked()
         # New ones: a thread that does not exist in this process may hold the locks of the old ones.
         self.turns, self.outbox = turns.Turns(), outbox.Outbox()
@@ -405,7 +427,10 @@ class Link(Generic[M]):
 
 
 def unix(path: str) -> socket.socket:
-    """Return a new connection to the dispatcher that listens at `path`. Raises OSError."""
+    """Return a new connection to the dispatcher that listens on the Unix socket `path`.
+
+    Raises OSError.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(path)

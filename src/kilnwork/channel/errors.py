@@ -1,6 +1,6 @@
-"""Errors of a link, one class for each reaction.
+"""Errors of a link: one class for each way in which a caller reacts.
 
-Used by both ends. A malformed or oversized frame closes its link and affects no other.
+Used by both ends. A malformed or oversized frame closes its link and affects no other link.
 """
 
 from kilnwork.kit import errors
@@ -11,7 +11,9 @@ class ChannelError(errors.KilnError):
 
 
 class MalformedFrame(ChannelError):
-    """The peer sent bytes that are no frame or no message of this protocol; close the link."""
+    """The peer sent bytes that are not a frame, or not a message of this protocol; close the
+    link.
+    """
 
 
 class FrameTooLarge(MalformedFrame):
@@ -23,7 +25,9 @@ class LinkClosed(ChannelError):
 
 
 class LinkForked(LinkClosed):
-    """This process was forked from the one whose link this is, and cannot use it."""
+    """The link belongs to the process from which this process was forked, and cannot be used
+    here.
+    """
 
 
 class LinkRefused(ChannelError):

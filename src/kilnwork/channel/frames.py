@@ -1,9 +1,9 @@
 """Encodes messages as frames, and decodes frames to messages.
 
 Used by both ends of a link. A frame is a u32 big-endian length (1 to `messages.MAX_FRAME_BYTES`)
-and a msgpack body. The decoder depends on who is at the other end: a dispatcher reads the first
-frame of a link with `decode_hello` and then knows which to use. No sockets here: `Cutter.feed` is
-given whatever arrived.
+and a msgpack body. The decoder depends on the kind of peer: a dispatcher reads the first frame of a
+link with `decode_hello`, which tells it the decoder of all later frames. No sockets here:
+`Cutter.feed` is given the bytes that have arrived.
 """
 
 import struct
@@ -36,7 +36,7 @@ M = TypeVar("M")
 
 
 def encode(message: Sent) -> bytes:
-    """Return one complete frame. Raises `FrameTooLarge`."""
+    """Return the complete frame of a message. Raises `FrameTooLarge`."""
     body = _encoder.encode(message)
     if len(body) > messages.MAX_FRAME_BYTES:
         raise errors.FrameTooLarge(
@@ -47,10 +47,11 @@ def encode(message: Sent) -> bytes:
 
 
 def encode_batch(kind: type[Sent], items: Sequence[object]) -> Iterator[bytes]:
-    """Yield frames of a message whose one field is `items`, each of at most about `BATCH_BYTES`.
+    """Yield frames of a message whose only field is `items`, each of at most about `BATCH_BYTES`.
 
     Items may be plain tuples instead of the structs that the other end decodes: the encoding is the
-    same, and tuples are cheaper to make. Raises `FrameTooLarge` when one item does not fit a frame.
+    same, and tuples are cheaper to make. Raises `FrameTooLarge` when a single item does not fit a
+    frame.
     """
     # What a struct with `array_like`, a tag and one field is encoded as.
     body = _encoder.encode((kind.__struct_config__.tag, items))
@@ -77,12 +78,14 @@ def _decode(decoder: _Decoder[M], body: bytes, peer: str) -> M:
 
 
 def decode_hello(body: bytes) -> messages.AnyHello:
-    """Decode the first frame of any peer. Raises `MalformedFrame` for anything else."""
+    """Decode the first frame of a peer of any kind. Raises `MalformedFrame` if it is not a
+    Hello.
+    """
     return _decode(_hello, body, "a new peer")
 
 
 def decode_from_worker(body: bytes) -> messages.FromWorker:
-    """Decode a frame from a worker's agent. Raises `MalformedFrame`."""
+    """Decode a frame from a worker's agent or an executor process. Raises `MalformedFrame`."""
     return _decode(_from_worker, body, "a worker")
 
 
@@ -97,27 +100,27 @@ def decode_from_slot(body: bytes) -> messages.FromSlot:
 
 
 def decode_from_attempt(body: bytes) -> messages.FromAttempt:
-    """Decode a frame from the sidecar of an attempt. Raises `MalformedFrame`."""
+    """Decode a frame from the sidecar or call process of an attempt. Raises `MalformedFrame`."""
     return _decode(_from_attempt, body, "an attempt")
 
 
 def decode_to_worker(body: bytes) -> messages.ToWorker:
-    """Decode a dispatcher's frame to an agent. Raises `MalformedFrame`."""
+    """Decode a frame from the dispatcher to an agent. Raises `MalformedFrame`."""
     return _decode(_to_worker, body, "a dispatcher")
 
 
 def decode_to_driver(body: bytes) -> messages.ToDriver:
-    """Decode a dispatcher's frame to a driver. Raises `MalformedFrame`."""
+    """Decode a frame from the dispatcher to a driver. Raises `MalformedFrame`."""
     return _decode(_to_driver, body, "a dispatcher")
 
 
 def decode_to_slot(body: bytes) -> messages.ToSlot:
-    """Decode a dispatcher's frame to a slot. Raises `MalformedFrame`."""
+    """Decode a frame from the dispatcher to a slot. Raises `MalformedFrame`."""
     return _decode(_to_slot, body, "a dispatcher")
 
 
 class Cutter:
-    """Cuts a byte stream into frame bodies; buffers an incomplete frame, at most one."""
+    """Cuts a byte stream into frame bodies, and buffers the frame that is incomplete, if any."""
 
     __slots__ = ("_rest",)
 

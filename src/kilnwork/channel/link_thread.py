@@ -1,9 +1,10 @@
-"""The background thread of a link: reads when no thread waits, and writes what was not flushed.
+"""The background thread of a link: reads when no other thread does, and writes queued frames.
 
-Used by `channel.client`. It also reconnects with back-off, and ticks. It must not compete for the
-socket with threads that read for themselves. While such threads come and go it *naps*: it checks
-only from time to time whether something is left to write. While one of them stays it *sleeps* until
-that one leaves. Only when no thread has waited for the length of a nap does it *watch* the socket.
+Used by `channel.client`. It also reconnects with back-off, and calls `Handler.tick`. It must not
+compete for the socket with threads that read for themselves. While such threads come and go it
+*naps*: it only checks from time to time whether frames wait to be written. While one of them keeps
+reading it *sleeps* until that thread stops. Only when no thread has waited for the length of a nap
+does it *watch* the socket.
 """
 
 import logging
@@ -51,7 +52,7 @@ WAITING = (
 
 
 class LinkPort(Protocol):
-    """The methods of `client.Link` that the thread uses; see there."""
+    """The methods of `client.Link` that the background thread calls; see there."""
 
     failure: Exception | None
     clock: clock.Clock
@@ -68,13 +69,13 @@ class LinkPort(Protocol):
 
 
 class LinkThread:
-    """The background thread of one link; see the module. `has_writes`: frames wait to be written.
+    """The background thread of one link; see the module.
 
-    Private state says what the thread does now, so that others know whether they must wake it.
-    `_awake`: it checks everything within a moment. `_watching`: it reads the socket, and
-    `_polls_beside` turns have started to read meanwhile. `_asleep`: it waits for the leader to
-    leave. `_begun`: `turns.begun` when it last checked. `_naps`: how often it has napped beside the
-    same leader since.
+    `has_writes`: frames wait to be written. The private fields record what the thread does now, so
+    that other threads know whether they must wake it. `_awake`: it checks everything within a
+    moment. `_watching`: it reads the socket, and `_polls_beside` turns have started to read
+    meanwhile. `_asleep`: it waits until the leader stops leading. `_begun`: `turns.begun` when it
+    last checked. `_naps`: how often it has napped beside the same leader since.
     """
 
     def __init__(self, link: LinkPort, entropy: ids.Entropy, *, patience_s: float) -> None:
@@ -105,7 +106,9 @@ class LinkThread:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait up to 5 s until the thread has ended; return at once if this thread calls it."""
+        """Wait up to 5 s until the background thread has ended; return at once if called in that
+        thread.
+        """
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
@@ -131,10 +134,10 @@ class LinkThread:
             self.wake()
 
     def reader_polls(self) -> None:
-        """Note that a thread reads for itself.
+        """Record that another thread reads the socket for itself.
 
-        At that thread's second poll this one stops watching the socket, so that not every frame
-        wakes two threads. For a single response it keeps watching.
+        At that thread's second poll the background thread stops watching the socket, so that not
+        every frame wakes two threads. For a single response it keeps watching.
         """
         if self._watching:
             self._polls_beside += 1
@@ -149,12 +152,14 @@ class LinkThread:
         self.wake()
 
     def forked(self) -> None:
-        """Forget the thread in the child of a fork, where it does not exist."""
+        """Forget the background thread in the child of a fork, where it does not exist."""
         self._thread = None
 
     def connect(self, *, patience_s: float, failures: int = 0) -> None:
-        """Connect until attached. Raises an error that makes further tries useless, or the last
-        failure.
+        """Connect until the dispatcher accepts the link, with back-off.
+
+        Raises an error after which further tries are useless, or, after `patience_s`, the error of
+        the last try.
         """
         monotonic = self._link.clock.monotonic
         began = monotonic()
@@ -227,7 +232,7 @@ class LinkThread:
         self.connect(patience_s=self._patience_s, failures=1)
 
     def _yield_to_readers(self) -> None:
-        """Nap or sleep: other threads read for themselves, or did a moment ago."""
+        """Nap or sleep while other threads read the socket, or did so a moment ago."""
         link = self._link
         begun, led = link.turns.begun, link.turns.led
         same = led and begun == self._begun
@@ -248,7 +253,7 @@ class LinkThread:
             link.flush()
 
     def _watch(self) -> None:
-        """Read the socket, since no other thread does."""
+        """Read the socket while no other thread does."""
         link = self._link
         connection = link.socket
         number = -1 if connection is None else connection.fileno()

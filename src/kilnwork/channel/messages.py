@@ -1,4 +1,4 @@
-"""Every message of the channel, as tagged array-like structs whose fields are only ever appended.
+"""All messages of the channel, as tagged array-like structs whose fields are only ever appended.
 
 A frame is a u32 big-endian length (at most `MAX_FRAME_BYTES`) and a msgpack array `[tag, field,
 …]`. A peer sends its Hello first; the dispatcher responds with `Welcome` or `Attached`, or with
@@ -8,8 +8,8 @@ There are six kinds of peers: agents (`Hello`) and their slots (`SlotHello`), dr
 (`DriverHello`), the sidecar or call process of an attempt in a Pod of its own (`AttemptHello`), and
 executor processes (`Hello` with role `executor`), which hold a lease as agents do. Drivers, slots
 and call processes are *submitters*: they define templates, submit calls in batches, and are pushed
-the results. `Submit` is acknowledged by `Accepted` once it is on disk; until then the submitter
-keeps the items, and sends them again after a reconnect.
+the results. `Submit` is acknowledged by `Accepted` once its calls are on disk; until then the
+submitter keeps the calls, and sends them again after a reconnect.
 
 Reports (`Started`, `Finished`, `CallsEnded`, `SlotGone`) carry a `serial` that rises by one within
 a session. The dispatcher acknowledges a report (`Acknowledged`) once it is in the journal on disk;
@@ -30,26 +30,27 @@ MAX_FRAME_BYTES = 1 << 20
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True):
-    """Base of all messages."""
+    """Base class of all messages."""
 
 
 class Running(_Message, frozen=True):
-    """One attempt that a reconnecting worker still runs, or of which it has unacknowledged
-    reports.
+    """An attempt that a reconnecting worker still runs, or whose reports are not acknowledged
+    yet.
     """
 
     ref: attempts.AttemptRef
 
 
 class Hello(_Message, frozen=True, tag="hello"):
-    """First frame of a worker or executor process.
+    """First frame of a worker's agent or of an executor process.
 
-    `session`: 16 bytes, new for each process; if a UUIDv7, it also tells when the process started,
-    by its machine's clock. `pod_uid` distinguishes Pods of the same name. A new session of the same
-    `pod_uid` proves that everything of the old session is gone: the container runtime ends a
-    container's processes before it starts the next one. `epoch`: the highest seen, 0 at first.
-    `role`: `worker` or `executor`. For an executor, `cluster` is the queue
-    (`api.task.executor_queue`), `namespace` is empty, and `labels` say what it can reach.
+    `session`: 16 bytes, new for each process; if it is a UUIDv7, it also tells when the process
+    started, by the clock of its machine. `pod_uid` distinguishes Pods of the same name. A new
+    session of the same `pod_uid` proves that all processes of the old session are gone: the
+    container runtime ends a container's processes before it starts the next container. `epoch`: the
+    highest epoch that the peer has seen, 0 at first. `role`: `worker` or `executor`. For an
+    executor, `cluster` is the queue (`api.task.executor_queue`), `namespace` is empty, and `labels`
+    name what it can reach.
     """
 
     version: int
@@ -70,9 +71,10 @@ class Hello(_Message, frozen=True, tag="hello"):
 
 
 class SlotOpening(_Message, frozen=True, tag="slotopening"):
-    """The agent is about to fork slot `slot` (16 bytes); `digest`: SHA-256 of its secret.
+    """The agent announces that it is about to fork the slot `slot` (16 bytes).
 
-    Sent before the slot can connect. In a Hello it names the living slots.
+    `digest`: SHA-256 of the slot's secret. The message is sent before the slot can connect. In a
+    Hello, a list of `SlotOpening` names the living slots.
     """
 
     slot: bytes
@@ -80,8 +82,9 @@ class SlotOpening(_Message, frozen=True, tag="slotopening"):
 
 
 class DriverHello(_Message, frozen=True, tag="driver"):
-    """First frame of a driver. `session`: 16 random bytes, new for each session that a user
-    opens.
+    """First frame of a driver.
+
+    `session`: 16 random bytes, new for each session that a user opens.
     """
 
     version: int
@@ -94,8 +97,8 @@ class DriverHello(_Message, frozen=True, tag="driver"):
 class SlotHello(_Message, frozen=True, tag="slot"):
     """First frame of a slot.
 
-    `running`: every attempt that it holds: the running ones (bottom of the stack first), the queued
-    ones, and those that have ended but are not acknowledged.
+    `running`: all attempts that the slot holds: first those that run (bottom of the stack first),
+    then those that are queued, and those that have ended but are not acknowledged.
     """
 
     version: int
@@ -106,12 +109,12 @@ class SlotHello(_Message, frozen=True, tag="slot"):
 
 
 class AttemptHello(_Message, frozen=True, tag="attempt"):
-    """First frame of the sidecar of an attempt. The response is `Welcome`, then `Run` if the task
-    has inputs.
+    """First frame of the sidecar, or of the call process, of an attempt in a Pod of its own.
 
-    `credential`: a token that Kubernetes has bound to Pod `pod` of `namespace`. `runs_call`: the
-    sender is instead the process that runs the attempt's call. Then the response is `Attached` and
-    `Calls`, and the peer acts as a slot does, for one call: it submits, and reports `CallsEnded`.
+    The response to a sidecar is `Welcome`, then `Run` if the task has inputs. `credential`: a token
+    that Kubernetes has bound to Pod `pod` of `namespace`. `runs_call`: the sender is the process
+    that runs the attempt's call. Then the response is `Attached` and `Calls`, and the peer acts as
+    a slot does, for one call: it submits, and reports `CallsEnded`.
     """
 
     version: int
@@ -124,12 +127,13 @@ class AttemptHello(_Message, frozen=True, tag="attempt"):
 
 
 class Attached(_Message, frozen=True, tag="attached"):
-    """Accepts a driver, slot or call process.
+    """The dispatcher accepts a driver, slot or call process.
 
-    The peer then defines its templates again, submits again what is not accepted (as `again`),
-    watches again what it waits for, and reports again what is not acknowledged. `unknown`: attempts
-    that it must drop without a report. `blobs`: directory of the namespace's blobs. `namespace`,
-    `cluster`: the slot's; for a driver, its namespace and the default cluster.
+    The peer then defines its templates again, submits again the calls that are not accepted (as
+    `again`), watches again the tasks that it waits for, and sends again the reports that are not
+    acknowledged. `unknown`: attempts that the peer must drop without a report. `blobs`: directory
+    of the namespace's blobs. `namespace`, `cluster`: for a slot, those of its worker; for a driver,
+    its namespace and the default cluster.
     """
 
     epoch: attempts.Count
@@ -140,7 +144,9 @@ class Attached(_Message, frozen=True, tag="attached"):
 
 
 class Verdict(IntEnum):
-    """What a worker must do with an attempt after a reconnect."""
+    """The dispatcher's verdict on an attempt of a worker that has reconnected: keep it or end
+    it.
+    """
 
     KEEP = 1
     STOP = 2
@@ -156,8 +162,9 @@ class Decision(_Message, frozen=True):
 
 
 class Welcome(_Message, frozen=True, tag="welcome"):
-    """Accepts a worker. The lease lasts `lease_s` from the time at which the worker *sent* its
-    renewal.
+    """The dispatcher accepts a worker, an executor process, or the sidecar of an attempt.
+
+    The lease lasts `lease_s` from the time at which the worker *sent* its renewal.
     """
 
     epoch: attempts.Count
@@ -171,7 +178,7 @@ LEAVING = "Leaving"
 
 
 class Refused(_Message, frozen=True, tag="refused"):
-    """Refuses the link; `retry` says whether to try again later."""
+    """The dispatcher refuses the link; `retry` tells whether the peer should try again later."""
 
     reason: str
     message: str
@@ -179,25 +186,26 @@ class Refused(_Message, frozen=True, tag="refused"):
 
 
 class Renew(_Message, frozen=True, tag="renew"):
-    """Renews the lease: the worker is alive. The response is `Renewed` with the same number."""
+    """A worker renews its lease. The response is `Renewed` with the same number."""
 
     number: attempts.Count
 
 
 class Renewed(_Message, frozen=True, tag="renewed"):
-    """Extends the lease, counted from when `Renew(number)` was sent, by the worker's monotonic
-    clock.
+    """The dispatcher extends the lease from the time at which the worker sent `Renew(number)`.
+
+    The worker measures that time by its monotonic clock.
     """
 
     number: attempts.Count
 
 
 class Run(_Message, frozen=True, tag="run"):
-    """Run this attempt.
+    """The dispatcher tells a worker to run an attempt.
 
-    `inputs`: a JSON object by input name; None if the task has none. `callback`: URL at which the
-    manager accepts its result, if its spec asks for one. `handover`: as in `Observed`, of an
-    earlier attempt that was lost.
+    `inputs`: a JSON object by input name; None if the task has no inputs. `callback`: URL at which
+    the manager accepts the attempt's result, if the task's spec asks for such a URL. `handover`:
+    the `Observed.handover` of an earlier attempt that was lost.
     """
 
     ref: attempts.AttemptRef
@@ -210,8 +218,9 @@ class Run(_Message, frozen=True, tag="run"):
 
 
 class Stop(_Message, frozen=True, tag="stop"):
-    """Send SIGTERM to everything the attempt started, SIGKILL after `grace_s`; then `Finished` with
-    proof.
+    """The dispatcher tells a worker to end an attempt with everything that it started.
+
+    The worker sends SIGTERM, after `grace_s` SIGKILL, and then reports `Finished` with proof.
     """
 
     ref: attempts.AttemptRef
@@ -220,7 +229,10 @@ class Stop(_Message, frozen=True, tag="stop"):
 
 
 class Started(_Message, frozen=True, tag="started"):
-    """The command was started. `at`: wall clock of the worker, in seconds."""
+    """A worker reports that it has started the command of an attempt.
+
+    `at`: wall clock of the worker, in seconds.
+    """
 
     serial: attempts.Count
     ref: attempts.AttemptRef
@@ -228,9 +240,10 @@ class Started(_Message, frozen=True, tag="started"):
 
 
 class Finished(_Message, frozen=True, tag="finished"):
-    """The attempt has ended; all its `Log` messages were sent before this one.
+    """A worker reports that an attempt has ended; all `Log` messages of the attempt were sent
+    before.
 
-    `callback`: digest of the `Callback` that says how it ended; b"" if none does.
+    `callback`: digest of the `Callback` that ended the attempt; b"" if no callback did.
     """
 
     serial: attempts.Count
@@ -240,10 +253,11 @@ class Finished(_Message, frozen=True, tag="finished"):
 
 
 class Observed(_Message, frozen=True, tag="seen"):
-    """What an executor observes of an attempt that has not ended; sent again on each new link.
+    """An executor's observation of an attempt that has not ended; sent again on each new link.
 
-    `parked`: it waits for something elsewhere, and its slot is free for others. `handover`: what
-    the executor of the next attempt needs to continue, should this one be lost; it is stored.
+    `parked`: the attempt waits for something outside the executor, and its slot is free for other
+    attempts. `handover`: data with which the executor can continue in the next attempt if this
+    attempt is lost; the dispatcher stores it.
     """
 
     ref: attempts.AttemptRef
@@ -254,7 +268,7 @@ class Observed(_Message, frozen=True, tag="seen"):
 
 
 class Callback(_Message, frozen=True, tag="callback"):
-    """The result of an attempt, as sent to its callback URL."""
+    """The result of an attempt, as a client sent it to the attempt's callback URL."""
 
     ref: attempts.AttemptRef
     media_type: str
@@ -269,10 +283,10 @@ class Callback(_Message, frozen=True, tag="callback"):
 
 
 class StartContainer(_Message, frozen=True, tag="startcontainer"):
-    """Have the command of this attempt run in its own container, added to the Pod of this worker,
-    which has the attempt's files. Sent again on each new link until its end is known.
+    """A worker asks for a container, added to its own Pod, that runs the command of an attempt.
 
-    `environment`: variables of the container besides the Task's own `env`.
+    The worker has the attempt's files. It sends the request again on each new link until the end of
+    the container is known. `environment`: variables of the container besides the Task's own `env`.
     """
 
     ref: attempts.AttemptRef
@@ -280,8 +294,9 @@ class StartContainer(_Message, frozen=True, tag="startcontainer"):
 
 
 class StopContainer(_Message, frozen=True, tag="stopcontainer"):
-    """End the container, or do not create it if it does not exist yet; the worker ends its
-    processes.
+    """A worker asks for the end of an attempt's container, or that it is not created at all.
+
+    The worker itself ends the processes of the container.
     """
 
     ref: attempts.AttemptRef
@@ -292,8 +307,8 @@ class StopContainer(_Message, frozen=True, tag="stopcontainer"):
 class ContainerSeen(_Message, frozen=True, tag="containerseen"):
     """The status of an attempt's container, as Kubernetes reports it.
 
-    `container`: its id. `started`: wall clock of its node. `outcome`: how it ended, without the
-    result; None while it has not.
+    `container`: id of the container. `started`: when it started, by the wall clock of its node.
+    `outcome`: the outcome of the container, without the task's result; None while it has not ended.
     """
 
     ref: attempts.AttemptRef
@@ -303,21 +318,24 @@ class ContainerSeen(_Message, frozen=True, tag="containerseen"):
 
 
 class KillContainer(_Message, frozen=True, tag="killcontainer"):
-    """Send SIGKILL to a container in the worker's Pod whose attempt is settled."""
+    """The dispatcher tells a worker to send SIGKILL to a container whose attempt is settled.
+
+    The container is in the worker's Pod.
+    """
 
     ref: attempts.AttemptRef
     container: str
 
 
 class Acknowledged(_Message, frozen=True, tag="acknowledged"):
-    """Reports up to and including `serial` are on disk."""
+    """The dispatcher reports that all reports up to and including `serial` are on disk."""
 
     serial: attempts.Count
 
 
 class Log(_Message, frozen=True, tag="log"):
-    """Output of an attempt: `data` begins at byte `offset` of all that it has printed (both
-    streams).
+    """Output of an attempt, from byte `offset` of all that the attempt has printed to both
+    streams.
     """
 
     ref: attempts.AttemptRef
@@ -326,14 +344,16 @@ class Log(_Message, frozen=True, tag="log"):
 
 
 class LogKept(_Message, frozen=True, tag="logkept"):
-    """Output below `offset` need not be sent again."""
+    """The dispatcher has stored the output of an attempt below `offset`: it need not be sent
+    again.
+    """
 
     ref: attempts.AttemptRef
     offset: attempts.Count
 
 
 class Progress(_Message, frozen=True, tag="progress"):
-    """The progress that a task reports; not durable, the last report counts."""
+    """The progress that a task reports. It is not durable; a later report replaces it."""
 
     ref: attempts.AttemptRef
     fraction: float | None
@@ -341,12 +361,13 @@ class Progress(_Message, frozen=True, tag="progress"):
 
 
 class Spawn(_Message, frozen=True, tag="spawn"):
-    """A running attempt asks for a child. Whichever process sends it, the attempt is the parent.
+    """A running attempt asks for a child. Whichever process sends the message, the attempt is the
+    parent.
 
-    A child is identified by `key`, or by being the `ordinal`-th (from 1) child without a key that
-    the parent's run asked for, so that a repeated attempt finds it again. Namespace and, unless the
-    spec names one, cluster are the parent's. `name` is what it sees as TASK_NAME; by default its
-    id.
+    A child is identified by `key`, or as the `ordinal`-th (from 1) child without a key that the
+    parent's run asked for, so that a repeated attempt finds it again. Its namespace is the
+    parent's, and so is its cluster unless the spec names one. `name`: the value of TASK_NAME in the
+    child; by default its id.
     """
 
     serial: attempts.Count
@@ -359,8 +380,8 @@ class Spawn(_Message, frozen=True, tag="spawn"):
 
 
 class GetTask(_Message, frozen=True, tag="ask"):
-    """Ask for the state of a task; the response comes when it is final, or after `wait_s`
-    seconds.
+    """Ask for the state of a task; the response comes when the state is final, or after
+    `wait_s`.
     """
 
     serial: attempts.Count
@@ -372,7 +393,7 @@ class GetTask(_Message, frozen=True, tag="ask"):
 class GetVariables(_Message, frozen=True, tag="askvariables"):
     """Ask for the values of an attempt's variables that its spec takes from Secrets and ConfigMaps.
 
-    The response is 200 with a JSON object by variable name, or 404 with `message` if one is
+    The response is 200 with a JSON object by variable name, or 404 with `message` if a value is
     missing.
     """
 
@@ -396,29 +417,33 @@ class Response(_Message, frozen=True, tag="answer"):
 
 
 class OpenSlot(_Message, frozen=True, tag="openslot"):
-    """Fork a slot of that name; the response is `SlotOpening`, or `SlotGone` if that is
-    impossible.
+    """The dispatcher tells an agent to fork a slot with this name.
+
+    The response is `SlotOpening`, or `SlotGone` if the agent cannot fork it.
     """
 
     slot: bytes
 
 
 class KillSlot(_Message, frozen=True, tag="killslot"):
-    """Send SIGKILL to the slot and everything that it started, at once; then `SlotGone`.
+    """The dispatcher tells an agent to send SIGKILL to a slot and everything that it started, at
+    once.
 
-    A slot that is no longer needed is idle when this is sent.
+    The response is `SlotGone`. A slot that is ended because it is no longer needed is idle when
+    this is sent.
     """
 
     slot: bytes
 
 
 class SlotGone(_Message, frozen=True, tag="slotgone"):
-    """The slot's process has ended.
+    """An agent reports that the process of a slot has ended.
 
-    `running`: the attempt on top of its stack, by the shared page. `code`: as a shell reports it
-    (128 + N for signal N); None if it never started. `asked`: the dispatcher ordered the kill.
-    `proof`: no process of it is left. `reason`: why the agent ended it on its own (`WorkerLost`:
-    the lease ended; `WorkerStopping`), else empty.
+    `running`: the attempt on top of the slot's stack, according to the shared page. `code`: exit
+    code as a shell reports it (128 + N for signal N); None if the process never started. `asked`:
+    the dispatcher ordered the kill. `proof`: no process of the slot is left. `reason`: why the
+    agent ended the slot without an order (`WorkerLost`: the lease ended; `WorkerStopping`), else
+    empty.
     """
 
     serial: attempts.Count
@@ -435,8 +460,10 @@ class SlotGone(_Message, frozen=True, tag="slotgone"):
 
 
 class Template(_Message, frozen=True, tag="template"):
-    """The task spec that many calls share. Calls refer to it by its number, which is valid on this
-    link; it is sent before the first call that uses it, in both directions.
+    """The task spec that many calls share, with the number by which calls refer to it.
+
+    The number is valid on this link. In both directions, the template is sent before the first call
+    that uses it.
     """
 
     number: attempts.Count
@@ -444,29 +471,34 @@ class Template(_Message, frozen=True, tag="template"):
 
 
 class Forget(_Message, frozen=True, tag="forget"):
-    """Forget the templates with these numbers: no call uses one before it is sent again."""
+    """Forget the templates with these numbers: no later call uses one unless it is sent again."""
 
     numbers: tuple[attempts.Count, ...]
 
 
 class Submit(_Message, frozen=True, tag="submit"):
-    """Run these calls. `again`: they were sent on an earlier link, which may have lost them."""
+    """A submitter asks the dispatcher to run these calls.
+
+    `again`: the calls were sent before, on an earlier link, which may have lost them.
+    """
 
     items: tuple[calls.CallItem, ...]
     again: bool = False
 
 
 class Accepted(_Message, frozen=True, tag="accepted"):
-    """All calls up to `number` are on disk. Withheld while the queue is too long, as
-    back-pressure.
+    """All submitted calls up to `number` are on disk.
+
+    The dispatcher withholds this message while the queue is too long, as back-pressure.
     """
 
     number: attempts.Count
 
 
 class FoundCall(_Message, frozen=True, tag="foundcall"):
-    """Call `number` already exists as `task` (same key, or made by an earlier attempt of the
-    parent).
+    """The submitted call `number` already exists as `task`.
+
+    The task has the same key, or an earlier attempt of the same parent submitted it.
     """
 
     number: attempts.Count
@@ -474,13 +506,16 @@ class FoundCall(_Message, frozen=True, tag="foundcall"):
 
 
 class Results(_Message, frozen=True, tag="results"):
-    """Calls that have ended, as far as this submitter submitted or watches them."""
+    """Ends of calls that this submitter has submitted or watches."""
 
     items: tuple[calls.CallResult, ...]
 
 
 class Streamed(_Message, frozen=True, tag="streamed"):
-    """A generator has yielded its `index`-th value (from 0); a repeated attempt yields it again."""
+    """The `index`-th value (from 0) of a generator, passed on to the submitter.
+
+    A repeated attempt yields the value again.
+    """
 
     number: attempts.Count
     index: attempts.Count
@@ -488,26 +523,26 @@ class Streamed(_Message, frozen=True, tag="streamed"):
 
 
 class Watch(_Message, frozen=True, tag="watch"):
-    """Push the results of these tasks under these numbers as soon as they are final."""
+    """Ask for the results of these tasks, each under a number, as soon as they are final."""
 
     items: tuple[calls.Watched, ...]
 
 
 class Cancel(_Message, frozen=True, tag="cancel"):
-    """Kill these tasks and, unless `recursive` is False, everything that they have spawned."""
+    """Kill these tasks and, unless `recursive` is False, all tasks that they have spawned."""
 
     tasks: tuple[attempts.Id, ...]
     recursive: bool = True
 
 
 class Retry(_Message, frozen=True, tag="retry"):
-    """Start a finished task again; the response is `Retried`, after which `number` is that of its
-    new run.
+    """Start a finished task again; the response is `Retried`.
 
-    `failed`: run only the failed tasks below and around it again, and reuse what succeeded.
-    Otherwise run the task alone from its beginning; `force`: even if it has succeeded. `started`:
-    the task has been started again already, by an earlier copy of this message or along with
-    another task, if it has not finished.
+    After the response, results under `number` are those of the new run. `failed`: run only the
+    failed tasks again that are connected to this task, and reuse the results of those that
+    succeeded. Otherwise run the task alone from its beginning; `force`: even if it has succeeded.
+    `started`: if the task has not finished, it has already been started again, by an earlier copy
+    of this message or along with another task.
     """
 
     number: attempts.Count
@@ -527,7 +562,7 @@ class Retried(_Message, frozen=True, tag="retried"):
 class Prune(_Message, frozen=True, tag="prune"):
     """Forget finished tasks in the namespace of the driver; the response is `Pruned`.
 
-    The fields are those of `dispatch.model.Pruning`. `dry_run`: only count them.
+    The fields are those of `dispatch.model.Pruning`. `dry_run`: only count the tasks.
     """
 
     number: attempts.Count
@@ -539,8 +574,10 @@ class Prune(_Message, frozen=True, tag="prune"):
 
 
 class Pruned(_Message, frozen=True, tag="pruned"):
-    """How many tasks the Prune `number` has forgotten, once that is on disk; or why it was
+    """The number of tasks that the Prune `number` has forgotten, or the reason for which it was
     refused.
+
+    Sent once the deletion is on disk.
     """
 
     number: attempts.Count
@@ -553,28 +590,33 @@ class Pruned(_Message, frozen=True, tag="pruned"):
 
 
 class Calls(_Message, frozen=True, tag="calls"):
-    """Run these calls in this order; one that is `in_place` at once, on top of the call that waits
-    for it.
+    """The dispatcher tells a slot to run these calls in this order.
+
+    A call that is `in_place` runs at once, on top of the call that waits for it.
     """
 
     runs: tuple[calls.CallRun, ...]
 
 
 class TakeBack(_Message, frozen=True, tag="takeback"):
-    """Return up to `count` attempts that have not started, the newest first."""
+    """The dispatcher tells a slot to return up to `count` attempts that have not started, newest
+    first.
+    """
 
     count: int
 
 
 class Returned(_Message, frozen=True, tag="returned"):
-    """These attempts have not started here and never will."""
+    """A slot returns these attempts, which it has not started and never will."""
 
     refs: tuple[attempts.AttemptRef, ...]
 
 
 class StopCall(_Message, frozen=True, tag="stopcall"):
-    """Return the attempt if it has not started, else raise Cancelled in it. The agent sends
-    SIGKILL.
+    """The dispatcher tells a slot to return an attempt, or to raise Cancelled in it if it has
+    started.
+
+    If the call does not end in time, the agent sends SIGKILL.
     """
 
     ref: attempts.AttemptRef
@@ -582,18 +624,18 @@ class StopCall(_Message, frozen=True, tag="stopcall"):
 
 
 class CallsEnded(_Message, frozen=True, tag="done"):
-    """Attempts that have ended; kept by the slot until `Acknowledged(serial)`."""
+    """A slot reports that attempts have ended; it keeps the report until `Acknowledged(serial)`."""
 
     serial: attempts.Count
     ends: tuple[calls.CallEnd, ...]
 
 
 class Waiting(_Message, frozen=True, tag="waiting"):
-    """The attempt waits for these tasks and releases its slot.
+    """An attempt waits for these tasks and releases its slot.
 
-    `in_place`: the slot could run these tasks on top of it. `first`: it resumes when any of them
-    has ended, rather than all. `more`: it waits for others as well, so it may go on waiting when
-    these have ended.
+    `in_place`: the slot could run these tasks on top of the attempt. `first`: the attempt resumes
+    when any of the tasks has ended, rather than all. `more`: the attempt waits for other tasks as
+    well, so it may go on waiting when these tasks have ended.
     """
 
     ref: attempts.AttemptRef
@@ -604,13 +646,13 @@ class Waiting(_Message, frozen=True, tag="waiting"):
 
 
 class Resumed(_Message, frozen=True, tag="resumed"):
-    """The attempt resumes and takes its slot again."""
+    """An attempt that waited resumes and takes its slot again."""
 
     ref: attempts.AttemptRef
 
 
 class Yielded(_Message, frozen=True, tag="yielded"):
-    """A generator has yielded its `index`-th value, from 0."""
+    """A generator in a slot has yielded its `index`-th value, from 0."""
 
     ref: attempts.AttemptRef
     index: attempts.Count

@@ -1,8 +1,8 @@
 """A queue of bytes for a socket: any thread may put and write, and neither blocks.
 
-Used by `channel.client`. Keeps the order of `put`. What the socket does not take stays here, and
-`stuck` says that the socket must become writable first. While there is no socket, what is put is
-dropped: on the next one, everything that matters is sent again.
+Used by `channel.client`. Keeps the order of `put`. Bytes that the socket does not take stay queued,
+and `stuck` tells that the socket must become writable first. While there is no socket, frames that
+are put are dropped: on the next socket, everything that matters is sent again.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class Outbox:
-    """Queues frames for the current socket; see the module."""
+    """A queue of frames for the current socket; see the module."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,7 +24,7 @@ class Outbox:
         self.stuck = False
 
     def put(self, frame: bytes) -> int:
-        """Queue a frame for `write`; return how many bytes are queued now."""
+        """Queue a frame for `write`; return the number of bytes that are queued now."""
         with self._lock:
             if self._socket is None and not self._holding:
                 return 0
@@ -33,12 +33,12 @@ class Outbox:
             return self.waiting_bytes
 
     def hold(self) -> None:
-        """Keep frames although there is no socket: `open` writes them after its first frames."""
+        """Keep frames although there is no socket; `open` writes them after `first`."""
         with self._lock:
             self._holding = True
 
     def open(self, to: socket.socket, first: Iterable[bytes]) -> None:
-        """Write to this non-blocking socket from now on, `first` before everything else."""
+        """Write to the non-blocking socket `to` from now on, `first` before all other frames."""
         with self._lock:
             self._frames[:0] = first
             self.waiting_bytes = sum(map(len, self._frames))
@@ -52,8 +52,9 @@ class Outbox:
             self.waiting_bytes = 0
 
     def write(self) -> None:
-        """Write as much as the socket takes. Errors are left to the reader of the socket to
-        notice.
+        """Write as many bytes as the socket takes.
+
+        Errors are ignored here: the thread that reads the socket notices them.
         """
         # Without the lock: most calls find nothing to write.
         if not self._frames and self._rest is None:

@@ -1,10 +1,11 @@
-"""A worker's end of a link: connect, renew the lease, report, resume.
+"""A worker's end of a link: connects, renews the lease, sends reports, and resumes after a
+reconnect.
 
 Used by the worker's agent, by executor processes, and by the sidecar of an attempt in a Pod (for
 which the lease only tells that the dispatcher is there). One `Peer` outlives many links: it
 reconnects with back-off, keeps every report until the dispatcher has stored it, sends
-unacknowledged reports again after a reconnect, and watches the lease by the monotonic clock.
-Decisions about attempts are its `Owner`'s.
+unacknowledged reports again after a reconnect, and watches the lease by the monotonic clock. Its
+`Owner` decides about attempts.
 """
 
 import asyncio
@@ -55,17 +56,21 @@ CONGESTED_BYTES = 1 << 20
 
 
 class Owner(Protocol):
-    """The user of a peer. Its methods run in the event loop; they must not block or raise."""
+    """The user of a peer: carries out its orders.
+
+    Its methods run in the event loop; they must not block or raise.
+    """
 
     def hello(self, *, epoch: int) -> messages.Hello | messages.AttemptHello:
-        """Return the first frame of a new link, with all attempts that run or are not
+        """Return the Hello of a new link, which names all attempts that run or are not
         acknowledged.
         """
         ...
 
     def welcomed(self, welcome: messages.Welcome) -> None:
-        """Carry out the dispatcher's decisions and send logs again. The peer sends reports again by
-        itself.
+        """Carry out the dispatcher's decisions and send logs again.
+
+        The peer itself sends reports again.
         """
         ...
 
@@ -74,17 +79,21 @@ class Owner(Protocol):
         ...
 
     def settled(self, ref: attempts.AttemptRef) -> None:
-        """Note that the dispatcher has stored the end of this attempt."""
+        """Handle the news that the dispatcher has stored the end of the attempt `ref`."""
         ...
 
     def lease_ended(self) -> None:
-        """End all attempts now: the lease is about to end, and others may start them again."""
+        """End all attempts now: the lease is about to end, and then other workers may start
+        them.
+        """
         ...
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A report that is not acknowledged yet. `ref`: the attempt that it is about, if any."""
+    """A report that is not acknowledged yet. `ref`: the attempt that the report is about, if
+    any.
+    """
 
     ref: attempts.AttemptRef | None
     frame: bytes
@@ -95,14 +104,16 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Asked:
-    """A request without a response yet; encoded again for each link."""
+    """A request that has no response yet; it is encoded again for each link."""
 
     make: Callable[[int], Request]
     response: asyncio.Future[messages.Response]
 
 
 class _Link(asyncio.Protocol):
-    """One connection: cuts frames, hands messages on, and notices its end."""
+    """One connection to the dispatcher: cuts bytes into frames, hands on messages, notices the
+    end.
+    """
 
     def __init__(self, received: Callable[["_Link", messages.ToWorker], None]) -> None:
         self._received = received
@@ -134,10 +145,10 @@ class _Link(asyncio.Protocol):
         self._end(exc)
 
     def _read_rest(self) -> None:
-        """Read what the other end wrote before it closed.
+        """Read the bytes that the other end wrote before it closed the connection.
 
-        asyncio drops that when a write fails, and the last message may say that no dispatcher will
-        follow.
+        asyncio drops them when a write fails, and the last message may announce that no dispatcher
+        will follow.
         """
         if self._transport is None:
             return
@@ -147,32 +158,32 @@ class _Link(asyncio.Protocol):
                 self.data_received(data)
 
     def write(self, frame: bytes) -> None:
-        """Send a frame together with everything else written in this turn of the event loop."""
+        """Send a frame together with all other frames written in this turn of the event loop."""
         if not self._unsent:
             self._loop.call_soon(self.flush)
         self._unsent.append(frame)
 
     def flush(self) -> None:
-        """Hand written frames to the transport, unless it is closed: uvloop's then raises."""
+        """Hand written frames to the transport unless it is closed, since uvloop's then raises."""
         if self._unsent and self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
 
     def abort(self, error: BaseException | None = None) -> None:
-        """Close at once. `error`: the reason."""
+        """Close the connection at once. `error`: the reason."""
         self._end(error)
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
-        """Close after everything written was sent."""
+        """Close the connection after all written frames were sent."""
         self.flush()
         if self._transport is not None:
             self._transport.close()
 
     @property
     def unsent_bytes(self) -> int:
-        """Return how many bytes wait in our memory because the other end does not read."""
+        """Return how many bytes are buffered because the other end does not read."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def _end(self, error: BaseException | None) -> None:
@@ -184,12 +195,13 @@ class _Link(asyncio.Protocol):
 
 
 class Peer:
-    """Holds a link to the dispatcher; see the module.
+    """A worker's lasting end of the link to the dispatcher, over many connections; see the module.
 
-    `path`: the dispatcher's Unix socket, or a function that returns a connected socket; it runs in
-    a thread and may raise OSError or ChannelError. `place`: a name for that address in messages.
-    `patience_s`: stop after this long without a dispatcher, but not while the lease holds. The
-    default is 60 s: a restart takes less, and no process should outlive a crash for longer.
+    `path`: the dispatcher's Unix socket, or a function that returns a connected socket; the
+    function runs in a thread and may raise OSError or ChannelError. `place`: a function that
+    returns the address to name in messages. `patience_s`: stop after this long without a
+    dispatcher, but not while the lease holds. The default is 60 s: a restart takes less, and no
+    process should outlive a crash for longer.
     """
 
     def __init__(
@@ -222,10 +234,10 @@ class Peer:
         self._quiet.set()
 
     async def serve(self) -> None:
-        """Hold a link until cancelled.
+        """Hold a link to the dispatcher, and reconnect, until cancelled.
 
-        Raises `LinkRefused` when the dispatcher refuses for good, `LinkClosed` when there was none
-        for `patience_s` and the lease has ended.
+        Raises `LinkRefused` when the dispatcher refuses the peer for good, `LinkClosed` when there
+        was no dispatcher for `patience_s` and the lease has ended.
         """
         away_since = self._clock.monotonic()
         failures = 0
@@ -247,18 +259,20 @@ class Peer:
             self._close()
 
     def send(self, message: Sendable) -> None:
-        """Send a message if there is a link, else drop it."""
+        """Send a message if there is a link; otherwise drop it."""
         if self._link is not None:
             self._link.write(frames.encode(message))
 
     @property
     def congested(self) -> bool:
-        """Return whether messages that may be dropped should not be sent now."""
+        """Return whether so much is unsent that messages which may be dropped should not be sent
+        now.
+        """
         return self._link is None or self._link.unsent_bytes > CONGESTED_BYTES
 
     @property
     def lease_holds(self) -> bool:
-        """Return whether attempts may be started."""
+        """Return whether the lease holds, so that attempts may be started."""
         return self._clock.monotonic() < self._lease.stop_at
 
     async def store(self, make: Callable[[int], Report]) -> None:
@@ -270,7 +284,7 @@ class Peer:
         await stored
 
     def report(self, make: Callable[[int], Report]) -> None:
-        """Send the report that `make` returns for a serial, again on each link until it is
+        """Send the report that `make` returns for a serial, on each new link until it is
         acknowledged.
         """
         self._serial += 1
@@ -304,7 +318,7 @@ class Peer:
             del self._requests[serial]
 
     def forget(self, ref: attempts.AttemptRef) -> None:
-        """Drop the reports of an attempt that the dispatcher does not know."""
+        """Drop the unacknowledged reports of an attempt that the dispatcher does not know."""
         self._reports = {s: kept for s, kept in self._reports.items() if kept.ref != ref}
         self._look_quiet()
 
@@ -318,7 +332,7 @@ class Peer:
         return True
 
     async def _try_link(self) -> tuple[bool, bool]:
-        """Connect and hold one link until it closes; return (was it welcomed, was it refused for
+        """Connect, and hold the link until it closes; return (was it welcomed, was it refused for
         now).
         """
         try:
@@ -466,7 +480,9 @@ class Peer:
 
 
 async def _in_thread(connect: Callable[[], socket.socket]) -> socket.socket:
-    """Connect in a thread, which closes the socket itself if this call was cancelled meanwhile."""
+    """Call `connect` in a thread, which closes the socket itself if this call was cancelled
+    meanwhile.
+    """
     made: list[socket.socket] = []
     abandoned: list[bool] = []
 

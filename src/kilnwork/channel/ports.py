@@ -9,16 +9,16 @@ from kilnwork.api import attempts
 
 
 class TokenVerifier(Protocol):
-    """Verifies the credentials of a TaskCluster's workers, of drivers, executors, and Pods of
+    """Verifies the credentials of workers of a TaskCluster, of drivers, of executors and of Pods of
     attempts.
 
-    Every method is idempotent and free of effects. It may raise `kit.errors.KilnError` while it
-    cannot know (for example, the Secret is not in the cache yet): the peer is refused, and tries
-    again.
+    Every method is idempotent and free of effects. A method may raise `kit.errors.KilnError` while
+    the credential cannot be verified (for example, the Secret is not in the cache yet): the peer is
+    refused, and tries again.
     """
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        """Return whether `credential` is the current channel token of that cluster."""
+        """Return whether `credential` is the current channel token of the TaskCluster."""
         ...
 
     async def verify_driver(self, namespace: str, credential: str) -> bool:
@@ -29,13 +29,16 @@ class TokenVerifier(Protocol):
         ...
 
     async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
-        """Return whether `credential` may carry out attempts of that executor in that namespace
-        now; "" means in all namespaces.
+        """Return whether `credential` may carry out attempts of the executor in `namespace` now.
+
+        An empty `namespace` means all namespaces.
         """
         ...
 
     async def verify_attempt(
         self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
     ) -> bool:
-        """Return whether `credential` belongs to that Pod, and that Pod runs that attempt."""
+        """Return whether `credential` belongs to the Pod `pod`, and that Pod runs the attempt
+        `ref`.
+        """
         ...

@@ -2,8 +2,8 @@
 
 Used by drivers whose dispatcher is on another machine. `channel.client` reads and writes a plain
 socket, which a TLS connection is not. So this module makes a socket pair, and a thread copies bytes
-between one end and the TLS connection. It reads no more than it can write, and stops when either
-end closes.
+between one end of the pair and the TLS connection. The thread reads no more than it can write, and
+stops when either side closes.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class NotSwitched(errors.ChannelError):
 
 
 class Manager(manager_client.Connector, Protocol):
-    """Where the manager is, and the credentials for it (`endpoints.connector`)."""
+    """The address of the manager and the credentials for it (`endpoints.connector`)."""
 
     @property
     def server(self) -> str: ...
@@ -48,7 +48,7 @@ class Manager(manager_client.Connector, Protocol):
 
 
 def open_channel(to: Manager) -> socket.socket:
-    """Return a new link to a manager.
+    """Open a channel to a manager through HTTP; return a connected socket.
 
     Raises OSError and ChannelError for failures that may pass, ConfigurationError for others.
     """
@@ -79,9 +79,10 @@ def _open(to: Manager) -> socket.socket:
 
 
 def switch(connected: socket.socket, path: str, headers: Mapping[str, str]) -> socket.socket:
-    """Upgrade a new connection to a link; owns the connection from now on.
+    """Upgrade a new HTTP connection to a channel; return a connected socket.
 
-    `path`: of `/channel` at this server. Raises OSError, `kit.http1.BadResponse` or `NotSwitched`.
+    The connection belongs to this function from now on. `path`: the path of `/channel` at this
+    server. Raises OSError, `kit.http1.BadResponse` or `NotSwitched`.
     """
     try:
         connection = http1.Connection(connected)
@@ -103,7 +104,9 @@ def switch(connected: socket.socket, path: str, headers: Mapping[str, str]) -> s
 
 
 class _Pump:
-    """Copies bytes between `far` and a socket pair; `early` was already read from `far`."""
+    """Thread that copies bytes between `far` and a socket pair; `early` was already read from
+    `far`.
+    """
 
     def __init__(self, far: socket.socket, early: bytes) -> None:
         self._far = far
@@ -143,7 +146,7 @@ class _Pump:
             given.close()
 
     def _move(self) -> None:
-        """Copy until either end has closed and its last bytes were passed on."""
+        """Copy bytes until either side has closed and its last bytes were passed on."""
         near_ended = far_ended = False
         while True:
             moved = False
@@ -177,9 +180,7 @@ class _Pump:
         return moved
 
     def _wait(self, *, near_ended: bool, far_ended: bool) -> bool:
-        """Wait until an end is ready; return False when the last bytes of an end cannot be
-        delivered.
-        """
+        """Wait until either side is ready; return False when last bytes cannot be delivered."""
         polling = select.poll()
         if not far_ended:
             room = len(self._to_near) < _WAITING_BYTES
@@ -196,7 +197,7 @@ class _Pump:
 
 
 def _read(end: socket.socket) -> bytes | None:
-    """Return what has arrived: None if nothing yet, b"" at the end."""
+    """Return the bytes that have arrived at a socket: None if none yet, b"" after its end."""
     try:
         return end.recv(READ_BYTES)
     # TLS may have to write before it can read, for example after a key update.
@@ -208,7 +209,10 @@ def _read(end: socket.socket) -> bytes | None:
 
 
 def _written(end: socket.socket, data: bytes | bytearray) -> int:
-    """Write, and return how many bytes were taken. After 0, TLS needs the same bytes again."""
+    """Write bytes to a socket, and return how many it took.
+
+    After 0, TLS needs the same bytes again.
+    """
     try:
         return end.send(data)
     except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):

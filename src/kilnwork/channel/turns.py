@@ -1,11 +1,11 @@
-"""Decides which of the threads that wait for a socket reads it: leader and followers.
+"""Decides which of the threads that wait for a socket reads it: the leader; the others follow.
 
-Used by `channel.client`. The first thread that waits leads: it reads for all. The others each sleep
-on a lock of their own, until the condition they wait for is true or the leader leaves and they take
-over. No thread polls, and none is woken without need. No sockets here.
+Used by `channel.client`. The first thread that waits leads: it reads for all threads. Each of the
+others sleeps on a lock of its own, until the condition it waits for is true or the leader stops and
+it takes over. No thread polls, and no thread is woken without need. No sockets here.
 
-Ctrl-C may interrupt the main thread between any two calls. Hence `_leader` alone says who leads and
-is written last, and `leave` may be called again after it was interrupted.
+Ctrl-C may interrupt the main thread between any two calls. Hence `_leader` alone determines who
+leads and is written last, and `leave` may be called again after it was interrupted.
 """
 
 import threading
@@ -15,8 +15,8 @@ from collections.abc import Callable
 class Turn:
     """One wait of one thread.
 
-    `gate`: the lock on which it sleeps while it follows. `below`: the turn that led in this thread
-    when a signal handler interrupted it.
+    `gate`: the lock on which the thread sleeps while another leads. `below`: the turn that led in
+    this thread when a signal handler interrupted it.
     """
 
     __slots__ = ("below", "done", "gate", "thread")
@@ -29,8 +29,9 @@ class Turn:
 
 
 class Turns:
-    """The waits of all threads of one link; see the module. `begun`: how many waits have begun; a
-    rising number means that threads come and go.
+    """The waits of all threads of one link; see the module.
+
+    `begun`: the number of waits that have begun; a rising number means that threads come and go.
     """
 
     def __init__(self) -> None:
@@ -43,16 +44,16 @@ class Turns:
 
     @property
     def led(self) -> bool:
-        """Return whether a thread reads now."""
+        """Return whether a thread leads, that is, reads the socket for all."""
         return self._leader is not None
 
     def enter(self, turn: Turn, timeout_s: float | None) -> bool:
         """Return True if this thread leads from now on; otherwise the caller must check its
         condition again.
 
-        Sleeps while another thread leads or there is nothing to read from. Whatever happens, call
-        `leave` afterwards. A signal handler that waits while the thread that it interrupted leads,
-        takes the lead in its place.
+        Sleeps while another thread leads or there is no connection. Whatever happens, call `leave`
+        afterwards. If a signal handler waits while the thread that it interrupted leads, the
+        handler's turn takes the lead in place of that thread's turn.
         """
         with self._lock:
             leader = self._leader
@@ -78,8 +79,9 @@ class Turns:
             return self._leader is turn
 
     def lead_if_free(self, turn: Turn) -> bool:
-        """Take the lead without waiting, if no thread has it: for the thread that reads when no
-        other waits.
+        """Take the lead without waiting, if no thread has it; return whether it was taken.
+
+        For the background thread, which reads when no other thread waits.
         """
         with self._lock:
             if not self._open or self._leader is not None:
@@ -98,7 +100,7 @@ class Turns:
             return True
 
     def leave(self, turn: Turn) -> None:
-        """End a wait, however it ended; the lead passes to the first thread that sleeps."""
+        """End a turn, also after an exception; the lead passes to the first thread that sleeps."""
         with self._lock:
             self._followers.pop(turn, None)
             if self._leader is turn:
@@ -108,7 +110,7 @@ class Turns:
                     self._pass_on()
 
     def look(self) -> None:
-        """Wake the threads whose condition is true."""
+        """Wake the threads whose condition has become true."""
         # Without the lock: this runs after every read, mostly while no thread follows.
         if not self._followers:
             return
@@ -127,19 +129,21 @@ class Turns:
                 self._pass_on()
 
     def shut(self) -> None:
-        """Stop reading: there is no connection. The leader must leave by itself."""
+        """Let no thread take the lead until `open`: there is no connection. The leader must leave
+        by itself.
+        """
         with self._lock:
             self._open = False
 
     def finish(self) -> None:
-        """Wake all threads; none will lead any more."""
+        """Wake all waiting threads; no thread will lead any more."""
         with self._lock:
             self._open, self._over = False, True
             for turn in list(self._followers):
                 self._wake(turn)
 
     def _pass_on(self) -> None:
-        """Wake the next thread before it leads; it sees whether it does once this lock is
+        """Wake the next thread before it leads; it sees whether it leads once this lock is
         released.
         """
         following = next(iter(self._followers), None) if self._open else None

@@ -1,8 +1,8 @@
-"""A lease, as computed by the worker that holds it.
+"""The lease of a worker, as the worker itself computes it.
 
-Used by `channel.peer`. Arithmetic only, without clock or timer; times are seconds of the holder's
-monotonic clock. The dispatcher computes its own end of the lease, which is never earlier than this
-one.
+Used by `channel.peer`. Arithmetic only, without clock or timer; times are seconds of the worker's
+monotonic clock. The end of the lease that the dispatcher computes is never earlier than the end
+computed here.
 """
 
 RETURN_S = 10.0
@@ -26,9 +26,9 @@ MARGIN_S = 2.0
 class Lease:
     """The time until which this worker may run attempts, by its own monotonic clock.
 
-    A renewal counts from when it was *sent*, so that the end which the dispatcher computes is never
-    earlier than this one. Work stops `margin_s` before the end: two seconds of ten, less for
-    shorter leases.
+    A renewal counts from the time at which it was *sent*, so that the end which the dispatcher
+    computes is never earlier than the end computed here. Work stops `margin_s` before the end: two
+    seconds before the end of a lease of ten, less for shorter leases.
     """
 
     def __init__(self) -> None:
@@ -37,17 +37,19 @@ class Lease:
         self._until = float("-inf")
 
     def begin(self, length_s: float, *, sent: float) -> None:
-        """Start over on a new link, whose Hello was sent at `sent`."""
+        """Start a new lease of `length_s` on a new link, whose Hello was sent at `sent`."""
         self._length_s = length_s
         self._sent.clear()
         self._until = sent + length_s
 
     def sent(self, number: int, *, at: float) -> None:
-        """Note that renewal `number` was sent."""
+        """Record that renewal `number` was sent at `at`."""
         self._sent[number] = at
 
     def granted(self, number: int) -> None:
-        """Extend the lease: renewal `number` was acknowledged, and with it all older ones."""
+        """Extend the lease, since renewal `number`, and with it every older renewal, was
+        acknowledged.
+        """
         at = self._sent.get(number)
         # Sent on an earlier link, or older than one that was granted already.
         if at is None:
@@ -57,12 +59,12 @@ class Lease:
 
     @property
     def margin_s(self) -> float:
-        """Return how many seconds before the end work must stop."""
+        """Return how many seconds before the end of the lease work must stop."""
         return min(MARGIN_S, self._length_s / 5)
 
     @property
     def stop_at(self) -> float:
         """Return the time at which all attempts must be ended, unless a renewal is granted
-        first.
+        before.
         """
         return self._until - self.margin_s

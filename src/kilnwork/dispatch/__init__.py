@@ -5,12 +5,12 @@
 - `hub` performs I/O: links to workers and drivers, commits, and the methods that others call.
 
 The path of one task: a driver's message reaches `hub.submitters`, or a Task object
-`hub.hub.Hub.submit`. `hub.commits` gives the input to `machine`, which makes a record, queues it
-and reserves an attempt in a slot. The changes go to `journal` as one batch, and when that is on
-disk `hub.delivery` sends the attempt to the slot. The report of its end comes back the same way.
+`hub.hub.Hub.submit`. `hub.commits` gives the input to `machine`, which makes a record, queues the
+task and reserves an attempt in a slot. The changes go to `journal` as one batch, and when that is
+on disk `hub.delivery` sends the attempt to the slot. The report of its end takes the same path.
 Each package documents its part.
 
 Used by controllers and server (`hub.hub.Hub`, `model`), by jobs, and as a process of its own by
-`kiln.start()` (`process`). Knows nothing of Kubernetes objects and never calls an executor:
-instructions go out, observations come in.
+`kiln.start()` (`process`). Knows nothing of Kubernetes objects and never calls an executor: it
+gives out instructions and takes in observations.
 """

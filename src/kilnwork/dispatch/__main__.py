@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def _store(given: settings.DispatcherSettings) -> port.Store:
-    """Open the store. SQLite is imported only where it is used."""
+    """Open the store that the settings name. SQLite is imported only if there is a journal."""
     if given.directory is None:
         return memory_store.MemoryStore()
     journal = importlib.import_module("kilnwork.dispatch.journal.sqlite.journal")

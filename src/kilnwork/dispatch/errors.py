@@ -1,4 +1,4 @@
-"""Errors of the dispatcher, one class for each reaction."""
+"""Errors of the dispatcher: one class for each way in which a caller reacts."""
 
 from kilnwork.kit import errors
 
@@ -8,7 +8,7 @@ class DispatchError(errors.KilnError):
 
 
 class IllegalTransition(DispatchError):
-    """The machine was about to make a transition that its table does not allow: a bug."""
+    """The machine attempted a transition that its table does not allow: a bug."""
 
 
 class RunRefused(DispatchError):
@@ -16,7 +16,7 @@ class RunRefused(DispatchError):
 
 
 class HubStopped(DispatchError):
-    """The hub is stopping or lost its journal; use the next one."""
+    """The hub is stopping or lost its journal; use the hub that follows it."""
 
 
 class JournalLocked(DispatchError):
@@ -24,12 +24,12 @@ class JournalLocked(DispatchError):
 
 
 class JournalUnreadable(DispatchError):
-    """The file is no journal, or a newer kilnwork wrote it; use another directory."""
+    """The file is not a journal, or was written by a newer kilnwork; use another directory."""
 
 
 class StaleEpoch(DispatchError):
-    """Another dispatcher took over this journal; this one must end at once."""
+    """Another dispatcher took over this journal; this dispatcher must end at once."""
 
 
 class TaskTooLarge(DispatchError):
-    """Spec and inputs of a task do not fit a frame of the channel; make them smaller."""
+    """Spec and inputs of the task do not fit a frame of the channel; make them smaller."""

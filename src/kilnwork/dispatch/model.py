@@ -1,7 +1,8 @@
-"""Values that enter and leave the dispatcher: submissions, and views of what it knows.
+"""Values that enter and leave the dispatcher: submissions of tasks, and views of tasks and
+clusters.
 
-Used by controllers, server and jobs. All are frozen. A view shows only what the journal has on
-disk, except progress and the reason for which a task waits, which are in memory only.
+Used by controllers, server and jobs. All are frozen. A view shows only the state that the journal
+has on disk, except progress and the reason for which a task waits, which are in memory only.
 """
 
 from collections.abc import Callable
@@ -15,10 +16,11 @@ from kilnwork.kit import ids
 
 
 class ImageUse(msgspec.Struct, frozen=True):
-    """What the image of a spawned command means.
+    """How the image of a spawned command is used, or why it is refused.
 
-    `spec`: the spec to run. `warning`: a warning for the client that spawns it. `refusal`: why
-    there can be no such child, with the status of the response: 503 if that may change by itself.
+    `spec`: the spec to run. `warning`: a warning for the client that spawns the command. `refusal`:
+    the reason for which there can be no such child, with the status of the response: 503 if that
+    may change by itself.
     """
 
     spec: api_task.TaskSpec
@@ -32,7 +34,10 @@ ImageRule = Callable[[str, api_task.TaskSpec], ImageUse]
 
 
 def label_image(namespace: str, spec: api_task.TaskSpec) -> ImageUse:
-    """Ignore the image: commands run on the machine of the dispatcher."""
+    """Return the spec unchanged, with the warning that its image is ignored.
+
+    Commands run as programs of the dispatcher's machine.
+    """
     text = f"spec.image {spec.image}: images are labels here, where programs come from the machine"
     return ImageUse(spec, text)
 
@@ -49,14 +54,14 @@ class SubmittedFacts(msgspec.Struct, kw_only=True):
 
 
 class Submission(SubmittedFacts, frozen=True, kw_only=True):  # type: ignore[misc] # as TaskView
-    """A task to run: run `spec.run` of `task`.
+    """A run of a task to be submitted: run number `spec.run` of `task`.
 
     `inputs`: a JSON object by input name, as bytes, resolved by the caller; None for no inputs.
-    `arguments`: those of a call. Its spec is then without arguments and is one object shared by
-    many calls, so that it is validated once; its inputs are among the arguments. None: the
-    arguments are in the spec. `declared`: it is a Task object, so its changes are published to
-    controllers. `pending_since`: wall clock, in seconds, from which its timeouts count; None: from
-    now on.
+    `arguments`: the arguments of a call. Its spec is then without arguments and is one object
+    shared by many calls, so that it is validated once; its inputs are among the arguments. None:
+    the arguments are in the spec. `declared`: the task is a Task object, so its changes are
+    published to controllers. `pending_since`: wall clock, in seconds, from which the timeouts of
+    the task count; None: from now on.
     """
 
     task: ids.TaskId
@@ -70,14 +75,16 @@ class Submission(SubmittedFacts, frozen=True, kw_only=True):  # type: ignore[mis
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The progress that a task reports; `fraction` is 0 to 1, or None if it does not know."""
+    """The progress that a task reports; `fraction` is 0 to 1, or None if the task does not know
+    it.
+    """
 
     fraction: float | None
     message: str
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """What an executor observes of an attempt that has not ended: the reason for its state, and its
+    """An executor's observation of an attempt that has not ended: the reason for its state, and its
     node.
     """
 
@@ -89,8 +96,8 @@ class Observed(msgspec.Struct, frozen=True):
 class TaskFacts(SubmittedFacts, kw_only=True):
     """The fields that the machine's record of a run and its view have in common.
 
-    All times are wall clock, in seconds. A field added here needs the same as one of
-    `SubmittedFacts`.
+    All times are wall clock, in seconds. A field added here also needs a column and a migration, as
+    a field of `SubmittedFacts` does.
     """
 
     reason: str = ""
@@ -126,15 +133,16 @@ class TaskFacts(SubmittedFacts, kw_only=True):
 class TaskView(TaskFacts, frozen=True, kw_only=True):  # type: ignore[misc] # msgspec allows it
     """One run of a task as the journal has it.
 
-    `attempt`: number of the newest attempt, 0 before the first. `failures`: how many count against
-    `retry.maxAttempts`. `losses`: attempts that were lost after they had started; those that are
-    the dispatcher's fault do not count against `retry.maxLosses`. `worker`: Pod name of the newest
-    attempt's worker; "" if there was none. `started`: first start of this run. All times are wall
-    clock, in seconds. `stopped`: True is proof that nothing of the run is running, False means that
-    this proof is missing, None that something may rightly run. `suspended`: no attempt starts until
-    it is resumed; a running one continues. `function`: the function of a call; "" for a command.
-    `loss`: why the newest lost attempt was lost; "" if none was, or if only memory knew. `seq`
-    rises with every change of this task; 0 when nothing changed since the dispatcher started.
+    `attempt`: number of the newest attempt, 0 before the first. `failures`: how many failures count
+    against `retry.maxAttempts`. `losses`: attempts that were lost after they had started; losses
+    that are the dispatcher's fault do not count against `retry.maxLosses`. `worker`: Pod name of
+    the newest attempt's worker; "" if there was none. `started`: first start of this run. All times
+    are wall clock, in seconds. `stopped`: True is proof that nothing of the run is running, False
+    means that this proof is missing, None that something may rightly run. `suspended`: no attempt
+    starts until the task is resumed; a running attempt continues. `function`: the function of a
+    call; "" for a command. `loss`: why the newest lost attempt was lost; "" if none was, or if only
+    memory knew. `seq` rises with every change of this task; 0 when nothing changed since the
+    dispatcher started.
     """
 
     task: ids.TaskId
@@ -154,18 +162,18 @@ class TaskView(TaskFacts, frozen=True, kw_only=True):  # type: ignore[misc] # ms
 
     @property
     def attempts(self) -> int:
-        """Return how many attempts have started, may have started, or are about to; without those
+        """Return how many attempts have started, may have started or are reserved, without those
         taken back.
         """
         return self.attempt - self.unstarted
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
-    """What was started again along with the task that was to be retried.
+    """The tasks that were started again by the retry of one failed task.
 
-    `tasks`: those that have a new run, in dependency order. `declared`: names of the Task objects
-    among them, whose `spec.run` must be raised by a client that may do so. `left`: how many failed
-    children of these will run again when their parents request them.
+    `tasks`: the tasks that have a new run, in dependency order. `declared`: names of the Task
+    objects among them, whose `spec.run` must be raised by a client that may do so. `left`: how many
+    failed children of these tasks will run again when their parents request them.
     """
 
     tasks: tuple[ids.TaskId, ...]
@@ -174,7 +182,10 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects tasks of a namespace; None selects any. `function`: as in `spec.call.function`."""
+    """Selects tasks of a namespace; a field that is None selects all tasks.
+
+    `function`: the function of a call, as in `spec.call.function`.
+    """
 
     state: api_task.State | None = None
     declared: bool | None = None
@@ -183,8 +194,9 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskCount(msgspec.Struct, frozen=True):
-    """How many tasks of a namespace are in one state, by function ("" for commands) and by whether
-    they are Task objects.
+    """The number of tasks of a namespace in one state, with one function, declared or not.
+
+    `function` is "" for commands; a declared task is a Task object.
     """
 
     namespace: str
@@ -195,12 +207,11 @@ class TaskCount(msgspec.Struct, frozen=True):
 
 
 class OldRun(NamedTuple):
-    """A run that may be forgotten.
+    """A run that may be forgotten unless its parent still needs it.
 
-    It is only still needed by its parent, if at all: all runs of the task ended before a given
-    time, it has no object and no unfinished child. `parent`: None also if the parent is forgotten.
-    `keyed`: a driver gave it a key, to find it again. `size_bytes`: approximate size of its row and
-    blobs.
+    All runs of its task ended before a given time, and the task has no object and no unfinished
+    child. `parent`: None also if the parent is forgotten. `keyed`: a driver gave the call a key, to
+    find it again. `size_bytes`: approximate size of its row and blobs.
     """
 
     row: int
@@ -215,9 +226,10 @@ class OldRun(NamedTuple):
 class Pruning(msgspec.Struct, frozen=True, kw_only=True):
     """Selects the finished tasks to forget, the oldest first.
 
-    `older_s`: all their runs ended at least so long ago. `namespace`: only this one. `keep`: spare
-    this many of the newest. `free_bytes`: stop when this much is freed. `keyed`: include calls to
-    which a driver has given a key.
+    `older_s`: forget only tasks all of whose runs ended at least so many seconds ago. `namespace`:
+    the namespace whose tasks are forgotten; None: all namespaces. `keep`: keep this many of the
+    newest tasks. `free_bytes`: stop when this many bytes are freed. `keyed`: include calls to which
+    a driver has given a key.
     """
 
     older_s: float
@@ -228,7 +240,8 @@ class Pruning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """How many tasks were forgotten, or would be, and about how many bytes they took.
+    """The number of tasks that a prune forgot, or would forget, and their approximate size in
+    bytes.
 
     `later_bytes`: size of the blobs of forgotten tasks that are still on disk; they are removed
     within minutes (`blob_collection.RELEASED_KEEP_S`) unless something uses them again.
@@ -240,7 +253,9 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt of a run. `completion` is None until it has ended; `reserved` is never None."""
+    """One attempt of a run. `completion` is None until the attempt has ended; `reserved` is never
+    None.
+    """
 
     ref: attempts.AttemptRef
     worker: str
@@ -256,11 +271,12 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker. `name`: its Pod's. `ready`: it is connected and can be given tasks.
+    """A worker of a TaskCluster, as the dispatcher sees it.
 
-    `holding`: attempts that would be lost with it, including those that wait for other tasks and
-    those that it has not claimed since the dispatcher started. `draining`: it gets no new tasks and
-    is about to go. `connected`: its link is open, though it may be draining.
+    `name`: the name of its Pod. `ready`: it is connected and can be given tasks. `holding`:
+    attempts that would be lost with it, including those that wait for other tasks and those that it
+    has not claimed since the dispatcher started. `draining`: it gets no new tasks and is to be
+    removed. `connected`: its link is open, though it may be draining.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""The dispatcher process of one home: who may connect, and when it exits.
+"""The dispatcher process of one home: who may connect, and when the process exits.
 
-Run by `python -m kilnwork.dispatch`. A volatile one ends with its owner, the driver that started
-it; a durable one when no driver has been connected and no task has run or waited for a while. When
-it exits it says so to its peers, so that workers exit at once.
+Run by `python -m kilnwork.dispatch`. A volatile dispatcher ends with its owner, the driver that
+started it; a durable one when no driver has been connected and no task has run or waited for a
+while. When the process exits it tells its peers, so that workers exit at once.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ NAMESPACE = CLUSTER = "default"
 
 
 class OneToken:
-    """Accepts the token of the home for everything (`channel.ports.TokenVerifier`)."""
+    """Accepts the token of the home from all peers (`channel.ports.TokenVerifier`)."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
-        """Return whether a worker of the only cluster has the token."""
+        """Return whether a worker of the only cluster presents the token."""
         return (namespace, cluster) == (NAMESPACE, CLUSTER) and self._is(credential)
 
     async def verify_driver(self, namespace: str, credential: str) -> bool:
-        """Return whether a driver in the only namespace has the token."""
+        """Return whether a driver in the only namespace presents the token."""
         return namespace == NAMESPACE and self._is(credential)
 
     async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
@@ -52,7 +52,7 @@ class OneToken:
     async def verify_attempt(
         self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
     ) -> bool:
-        """Return False: there are no Pods."""
+        """Return False: there are no Pods of attempts."""
         return False
 
     def _is(self, credential: str) -> bool:
@@ -60,7 +60,10 @@ class OneToken:
 
 
 class DispatcherProcess:
-    """Serves until there is a reason to exit. Raises what `hub.Hub.start` raises."""
+    """Serves the peers of one dispatcher until there is a reason to exit.
+
+    Raises the errors of `hub.Hub.start`.
+    """
 
     def __init__(self, given: settings.DispatcherSettings, kept: port.Store) -> None:
         self._given = given
@@ -89,7 +92,7 @@ class DispatcherProcess:
         )
 
     async def serve(self) -> None:
-        """Serve until there is a reason to exit, then stop the hub."""
+        """Serve peers until there is a reason to exit, then stop the hub."""
         loop = asyncio.get_running_loop()
         self._why = loop.create_future()
         await self._hub.start(socket.socket(fileno=self._given.listener))
@@ -126,8 +129,9 @@ class DispatcherProcess:
             self._why.set_exception(errors.HubStopped(f"the dispatcher failed: {error}"))
 
     def _leave_soon(self) -> None:
-        """Exit without waiting for another driver, unless one connects meanwhile: the last one
-        closed in order.
+        """Have the process exit soon unless a driver connects; called on SIGUSR1.
+
+        The last driver sends the signal when it has closed its session in order.
         """
         self._idle_s = 0.0
         self._greeted = self._hub.greeted
@@ -148,7 +152,7 @@ class DispatcherProcess:
                 self._leave("no driver, and nothing to do")
 
     async def _pause(self) -> None:
-        """Wait until the next check; only briefly when there is no driver to wait for."""
+        """Wait until the next check for a reason to exit; only briefly if no driver is expected."""
         if self._leaving_soon.is_set():
             await asyncio.sleep(MIN_CHECK_S)
             return
@@ -158,7 +162,7 @@ class DispatcherProcess:
 
 
 def _tune_collector() -> None:
-    """Run the garbage collector rarely: hundreds of thousands of records come and go without
+    """Make the garbage collector run rarely: the many records are freed without it, having no
     cycles.
     """
     # What is garbage now would be frozen as well.
@@ -173,6 +177,6 @@ def run(
     *,
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """Serve on a new event loop."""
+    """Run a dispatcher with these settings and this store on a new event loop, until it exits."""
     with asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(DispatcherProcess(given, kept).serve())

@@ -1,4 +1,5 @@
-"""Secrets of `kiln.start(secrets=DIRECTORY)`: one directory for each, with a file for each key.
+"""Secrets of `kiln.start(secrets=DIRECTORY)`: one directory for each Secret, with a file for each
+key.
 
 Used by `process`. Kubernetes mounts Secrets in the same form. There are no ConfigMaps.
 """
@@ -12,7 +13,7 @@ from kilnwork.kit import errors
 
 
 class SecretsUnreadable(errors.KilnError):
-    """A file cannot be read now."""
+    """A file of a Secret cannot be read now."""
 
 
 class SecretFiles:
@@ -24,8 +25,9 @@ class SecretFiles:
     async def read(
         self, namespace: str, source: variables.VariableSource
     ) -> Mapping[str, bytes] | None:
-        """Return all keys of one Secret, or None if it has no directory. Raises
-        SecretsUnreadable.
+        """Return the values of one Secret by key, or None if it has no directory.
+
+        Raises SecretsUnreadable.
         """
         if source.kind != "Secret":
             return None
@@ -33,7 +35,10 @@ class SecretFiles:
 
 
 def _read(directory: Path) -> dict[str, bytes] | None:
-    """Read all keys. Hidden files are not keys: Kubernetes puts its own there (`..data`)."""
+    """Read the values of one Secret by key, or return None if the directory does not exist.
+
+    Hidden files are not keys: Kubernetes puts files of its own there (`..data`).
+    """
     try:
         files = [one for one in directory.iterdir() if not one.name.startswith(".")]
         # Follows links: in a mounted Secret each key is one.

@@ -1,7 +1,7 @@
-"""Settings of `python -m kilnwork.dispatch`: its arguments, and one variable for measurements.
+"""Settings of `python -m kilnwork.dispatch`: its arguments, and one environment variable.
 
-Read once at start. `sdk.local` writes them, so there is no help text; tokens are passed in files,
-never as arguments.
+The variable is for measurements. Settings are read once at start. `sdk.local` writes the arguments,
+so there is no help text; tokens are passed in files, never as arguments.
 """
 
 import os
@@ -22,11 +22,11 @@ IDLE_S = 60.0
 class DispatcherSettings:
     """The settings of one dispatcher process; see the module.
 
-    `listener`: inherited descriptor of a listening Unix socket. `token_file`: holds the token of
-    workers and drivers. `directory`: of the journal; None: keep nothing, and exit with the owner.
-    `secrets`: a directory whose file NAME/KEY holds the value of a key of a Secret; None: there are
-    no Secrets. `owner`: inherited descriptor that is closed when the owner exits. `scratch`: a
-    directory to remove at the end.
+    `listener`: inherited descriptor of a listening Unix socket. `token_file`: file that holds the
+    token of workers and drivers. `directory`: directory of the journal; None: keep nothing, and
+    exit with the owner. `secrets`: a directory whose file NAME/KEY holds the value of a key of a
+    Secret; None: there are no Secrets. `owner`: inherited descriptor that is closed when the owner
+    exits. `scratch`: a directory to remove at the end.
     """
 
     listener: int
@@ -41,8 +41,9 @@ class DispatcherSettings:
 
 
 def from_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> DispatcherSettings:
-    """Parse the arguments. Raises ConfigurationError, which names the argument and the expected
-    value.
+    """Return the settings that the arguments and the environment give.
+
+    Raises ConfigurationError, which names the argument and the expected value.
     """
     given = _pairs(arguments)
     volatile = given.pop("--volatile", None) is not None

@@ -1,8 +1,8 @@
-"""Messages of agents of workers, turned into inputs of the machine.
+"""Turns messages of workers' agents into inputs of the machine.
 
 Used by the hub. An agent holds the lease of its worker, runs commands, owns the slot processes, and
-passes on requests of commands from their sockets: children (`Spawn`), states of tasks (`GetTask`).
-The sidecar of an attempt in a Pod makes the same requests, for that attempt alone.
+passes on requests of commands from their sockets: for children (`Spawn`) and for states of tasks
+(`GetTask`). The sidecar of an attempt in a Pod makes the same requests, for that attempt alone.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ View = Callable[[ids.TaskId], model.TaskView | None]
 
 @dataclass(slots=True, eq=False)
 class _StatusRequest:
-    """A command that waits for the end of `task`, until `timer` fires."""
+    """A request of a command for the state of `task`, open until the task ends or `timer` fires."""
 
     link: int
     serial: int
@@ -52,9 +52,9 @@ class _StatusRequest:
 
 
 class _StatusRequests:
-    """Open requests by task. `respond(request)` is called once for each.
+    """The open requests for states of tasks, by task. `respond(request)` is called once for each.
 
-    After a restart of either end, the worker sends its requests again.
+    After a restart of either end of the link, the worker sends its requests again.
     """
 
     def __init__(self, respond: Callable[[_StatusRequest], None]) -> None:
@@ -65,7 +65,7 @@ class _StatusRequests:
         return bool(self._open)
 
     def wait(self, request: _StatusRequest, wait_s: float) -> None:
-        """Respond when the task ends, or after `wait_s`."""
+        """Respond to the request when its task ends, or after `wait_s`."""
         loop = asyncio.get_running_loop()
         delay = min(max(wait_s, 0.0), MAX_WAIT_S)
         request.timer = loop.call_later(delay, self._settle, request)
@@ -77,14 +77,14 @@ class _StatusRequests:
             self._settle(request)
 
     def drop_link(self, link: int) -> None:
-        """Drop the requests of a link that was closed."""
+        """Drop the requests that came over the closed link with this number."""
         for request in [
             q for open_requests in self._open.values() for q in open_requests if q.link == link
         ]:
             self._forget(request)
 
     def clear(self) -> None:
-        """Drop all requests without a response."""
+        """Drop all open requests; no response is sent."""
         for request in self._all():
             self._forget(request)
 
@@ -107,7 +107,7 @@ class _StatusRequests:
 
 
 class Agents:
-    """Handles messages of agents that have joined. `view`: as `hub.Hub.view`."""
+    """Handles messages of agents that have joined. `view`: the function `hub.Hub.view`."""
 
     def __init__(  # noqa: PLR0913  made once, by `peers`
         self,
@@ -146,9 +146,9 @@ class Agents:
         }
 
     def join(self, link: links.Link, hello: messages.Hello) -> links.Receive:
-        """Let an authenticated agent join; the machine decides which attempts it keeps.
+        """Let an authenticated agent join; return the function that receives its messages.
 
-        Return the function that receives its messages.
+        The machine decides which attempts the agent keeps.
         """
         self._core.apply(
             inputs.Join(
@@ -182,13 +182,13 @@ class Agents:
         self._handlers[type(message)](link, message)
 
     def batch_ended(self, link: links.Link) -> None:
-        """Acknowledge the output that a batch of frames has brought."""
+        """Acknowledge the output that the last batch of frames from this link contained."""
         if self._confirmations:
             ends, self._confirmations = self._confirmations, {}
             link.write_all(messages.LogKept(ref, offset) for ref, offset in ends.items())
 
     def ended(self, task: ids.TaskId) -> None:
-        """Respond to the requests about a task whose final state is stored."""
+        """Respond to the open requests about a task whose final state is stored."""
         self._status_requests.ended(task)
 
     @property
@@ -197,13 +197,13 @@ class Agents:
         return bool(self._status_requests)
 
     def link_closed(self, link: links.Link) -> None:
-        """Clean up after a link whose connection was closed."""
+        """Drop the open requests of a link whose connection was closed."""
         self._requesting.pop(link.number, None)
         self._containers.link_closed(link)
         self._status_requests.drop_link(link.number)
 
     def clear(self) -> None:
-        """Drop all requests without a response."""
+        """Drop all open requests of commands; no response is sent."""
         self._status_requests.clear()
 
     def _from_attempt(
@@ -211,7 +211,8 @@ class Agents:
     ) -> None:
         """Handle a message of the sidecar of `ref`, which may speak for no other attempt.
 
-        It has no lease that could end; its renewals only tell it that the dispatcher is there.
+        The sidecar has no lease that could end; its renewals only tell it that the dispatcher is
+        there.
         """
         if isinstance(message, messages.Renew):
             link.write_all([messages.Renewed(message.number)])
@@ -253,10 +254,9 @@ class Agents:
         self._containers.forget(message.ref)
 
     def _log(self, link: links.Link, message: messages.Log) -> None:
-        """Store output of a command.
+        """Store output of a command, or of a slot or executor.
 
-        The last output of a slot and the exchanges of an executor are stored as well, but not
-        acknowledged.
+        The last output of a slot and the exchanges of an executor are stored but not acknowledged.
         """
         held = self._core.machine.held_by(link.number, message.ref)
         if held is None:
@@ -288,7 +288,7 @@ class Agents:
         self._announce(link, message)
 
     def _announce(self, link: links.Link, opening: messages.SlotOpening) -> None:
-        """Expect a slot to connect with this secret, if the machine knows the slot as this
+        """Let a slot connect with the announced secret, if the machine knows the slot as this
         agent's.
         """
         slots = self._core.machine.memory.slots
@@ -371,7 +371,7 @@ def _second_hello(link: links.Link, _: messages.Hello) -> None:
 
 
 def bounded(outcome: attempts.Outcome) -> attempts.Outcome:
-    """Return the outcome, truncated to what may be stored."""
+    """Return an outcome whose texts are truncated to the length that may be stored."""
     result = outcome.result
     if result is not None and len(result.data) > attempts.MAX_INLINE_BYTES:
         return attempts.Outcome(

@@ -3,9 +3,10 @@
 Written by the hub from Log messages, read by `server`. A file that reaches `FILE_BYTES` is renamed
 to `….log.1`, so an attempt keeps its last 8 to 16 MiB. `….log.rotated` counts how often that
 happened, so that a restarted dispatcher knows how much of the output it has. Where the worker has
-dropped output, or the disk was full, a line in the log says how much is missing, and
-`….log.dropped` holds by how much the file is shorter than the output. Files are not fsynced: output
-is not worth a disk flush for each line, and the worker keeps what was not acknowledged.
+dropped output, or the disk was full, a line in the log tells how much is missing, and
+`….log.dropped` holds by how many bytes the file is shorter than the output. Files are not fsynced:
+output is not worth a disk flush for each line, and the worker keeps output that was not
+acknowledged.
 """
 
 import contextlib
@@ -35,14 +36,15 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 def path(logs_dir: Path, ref: attempts.AttemptRef) -> Path:
-    """Return the current file of an attempt; the older one has `.1` appended. Neither need
-    exist.
+    """Return the path of an attempt's current log file, which need not exist.
+
+    The path of the older log file has `.1` appended.
     """
     return logs_dir / ids.task_text(ref.task) / f"{ref.run}-{ref.attempt}.log"
 
 
 def files(logs_dir: Path, ref: attempts.AttemptRef) -> list[Path]:
-    """Return the existing log files of an attempt, older first."""
+    """Return the paths of an attempt's existing log files, the older file first."""
     newer = path(logs_dir, ref)
     return [file for file in (_older(newer), newer) if file.exists()]
 
@@ -60,14 +62,16 @@ def _skew(newer: Path) -> Path:
 
 
 class _Lost(NamedTuple):
-    """Bytes after the end of the file that the disk did not take, and why."""
+    """The number of bytes of output that could not be written at the end of a file, and the
+    reason.
+    """
 
     size: int
     why: str
 
 
 class AttemptLogs:
-    """Writes the output of attempts, and remembers how much of each is stored until `forget`.
+    """Writes the output of attempts, and remembers how much of it is stored until `forget`.
 
     Without a directory nothing is stored, and all output counts as stored.
     """
@@ -84,11 +88,11 @@ class AttemptLogs:
 
     @property
     def remembers(self) -> bool:
-        """Return whether there is anything to forget."""
+        """Return whether any attempt is remembered, so that `forget` is worth a call."""
         return bool(self._kept)
 
     def stored_end(self, ref: attempts.AttemptRef) -> int:
-        """Return the offset below which output is stored."""
+        """Return the offset below which the output of an attempt is stored."""
         offset = self._kept.get(ref)
         if offset is None:
             # After a restart the files are the only record.
@@ -97,11 +101,11 @@ class AttemptLogs:
         return offset
 
     def append(self, ref: attempts.AttemptRef, offset: int, data: bytes) -> int:
-        """Store output that begins at `offset`, except what is stored already; return the new
-        `kept`.
+        """Store new output, which begins at `offset`; return the offset below which output is
+        stored now.
 
-        Output that the disk does not take, or that would use the room reserved for the journal, is
-        missing from the log; a line in the log says so once there is room.
+        Output that cannot be written, or that would use the room reserved for the journal, is
+        missing from the log; a line in the log tells so once there is room.
         """
         stored = self.stored_end(ref)
         end = offset + len(data)
@@ -130,7 +134,7 @@ class AttemptLogs:
         return end
 
     def discard(self, ref: attempts.AttemptRef) -> None:
-        """Discard the output of an attempt: it will come again from the beginning."""
+        """Discard the stored output of an attempt, since all of it is sent again."""
         self._kept[ref] = 0
         self._lost.pop(ref, None)
         if self.logs_dir is not None:
@@ -139,7 +143,7 @@ class AttemptLogs:
                 file.unlink(missing_ok=True)
 
     def forget(self, ref: attempts.AttemptRef) -> None:
-        """Forget an attempt that has ended; its files stay."""
+        """Forget how much output of an ended attempt is stored; its files stay."""
         self._kept.pop(ref, None)
         lost = self._lost.pop(ref, None)
         if lost and len(self._unmarked) < MAX_UNMARKED:
@@ -150,7 +154,7 @@ class AttemptLogs:
     def mark(self) -> None:
         """Write the line about missing output into logs of ended attempts, if there is room now.
 
-        Call periodically, every few seconds.
+        Call it every few seconds.
         """
         if self.logs_dir is None:
             return
@@ -163,8 +167,9 @@ class AttemptLogs:
                 del self._unmarked[ref]
 
     def has_output(self, task: ids.TaskId, *, new: bool = False) -> bool:
-        """Return whether any attempt of the task has stored output. `new`: count only output stored
-        since this object was made.
+        """Return whether any attempt of the task has stored output.
+
+        `new`: count only output stored since this object was made.
         """
         if self.logs_dir is None:
             return False
@@ -174,7 +179,7 @@ class AttemptLogs:
         return os.access(f"{self.logs_dir}/{ids.task_text(task)}", os.F_OK)
 
     def sizes(self, tasks: Iterable[ids.TaskId]) -> dict[ids.TaskId, int]:
-        """Return the bytes of stored output by task; blocks on the disk."""
+        """Return how many bytes of output are stored for each of the tasks; blocks on the disk."""
         found = {}
         for task in tasks if self.logs_dir is not None else ():
             where = f"{self.logs_dir}/{ids.task_text(task)}"
@@ -213,7 +218,7 @@ class AttemptLogs:
             del self._lost[ref]
 
     def _write_line(self, newer: Path, line: bytes, count: int) -> None:
-        """Write the line for `count` missing bytes; from here on the file is shorter by that
+        """Write the line for `count` missing bytes, and record that the file is shorter by that
         many.
         """
         if self._read_kept(newer):
@@ -255,7 +260,7 @@ def _number(file: Path) -> int:
 
 
 def _open(newer: Path) -> int:
-    """Return a descriptor for appending; make the directories if necessary."""
+    """Return a descriptor for appending to a log file; make its directories if necessary."""
     try:
         return os.open(newer, _APPEND, 0o600)
     except FileNotFoundError:

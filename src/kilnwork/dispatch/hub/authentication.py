@@ -1,8 +1,8 @@
 """Authentication: checks a peer's first frame before the machine gets any input from the peer.
 
 Used by the hub. Agents, drivers and sidecars present a token, which the `TokenVerifier` checks. A
-slot presents the secret that its agent gave it; the agent has announced its digest. A refusal gives
-the reason and says whether to try again.
+slot presents the secret that its agent gave it; the agent has announced its digest before. A
+refusal gives the reason and tells whether to try again.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ OnAuthenticated = Callable[[links.Link, messages.AnyHello], None]
 class Authenticator:
     """Checks the Hello of each link; checks of different links run concurrently.
 
-    `on_authenticated` is called for each valid one; the others are refused.
+    `on_authenticated` is called for each link whose Hello is valid; other links are refused.
     """
 
     def __init__(
@@ -46,9 +46,7 @@ class Authenticator:
         self._most = MAX_SLOTS
 
     def announce_slot(self, slot: bytes, digest: bytes, *, living: Container[bytes]) -> None:
-        """Store the SHA-256 of a slot's secret, and drop those of slots that are not among the
-        `living`.
-        """
+        """Store the SHA-256 of a slot's secret; drop the digests of slots that are not `living`."""
         if len(self._digests) >= self._most:
             self._digests = {s: d for s, d in self._digests.items() if s in living}
             # Twice what lives, so that dropping costs a constant for each announcement.
@@ -160,10 +158,10 @@ def _problem(hello: messages.AnyHello) -> str:
 
 
 def _executor_problem(hello: messages.Hello) -> str:
-    """Return what is wrong with an executor's Hello, or "".
+    """Return the reason for which an executor's Hello is refused, or "".
 
-    An executor serves all namespaces, or one if it is external; it has slots but no processes, and
-    no Pod that we know.
+    An executor serves all namespaces, or one if it is external; it has slots but no slot processes,
+    and no Pod that the dispatcher knows.
     """
     external = task.is_external_queue(hello.cluster)
     known = external or hello.cluster == task.executor_queue("http")

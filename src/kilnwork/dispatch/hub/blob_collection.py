@@ -1,10 +1,10 @@
-"""Removes blobs that nothing refers to.
+"""Removes blobs to which neither a row nor a template refers.
 
-Used by `retention`. A blob to which a row or template refers is never removed. Any other is removed
-when it was not renewed for an hour (`data.blobs`), or for ten minutes if a forgotten task referred
-to it. Either period counts only while the wall clock keeps pace with a clock that stops while the
-machine sleeps: so the holder of a reference has time to renew it after a laptop wakes up, or after
-the wall clock was set.
+Used by `retention`. A blob to which a row or template refers is never removed. Any other blob is
+removed when it was not renewed for an hour (`data.blobs`), or for ten minutes if a forgotten task
+referred to it. Either period counts only while the wall clock keeps pace with a clock that stops
+while the machine sleeps: so the holder of a reference has time to renew it after a laptop wakes up,
+or after the wall clock was set.
 """
 
 import itertools
@@ -45,8 +45,9 @@ Referenced = Callable[[Sequence[bytes]], set[bytes]]
 
 
 class Collector:
-    """Collects the blobs of all namespaces, which are directories in `root`. Use one for each
-    root.
+    """Collects the unused blobs of all namespaces, which are directories in `root`.
+
+    Use one collector for each root.
     """
 
     def __init__(self, root: Path, referenced: Referenced, *, clock: clocks.Clock) -> None:
@@ -59,7 +60,9 @@ class Collector:
         self._looked = clock.monotonic()
 
     def sample(self) -> None:
-        """Compare the clocks; call every few seconds."""
+        """Compare the wall clock with the clock that stops during sleep; call it every few
+        seconds.
+        """
         now = self._clock.monotonic()
         offset = self._clock.wall() - now
         # Ages of files are by the wall clock: after a jump all of them may look old.
@@ -68,8 +71,10 @@ class Collector:
         self._offset = offset
 
     def release(self, named: Iterable[tuple[str, bytes]]) -> None:
-        """Remember blobs (namespace and digest) to which forgotten tasks referred: they are removed
-        earlier than others if nothing else refers to them.
+        """Record blobs (namespace and digest) to which forgotten tasks referred, to be removed
+        early.
+
+        Such a blob is removed earlier than others if nothing else refers to it.
         """
         self._released.update(dict.fromkeys(named))
         # The newest go: those are found by `collect` as well, only later.
@@ -78,13 +83,14 @@ class Collector:
 
     @property
     def is_due(self) -> bool:
-        """Return whether it is time for `collect_released`."""
+        """Return whether `collect_released` should be called now."""
         waited = self._clock.monotonic() - self._looked
         return bool(self._released) and waited >= RELEASED_ROUND_S
 
     def collect(self) -> int:
-        """Check all blobs once; return how many were removed. Takes seconds where there are
-        many.
+        """Check all blobs, and remove unused ones; return how many were removed.
+
+        Takes seconds where there are many blobs.
         """
         removed = 0
         for directory in self._directories():
@@ -95,7 +101,7 @@ class Collector:
         return removed
 
     def collect_released(self) -> int:
-        """Check the blobs of forgotten tasks once; return how many bytes of them will be removed
+        """Remove unused blobs of forgotten tasks; return how many bytes of them will be removed
         later.
         """
         self._looked = self._clock.monotonic()
@@ -132,7 +138,7 @@ class Collector:
         return removed
 
     def _discard(self, namespace: str, digest: bytes) -> int:
-        """Remove a released blob if its time has come; return its size if it will be removed later,
+        """Remove a released blob if it is due; return its size if it will be removed later,
         else 0.
         """
         store = blobs.Blobs(self._root / namespace, durable=False, time=self._clock)
@@ -150,8 +156,10 @@ class Collector:
         return size
 
     def _before(self, keep_s: float) -> float:
-        """Return the wall time before which a blob must have been renewed last to be removed
-        now.
+        """Return the wall time `keep_s` ago, or -inf until the wall clock has been steady for long
+        enough.
+
+        A blob that was renewed after that time is not removed.
         """
         self.sample()
         if self._clock.monotonic() - self._steady_since < MIN_STEADY_S:

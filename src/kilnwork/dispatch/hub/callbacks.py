@@ -1,7 +1,7 @@
-"""Results that are sent to the callback URL of an attempt: handed to the executor that has it.
+"""Hands results that clients send to callback URLs to the executors of the attempts.
 
-Used by the hub. No result is stored here: if the executor is away, the client that sends the result
-is asked to try again.
+Used by the hub. No result is stored here: if the executor is not connected, the client that sends
+the result is asked to try again.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ MAX_CONCLUDED = 10_000
 
 
 class Taken(Enum):
-    """What became of a result that was sent."""
+    """The response to a result that was sent to a callback URL."""
 
     STORED = 1
     OVER = 2
@@ -24,7 +24,7 @@ class Taken(Enum):
 
 
 class Concluded:
-    """The digests of the callbacks that have ended attempts."""
+    """The digests of the newest callbacks that have ended attempts, by attempt."""
 
     def __init__(self) -> None:
         self._digests: dict[attempts.AttemptRef, bytes] = {}
@@ -41,7 +41,7 @@ class Concluded:
 
 
 class Callbacks:
-    """Hands results to the executors of their attempts. `by_number`: the links of all peers."""
+    """Hands results from callback URLs to executors. `by_number`: the links of all peers."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Callbacks:
     async def call_back(
         self, ref: attempts.AttemptRef, *, media_type: str, body: bytes, wait_s: float
     ) -> Taken:
-        """Hand a result to the executor of that attempt, and wait until the attempt's end is
+        """Hand a result to the executor of the attempt `ref`, and wait until the attempt's end is
         stored.
 
         Returns STORED if this result has ended the attempt, now or when it was sent before.
@@ -83,7 +83,7 @@ class Callbacks:
         return Taken.STORED if self._concluded.has(callback) else Taken.OVER
 
     def _hand_over(self, callback: messages.Callback) -> bool:
-        """Send the result to the executor; return False if it is away."""
+        """Send the result to the executor; return False if the executor is not connected."""
         task = self._core.machine.task(callback.ref.task)
         worker = None if task is None else task.worker
         link = None if worker is None else self._links.get(worker.link)

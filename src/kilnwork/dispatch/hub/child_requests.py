@@ -1,8 +1,8 @@
-"""Requests of running commands: which children are allowed, and the bodies of responses. Pure.
+"""Decides which children running commands may request, and makes the bodies of responses. Pure.
 
-Used by the hub. A spawned task may not have what only a Task object can wait for or change later.
-Bodies are JSON. The worker passes them on unchanged, and tasks in any language read them, so fields
-are only ever added.
+Used by the hub. A spawned task may not have anything that only a Task object can wait for or change
+later. Bodies are JSON. The worker passes them on unchanged, and tasks in any language read them, so
+fields are only ever added.
 """
 
 import base64
@@ -34,15 +34,17 @@ _ONLY_DECLARED = (
 
 
 def child_key(message: messages.Spawn) -> str:
-    """Return the key by which a repeated request finds the child: `=KEY`, or `#N` for the N-th
-    without.
+    """Return the key by which a repeated request finds the child.
+
+    It is `=KEY` for a child with a key, or `#N` for the N-th child without a key.
     """
     return f"#{message.ordinal}" if message.key is None else f"={message.key}"
 
 
 def refusal(message: messages.Spawn, *, executors: bool = True) -> str:
-    """Return why there can be no such child, or "". `executors`: there are executors besides the
-    workers.
+    """Return the reason for which there can be no such child, or "".
+
+    `executors`: there are executors besides the workers.
     """
     if message.key is not None and len(message.key) > MAX_KEY_LENGTH:
         return f"key: at most {MAX_KEY_LENGTH} characters"
@@ -76,7 +78,7 @@ def _executor_problem(
 
 
 def template_refusal(spec: api_task.TaskSpec, *, executors: bool = True) -> str:
-    """Return why no calls can have such a template, or ""."""
+    """Return the reason for which no call can have this spec as its template, or ""."""
     if spec.executor != api_task.WORKER and (
         problem := _executor_problem(spec, None, executors=executors)
     ):
@@ -106,7 +108,7 @@ def _only_declared(spec: api_task.TaskSpec) -> str:
 
 
 def _object(data: bytes) -> dict[str, object] | None:
-    """Return the JSON object, or None if the data is not one."""
+    """Return the JSON object that `data` encodes, or None if it is not an object."""
     try:
         value = msgspec.json.decode(data)
     # A peer wrote it: it may be nested beyond all bounds.
@@ -117,14 +119,16 @@ def _object(data: bytes) -> dict[str, object] | None:
 
 def digest(spec: api_task.TaskSpec, given: bytes | None) -> bytes:
     """Return the SHA-256 of spec and inputs with sorted keys; children with equal digests are the
-    same (the aim of RFC 8785).
+    same.
+
+    Sorting keys has the aim of RFC 8785.
     """
     value = None if given is None else msgspec.json.decode(given)
     return hashlib.sha256(_encode((spec, value))).digest()
 
 
 def with_image(message: messages.Spawn, namespace: str, rule: model.ImageRule) -> model.ImageUse:
-    """Return what the image of the child's command means; only a command may have one."""
+    """Return how the image in the child's spec is used; only a command may have an image."""
     spec = message.spec
     if not spec.image or spec.executor != api_task.WORKER:
         return model.ImageUse(spec)
@@ -139,8 +143,9 @@ def spawn(
     new_id: ids.TaskId,
     found: inputs.StoredChild | None,
 ) -> inputs.Spawn:
-    """Return the request as an input of the machine; `new_id` is used only if there is no such
-    child yet.
+    """Return the machine's input for a request.
+
+    `new_id`: the id of the child; used only if there is no such child yet.
     """
     return inputs.Spawn(
         link=link,
@@ -159,7 +164,7 @@ def spawn(
 
 
 def created_response(task: ids.TaskId, *, warning: str = "") -> bytes:
-    """Return the body of the response for a child that was created or found."""
+    """Return the body of the response for a child that was created, or that existed already."""
     body: dict[str, object] = {"id": ids.task_text(task)}
     if warning:
         body["warnings"] = [warning]
@@ -189,8 +194,10 @@ def status_response(view: model.TaskView) -> bytes:
 
 
 def _result(result: attempts.Payload) -> object:
-    """Return a result as JSON: a JSON result is itself; any other has a type and base64 content, or
-    a digest if it is large.
+    """Return the JSON form of a result, for a response.
+
+    A JSON result stays as it is; any other becomes a type and base64 content, or a digest if it is
+    large.
     """
     if result.digest is not None:
         digest = f"sha256:{result.digest.hex()}"

@@ -2,8 +2,8 @@
 
 Used by the hub. Inputs go to the machine at once. Their results are gathered until the store is
 free, written as one batch, and released when that is stored (on disk, if the store is a journal):
-frames to links, changes to feeds, responses to waiting requests. Frames are encoded while the disk
-works. Knows no sockets and no callers.
+frames to links, changes to feeds, responses to waiting requests. Frames are encoded while the batch
+is written. Knows no sockets and no callers.
 """
 
 import asyncio
@@ -29,25 +29,28 @@ MAX_UNWRITTEN_TASKS = 20_000
 
 
 class Observer(Protocol):
-    """Is notified of stored batches; implemented by the hub."""
+    """A part that is notified of stored batches; implemented by the hub."""
 
     def committed(self, batch: instructions.Batch, written: port.Written) -> None:
-        """Handle a batch that is stored and whose frames are sent. `written`: rows of its followed
-        tasks.
+        """Handle a batch that is stored and whose frames are sent.
+
+        `written`: the rows of followed tasks in the batch.
         """
         ...
 
     def failed(self, error: BaseException) -> None:
-        """Handle the final failure of the store; every wait ends with `HubStopped`."""
+        """Handle the final failure of the store: end every wait with `HubStopped`."""
         ...
 
 
 class Participant(Protocol):
-    """Keeps tables of its own in the store, in step with tasks; implemented by `jobs`."""
+    """A part that keeps tables of its own in the store, in step with tasks; implemented by
+    `jobs`.
+    """
 
     def join(self, batch: instructions.Batch) -> bool:
-        """Add `writes` to a batch that is about to be written; inputs that are applied now are in
-        it too.
+        """Add `writes` to a batch before it is written; inputs that are applied now are part of it
+        too.
 
         Only one batch is in progress at a time. Returns True if `committed` must be called even if
         the batch is empty.
@@ -55,17 +58,17 @@ class Participant(Protocol):
         ...
 
     def committed(self) -> None:
-        """Note that the rows added last are on disk."""
+        """Handle the news that the rows added last are on disk."""
         ...
 
     def aborted(self, error: BaseException) -> None:
-        """Note that no batch will be written any more."""
+        """Handle the error after which no batch will be written any more."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Limits and capabilities that the machine is created with."""
+    """The limits and capabilities with which the machine is created."""
 
     lease_s: float
     """How long a worker may be silent."""
@@ -78,7 +81,7 @@ class BatchLimits:
 
 
 class Core:
-    """The machine, the store, and the loop between them."""
+    """The machine, the store, and the loop that writes the machine's batches to the store."""
 
     def __init__(
         self,
@@ -137,7 +140,7 @@ class Core:
         self.machine = machine.Machine(mem)
 
     def close(self) -> None:
-        """Accept no more inputs, finish the current commit, close the store."""
+        """Accept no more inputs, finish the current commit, and close the store."""
         self._stop(errors.HubStopped())
         self.store.close()
 
@@ -163,7 +166,7 @@ class Core:
         return self._writing and len(self.machine.memory.batch.dirty) > MAX_UNWRITTEN_TASKS
 
     def is_new(self, task: ids.TaskId) -> bool:
-        """Return whether memory has the first run of the task, submitted since the start."""
+        """Return whether the task's first run is in memory and was submitted since the start."""
         known = self.machine.task(task)
         # Rows are numbered in order of submission, and those of this process begin here.
         return known is not None and known.run == 1 and known.row >= self._first_row
@@ -180,7 +183,7 @@ class Core:
         await waiter
 
     def schedule(self) -> None:
-        """Check soon whether there is something to write or release."""
+        """Have a batch written and released soon, if there is something to write or release."""
         # One batch at a time; what comes meanwhile is gathered, so a slow disk makes large batches.
         if self._writing:
             self._wanted = True
@@ -190,7 +193,9 @@ class Core:
             self._loop.call_soon(self._advance)
 
     def tick(self) -> None:
-        """Do what has become due: time may have passed."""
+        """Apply a `Tick` if a deadline of the machine has passed, and a `Stalled` after a
+        suspension.
+        """
         if self._stopped is not None:
             return
         mono = self.clock.monotonic()
@@ -229,7 +234,7 @@ class Core:
             self._fail(error)
 
     def _write(self, batch: instructions.Batch, waiting: list[asyncio.Future[None]]) -> None:
-        """Hand the batch to the store first, so that frames are encoded while the disk works."""
+        """Hand a batch to the store, then encode its frames while the batch is written."""
         prepared: list[delivery.Outgoing] = []
 
         def committed(written: port.Written) -> None:

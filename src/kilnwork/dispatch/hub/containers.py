@@ -1,4 +1,4 @@
-"""Attempts that run as ephemeral containers of their worker's Pod: between worker and executor.
+"""Relays between workers and the executor that runs attempts as containers of their Pods.
 
 Used by `agents` (requests of workers) and `peers` (the executor). The worker holds such an attempt
 like any other, with its slot, lease, files and report; only its process is started elsewhere. So
@@ -17,8 +17,9 @@ Receive = Callable[[instructions.ForExecutor], None]
 
 
 class Containers:
-    """The link to the executor that adds containers to Pods; it gets its instructions by
-    `receive`.
+    """The link between workers and the executor that adds containers to their Pods.
+
+    The executor gets its instructions through `receive`.
     """
 
     def __init__(
@@ -31,8 +32,9 @@ class Containers:
         self._receive: Receive | None = None
 
     def join(self, receive: Receive) -> None:
-        """Send instructions to `receive` from now on. Until then workers wait, and ask again on a
-        new link.
+        """Let the executor join: send instructions to `receive` from now on.
+
+        Until then workers wait; on a new link they ask again.
         """
         self._receive = receive
         waiting, self._links = self._links, {}
@@ -42,7 +44,7 @@ class Containers:
                 link.close()
 
     def start(self, link: links.Link, message: messages.StartContainer) -> None:
-        """Request the container of an attempt, for a worker."""
+        """Request the container of an attempt from the executor, for a worker."""
         task = self._core.machine.held_by(link.number, message.ref)
         if task is None or task.worker is None:
             return
@@ -62,7 +64,9 @@ class Containers:
             )
 
     def stop(self, link: links.Link, message: messages.StopContainer) -> None:
-        """End the container of an attempt, for a worker that needs the proof."""
+        """Have the executor end the container of an attempt, for a worker that needs proof of its
+        end.
+        """
         # Only for the link that asked last: the request of an older one is void.
         if self._receive is not None and self._links.get(message.ref) == link.number:
             self._receive(
@@ -70,7 +74,7 @@ class Containers:
             )
 
     def forget(self, ref: attempts.AttemptRef) -> None:
-        """Forget an attempt whose end its worker has reported."""
+        """Forget the request for an attempt whose end its worker has reported."""
         self._links.pop(ref, None)
 
     def link_closed(self, link: links.Link) -> None:
@@ -78,7 +82,9 @@ class Containers:
         self._links = {ref: at for ref, at in self._links.items() if at != link.number}
 
     def kill(self, pod_uid: str, ref: attempts.AttemptRef, container: str) -> bool:
-        """Have the worker of a Pod kill a container in it; return False if it is not connected."""
+        """Have the worker of a Pod kill a container in that Pod; return False if it is not
+        connected.
+        """
         for worker in self._core.machine.memory.workers.values():
             link = self._by_number.get(worker.link)
             if worker.pod_uid == pod_uid and link is not None:
@@ -89,27 +95,31 @@ class Containers:
     # The same methods as those of `executor_links.ExecutorLink`.
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
-        """Show the reason for the state of an attempt."""
+        """Publish the executor's observation of an attempt: the reason for its state."""
         number = self._links.get(ref)
         if number is not None:
             self._core.apply(inputs.AttemptObserved(number, ref, observed))
 
     def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
-        """Tell the worker that the container has started, at that wall time."""
+        """Tell the worker that the attempt's container has started, at that wall time."""
         self._tell(messages.ContainerSeen(ref, container, at, None))
 
     async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
-        """Tell the worker that the container has ended; the worker reports that, with the
-        result.
+        """Tell the worker that the attempt's container has ended.
+
+        The worker then reports the end of the attempt, with the result.
         """
         self._tell(messages.ContainerSeen(ref, "", outcome.started, outcome))
 
     def log(self, ref: attempts.AttemptRef, *, offset: int, data: bytes) -> None:
-        """Store output that begins at `offset`, except what is stored already."""
+        """Store new output of an attempt, which begins at `offset`.
+
+        The part that is stored already is not stored again.
+        """
         self._logs.append(ref, offset, data)
 
     def discard_log(self, ref: attempts.AttemptRef) -> None:
-        """Discard the stored output of an attempt: it is copied again from the beginning."""
+        """Discard the stored output of an attempt, since it is copied again from its beginning."""
         self._logs.discard(ref)
 
     def _tell(self, seen: messages.ContainerSeen) -> None:

@@ -1,8 +1,8 @@
-"""Sends what a batch says: instructions become frames, with one write for each link.
+"""Sends the messages of a batch: encodes instructions as frames, with one write for each link.
 
 Used by the hub. Frames are encoded while the batch is handed to the store, and written when it is
 stored. A link that has closed meanwhile is skipped: its peer resumes. Acknowledgements wait a
-moment for other frames to go with, so that a peer is woken once per call instead of twice.
+moment for other frames to be sent with, so that a peer is woken once per call instead of twice.
 """
 
 import asyncio
@@ -35,7 +35,10 @@ without it."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a Welcome tells a worker. `blobs`: root of the namespaces' directories of blobs."""
+    """The settings that a Welcome tells a worker.
+
+    `blobs`: the directory in which each namespace has its directory of blobs.
+    """
 
     lease_s: float
     renew_s: float
@@ -45,8 +48,10 @@ class Terms:
 
 
 class Outgoing(msgspec.Struct):
-    """What a batch sends: frames by link, in order; acknowledgements that may follow later;
-    instructions for executors; links to close, and links that are open now.
+    """The encoded messages of a batch, and the links to open and close.
+
+    `frames`: by link, in order. `accepted`, `acknowledged`: acknowledgements by link, which may be
+    sent later. `closing`: links to close. `opened`: links that are open now.
     """
 
     frames: dict[int, list[bytes]] = {}
@@ -58,7 +63,7 @@ class Outgoing(msgspec.Struct):
 
 
 class Delivery:
-    """Writes to the links, by their number."""
+    """Writes frames to the links, which it finds by number."""
 
     def __init__(
         self, by_number: dict[int, links.Link], logs: attempt_logs.AttemptLogs, terms: Terms
@@ -89,7 +94,9 @@ class Delivery:
         }
 
     def prepare(self, batch: instructions.Batch) -> Outgoing:
-        """Encode the frames of a batch; for each link the greeting first, acknowledgements last."""
+        """Encode the frames of a batch; for each link the greeting is first, acknowledgements are
+        last.
+        """
         out = Outgoing(acknowledged=batch.acknowledged)
         acknowledged: dict[int, int] = {}
         rest: list[instructions.Send] = []
@@ -122,8 +129,9 @@ class Delivery:
         return out
 
     def release(self, out: Outgoing) -> None:
-        """Write all frames, one write for each link; acknowledgements without other frames go now
-        or soon.
+        """Write all frames, with one write for each link.
+
+        Acknowledgements for links without other frames are written now or soon.
         """
         # Merged with older ones that still linger: each number confirms all below it.
         self._accepted.update(out.accepted)
@@ -159,8 +167,9 @@ class Delivery:
         self._confirm_aged()
 
     def _confirm_aged(self) -> None:
-        """Write acknowledgements delayed since the last call, and schedule another call while there
-        are more.
+        """Write the acknowledgements that were already delayed at the last call.
+
+        Schedules another call while there are more.
         """
         # Those that came since the timer was set wait for another round, so none goes too early.
         for number in self._lingered:
@@ -197,7 +206,7 @@ class Delivery:
             )
 
     def _queue_frames(self, out: Outgoing, number: int, made: Iterable[bytes]) -> None:
-        """Queue frames for a link; if one cannot be encoded, close that link only."""
+        """Queue frames for a link; if a frame cannot be encoded, close only that link."""
         if number not in self.links:
             return
         try:

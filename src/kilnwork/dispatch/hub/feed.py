@@ -1,4 +1,4 @@
-"""A feed: the keys that changed after a given number, in order.
+"""A feed: the keys that changed after a given number, in the order of their changes.
 
 Used by the hub for tasks and clusters. Keeps only the newest change of each key, so a slow reader
 gets one entry for many changes and never an old one.
@@ -12,7 +12,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Feed(Generic[K]):
-    """Numbered changes by key."""
+    """A sequence of numbered changes of keys; each key has only its newest change."""
 
     def __init__(self) -> None:
         self._last = 1
@@ -21,13 +21,14 @@ class Feed(Generic[K]):
 
     @property
     def last(self) -> int:
-        """Return the number of the newest change; 1 before the first, since 0 means "from the
-        start".
+        """Return the number of the newest change; 1 before the first change.
+
+        0 is no number of a change, since readers pass it to start from the beginning.
         """
         return self._last
 
     def number(self, key: K) -> int:
-        """Return the number of a key's newest change, or 0."""
+        """Return the number of a key's newest change, or 0 if it has not changed."""
         return self._by_key.get(key, 0)
 
     def publish(self, keys: Iterable[K]) -> None:
@@ -57,7 +58,7 @@ class Feed(Generic[K]):
         return found
 
     async def newer(self, number: int) -> None:
-        """Wait until something changed after `number`; return at once if `number` is from another
+        """Wait until a key changes after `number`; return at once if `number` is from another
         feed.
         """
         # Not `<=`: a larger number is from another feed, and must not wait for this one.
@@ -70,7 +71,7 @@ class Feed(Generic[K]):
                 self._waiting.discard(waiter)
 
     def fail(self, error: BaseException) -> None:
-        """Raise `error` in all waits: nothing will change any more."""
+        """Raise `error` in all waits, since no key will change any more."""
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_exception(error)
@@ -82,7 +83,7 @@ class Feed(Generic[K]):
 
 
 class ThrottledFeed(Feed[K]):
-    """Publishes at once, then not again for `every_s`: for keys that change continually."""
+    """A feed that publishes at most once in `every_s`, for keys that change continually."""
 
     def __init__(self, *, every_s: float) -> None:
         super().__init__()
@@ -97,7 +98,9 @@ class ThrottledFeed(Feed[K]):
             self._publish_held()
 
     def fail(self, error: BaseException) -> None:
-        """Fail as `Feed.fail` does; changes that were held back are not published."""
+        """Raise `error` in all waits, as `Feed.fail`; changes that were held back are not
+        published.
+        """
         if self._timer is not None:
             self._timer.cancel()
         super().fail(error)

@@ -80,10 +80,10 @@ class HubOptions:
 
 
 class Hub:
-    """The dispatcher as its callers see it. Create it, `start` it in a running event loop, `stop`
+    """The interface of the dispatcher. Create it, `start` it in a running event loop, then `stop`
     it.
 
-    `logs_dir`: directory for the output of tasks; None: output is not stored.
+    `logs_dir`: the directory for the output of tasks; None: output is not stored.
     """
 
     def __init__(
@@ -160,16 +160,18 @@ class Hub:
 
     @property
     def epoch(self) -> int:
-        """Return the epoch of this leadership; 0 before `start`."""
+        """Return the epoch of this dispatcher's term as leader; 0 before `start`."""
         return self._core.store.epoch
 
     @property
     def trouble(self) -> str | None:
-        """Return why nothing is accepted at the moment (the disk refuses writes), or None."""
+        """Return the reason for which nothing is accepted now (writes to the disk fail), or
+        None.
+        """
         return self._core.store.trouble
 
     async def start(self, where: Path | socket.socket) -> None:
-        """Take over the store and listen, on a path or on a socket that already listens.
+        """Take over the store and listen on a path, or on a socket that already listens.
 
         Raises `JournalLocked` or `JournalUnreadable`.
         """
@@ -193,7 +195,7 @@ class Hub:
             raise
 
     async def stop(self, *, leaving: str = "") -> None:
-        """Close all links and the store; everything accepted is stored.
+        """Close all links and the store; everything that was accepted is stored.
 
         `leaving`: a message for peers when no dispatcher will follow soon, so that they do not wait
         for one.
@@ -216,12 +218,13 @@ class Hub:
     async def submit(
         self, submission: model.Submission, *, force: bool = False, resume: bool = False
     ) -> model.TaskView:
-        """Accept a run; on disk when this returns. Submitting the same run again changes nothing.
+        """Accept a run of a task; it is on disk when this returns.
 
-        A higher run starts a finished task again. If the previous run has not finished, it is
-        killed and *its* view is returned: submit again when it has ended. `resume`: keep the
-        children of the previous run, and run only the failed ones again. Raises `RunRefused` for a
-        new run after a success without `force`, `TaskTooLarge`, `HubStopped`.
+        Submitting the same run again changes nothing. A higher run starts a finished task again. If
+        the previous run has not finished, it is killed and *its* view is returned: submit again
+        when it has ended. `resume`: keep the children of the previous run, and run only the failed
+        ones again. Raises `RunRefused` for a new run after a success without `force`,
+        `TaskTooLarge`, `HubStopped`.
         """
         self._core.check()
         task = submission.task
@@ -238,12 +241,12 @@ class Hub:
         return view
 
     def holds(self, ref: attempts.AttemptRef) -> bool:
-        """Return whether a worker has this attempt or will be asked about it: it has not ended."""
+        """Return whether the attempt has not ended: a worker has it, or will be asked about it."""
         task = self._core.machine.task(ref.task)
         return task is not None and task.held and task.ref == ref
 
     async def retry(self, task: ids.TaskId, *, force: bool = False) -> None:
-        """Start a new run of a finished spawned task; on disk when this returns.
+        """Start a new run of a finished spawned task; it is on disk when this returns.
 
         Raises `RunRefused` if the task is unknown or unfinished, or has succeeded and `force` is
         False.
@@ -253,16 +256,16 @@ class Hub:
     async def retry_failed(self, task: ids.TaskId, *, objects: bool = False) -> model.Retried:
         """Run a failed task again, and with it all failed tasks that are connected to it.
 
-        All of it or nothing is on disk when this returns. Successes are reused: children of earlier
-        runs become those of the new runs, and only the failed ones run again, when they are
-        requested. Raises `RunRefused` if the task is unknown, unfinished or has succeeded.
-        `objects`: the caller can raise the `spec.run` of Task objects; if False and there are such
-        among the tasks, raises `RunRefused`.
+        Either all new runs or none are on disk when this returns. Successes are reused: children of
+        earlier runs become children of the new runs, and only the failed children run again, when
+        they are requested. Raises `RunRefused` if the task is unknown, unfinished or has succeeded.
+        `objects`: the caller can raise the `spec.run` of Task objects; if False and Task objects
+        are among the tasks, raises `RunRefused`.
         """
         return await self._retrying.retry_failed(task, objects=objects)
 
     async def kill(self, task: ids.TaskId, *, reason: str, message: str = "") -> None:
-        """Kill a task and its unfinished children; on disk when this returns.
+        """Kill a task and its unfinished children; this is on disk when the method returns.
 
         Does nothing if the task is unknown or finished.
         """
@@ -270,9 +273,9 @@ class Hub:
         await self._core.flush()
 
     async def suspend(self, task: ids.TaskId, *, suspended: bool) -> model.TaskView | None:
-        """Suspend or resume a task; on disk when this returns. Return its view.
+        """Suspend or resume a task; return its view once the change is on disk.
 
-        A running attempt continues; the next one waits. Does nothing if the task is unknown or
+        A running attempt continues; the next attempt waits. Does nothing if the task is unknown or
         finished.
         """
         self._core.apply(inputs.Suspend(task, suspended))
@@ -280,9 +283,10 @@ class Hub:
         return self.view(task)
 
     async def release(self, tasks: Iterable[ids.TaskId]) -> None:
-        """Note that the Task objects of these tasks are deleted; on disk when this returns.
+        """Record that the Task objects of these tasks are deleted; this is on disk when the method
+        returns.
 
-        Finished ones are no longer among the changes since 0, and may be forgotten.
+        Finished tasks are then no longer among the changes since 0, and may be forgotten.
         """
         released = tuple(tasks)
         self._core.apply(inputs.Release(released))
@@ -290,14 +294,14 @@ class Hub:
         self._tasks.drop(released)
 
     async def forget_old(self) -> None:
-        """Forget now everything that is old enough, and collect blobs: for tests, which cannot wait
-        for it.
+        """Forget all tasks that are old enough, and collect blobs, now: for tests, which cannot
+        wait.
         """
         await self._retention.forget_all()
         await self._retention.collect()
 
     async def prune(self, asked: model.Pruning, *, dry_run: bool = False) -> model.Pruned:
-        """Forget finished tasks, or only count those that would be."""
+        """Forget the finished tasks that `asked` selects, or only count them (`dry_run`)."""
         pruned = await self._retention.prune(asked, dry_run=dry_run)
         if dry_run:
             return pruned
@@ -308,10 +312,11 @@ class Hub:
         return await self.prune(asked, dry_run=dry_run)
 
     async def forget(self, task: ids.TaskId) -> None:
-        """Forget a finished task, with all its runs and output; on disk when this returns.
+        """Forget a finished task, with all its runs and output; this is on disk when the method
+        returns.
 
-        Raises `RunRefused` if it is unknown, unfinished, a Task object, or one that a user may look
-        up.
+        Raises `RunRefused` if the task is unknown, unfinished, a Task object, or one that a user
+        may look up.
         """
         row = self._core.reader.task_row(task)
         if row is None:
@@ -331,7 +336,8 @@ class Hub:
         await self._core.flush()
 
     async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
-        """Give no new tasks to the workers in these Pods of a cluster, and only to these.
+        """Assign no new tasks to the workers in these Pods; drain no other workers of the cluster
+        any more.
 
         Running tasks continue; if one is lost with its worker, that does not count as a loss.
         """
@@ -344,8 +350,8 @@ class Hub:
     async def set_portions(
         self, namespace: str, cluster: str, portions: Mapping[str, frozenset[int]]
     ) -> None:
-        """Set which nodes hold which portions of a SyncSet's data (`portions` by node), for workers
-        of a cluster.
+        """Set which portions of a SyncSet's data are on which nodes (`portions` by node), for a
+        cluster.
 
         Tasks that need a portion go to workers on nodes that hold it. Running tasks continue.
         """
@@ -355,28 +361,29 @@ class Hub:
             await self._core.flush()
 
     async def closing(self) -> None:
-        """Start no more tasks and count no losses: the node is about to end every worker.
+        """Start no more tasks and count no losses, since the node is about to end every worker.
 
-        Until `stop`, ends are still received and stored. Cannot be undone.
+        Until `stop`, ends of attempts are still received and stored. Cannot be undone.
         """
         self._core.apply(inputs.Close())
         await self._core.flush()
 
     async def worker_gone(self, pod_uid: str, *, why: str = "", ended: float | None = None) -> None:
-        """Note that a Pod is gone, or its container has `ended`, and with it everything that ran in
-        it.
+        """Handle the end of a worker's Pod, or of its container: everything that ran in it has
+        ended.
 
-        `why`: the reason, if known. `ended`: see `inputs.WorkerGone`.
+        `why`: the reason, if known. `ended`: the time at which the container ended; see
+        `inputs.WorkerGone`.
         """
         self._core.apply(inputs.WorkerGone(pod_uid, why, ended))
         await self._core.flush()
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
-        """Wait for changes of declared tasks after `since`; return the number to continue from, and
-        the views.
+        """Wait until declared tasks change after change number `since`; return the next number and
+        their views.
 
-        With `since` 0, or one from an earlier dispatcher process: the newest run of every declared
-        task.
+        With `since` 0, or one from an earlier dispatcher process, returns the newest run of every
+        declared task.
         """
         self._core.check()
         await self._tasks.newer(since)
@@ -389,7 +396,7 @@ class Hub:
         return last, [view for view in found if view is not None]
 
     async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
-        """Wait for changes of clusters after `since`; return the number to continue from, and their
+        """Wait until clusters change after change number `since`; return the next number and their
         names.
         """
         self._core.check()
@@ -402,20 +409,24 @@ class Hub:
         return last, set(self._clusters.since(since))
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
-        """Return the dispatcher's view of a TaskCluster, or None if it has never seen anything of
+        """Return the dispatcher's view of a TaskCluster, or None if the dispatcher does not know
         it.
         """
         seen = self._core.machine.memory.clusters.get((namespace, name))
         return None if seen is None else views.of_cluster(seen)
 
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
-        """Return how many tasks there are by function and state, in one namespace or (None) in
-        all.
+        """Return how many tasks there are by function and state.
+
+        `namespace`: the namespace whose tasks are counted; None: all namespaces.
         """
         return self._core.reader.counts(namespace)
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
-        """Return the path of an attempt's output (older part: `.1` appended); it need not exist."""
+        """Return the path of an attempt's current log file, which need not exist.
+
+        The path of the older log file has `.1` appended.
+        """
         ref = attempts.AttemptRef(task, run, attempt)
         path = attempt_logs.path(self.logs.logs_dir or Path(os.devnull), ref)
         if not path.exists() and (data := self._core.reader.output(ref)):
@@ -425,7 +436,7 @@ class Hub:
         return path
 
     def tick(self) -> None:
-        """Read the clock now: for tests that set it by hand."""
+        """Have the clock read now, for tests that set it by hand."""
         self._core.tick()
 
     @property
@@ -435,17 +446,19 @@ class Hub:
 
     @property
     def greeted(self) -> int:
-        """Return how many drivers have joined since the start."""
+        """Return how many drivers have joined since the start of the dispatcher."""
         return self._peers.greeted
 
     @property
     def at_work(self) -> bool:
-        """Return whether a task runs, or will as soon as a connected worker has a slot for it."""
+        """Return whether a task runs, or will run as soon as a connected worker has a slot for
+        it.
+        """
         mem = self._core.machine.memory
         return bool(mem.tasks) and any(worker.ready for worker in mem.workers.values())
 
     def committed(self, batch: instructions.Batch, written: port.Written) -> None:
-        """Publish what a stored batch has changed (`commits.Observer`)."""
+        """Publish the changes of a stored batch (`commits.Observer`)."""
         # Views first: those who are notified below read them at once.
         self._views.committed(batch, written)
         self._peers.committed(batch)
@@ -460,7 +473,7 @@ class Hub:
             self._clusters.publish(c.key for c in own)
 
     def failed(self, error: BaseException) -> None:
-        """End all waits: the store cannot go on (`commits.Observer`)."""
+        """End all waits after the store has failed for good (`commits.Observer`)."""
         self._disconnect(errors.HubStopped(f"the dispatcher failed: {error}"))
         self._on_failure(error)
 
@@ -475,7 +488,7 @@ class Hub:
 
 
 def _make_room(socket: Path) -> None:
-    """Make a directory that only we can enter, and remove a socket left by an earlier process."""
+    """Make a private directory for the socket, and remove a socket left by an earlier process."""
     socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # A socket file outlives its process, and `bind` refuses a path that exists.
     socket.unlink(missing_ok=True)

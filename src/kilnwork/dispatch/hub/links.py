@@ -1,9 +1,10 @@
-"""The dispatcher's end of one connection: decodes messages, and holds the peer until it has joined.
+"""The dispatcher's end of one connection: decodes messages, and makes them wait until the peer has
+joined.
 
 Used by the hub, one `Link` for each connection. Messages go directly to the handler for that kind
 of peer (`receive`). Whatever a peer sends, only its own link is affected: a frame that cannot be
-decoded closes it with a `Refused` that says why. A peer that does not read is not read from, so
-that nothing accumulates.
+decoded closes it with a `Refused` that gives the reason. While a peer does not read, the dispatcher
+does not read from it, so that nothing accumulates.
 """
 
 import asyncio
@@ -36,22 +37,23 @@ Receive = Callable[["Link", Any], None]
 
 
 class LinkOwner(Protocol):
-    """Handles events of all links; implemented by `peers`."""
+    """The part that handles events of all links; implemented by `peers`."""
 
     def hello(self, link: "Link", message: messages.AnyHello) -> None:
-        """Handle the first message. No other is delivered before `receive` is set and `open`
-        called.
+        """Handle the Hello, the first message of a link.
+
+        No other message is delivered before `receive` is set and `open` called.
         """
         ...
 
     def batch_ended(self, link: "Link") -> None:
-        """Handle the end of a batch: every message that could be read at this time was
+        """Handle the end of a batch: all messages that could be read at this time were
         delivered.
         """
         ...
 
     def closed(self, link: "Link") -> None:
-        """Handle the end of the connection."""
+        """Handle the end of a link's connection."""
         ...
 
 
@@ -64,7 +66,7 @@ _DECODERS: dict[type, Callable[[bytes], messages.FromPeer]] = {
 
 
 class Link(asyncio.Protocol):
-    """One connection. `number` is never reused."""
+    """The dispatcher's end of one connection. Its `number` is never reused."""
 
     def __init__(self, owner: LinkOwner, number: int) -> None:
         self.number = number
@@ -116,7 +118,7 @@ class Link(asyncio.Protocol):
         self.resume_reading("unread")
 
     def open(self) -> None:
-        """Deliver what the peer sent before it joined, and everything that follows."""
+        """Deliver the messages that the peer sent before it joined, and all that follow."""
         # It was closed while its greeting was being written.
         if self._transport is None:
             return
@@ -132,13 +134,13 @@ class Link(asyncio.Protocol):
         self._owner.batch_ended(self)
 
     def pause_reading(self, why: str) -> None:
-        """Stop reading until every reason to pause has ended."""
+        """Stop reading for the reason `why`, until every reason to pause has ended."""
         if not self._pause_reasons and self._transport is not None:
             self._transport.pause_reading()
         self._pause_reasons.add(why)
 
     def resume_reading(self, why: str) -> None:
-        """Resume reading, unless there is another reason to pause."""
+        """End the reason `why` to pause; resume reading unless there is another reason."""
         if why in self._pause_reasons:
             self._pause_reasons.discard(why)
             if not self._pause_reasons and self._transport is not None:
@@ -159,11 +161,11 @@ class Link(asyncio.Protocol):
         self.write(b"".join(map(frames.encode, sent)))
 
     def respond(self, serial: int, status: int, body: bytes) -> None:
-        """Respond to a request at once, without waiting for the disk."""
+        """Respond to a request at once, without waiting for a commit."""
         self.write_all([messages.Response(serial, status, body)])
 
     def refuse(self, reason: str, message: str, *, retry: bool) -> None:
-        """Send a refusal and close."""
+        """Send `Refused` to the peer and close the link."""
         if self._transport is None:
             return
         level = logging.INFO if reason == messages.LEAVING else logging.WARNING
@@ -173,8 +175,9 @@ class Link(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Close after everything written was sent; if the connection is not made yet, as soon as it
-        is.
+        """Close the connection after all written frames were sent.
+
+        If the connection is not made yet, it is closed as soon as it is made.
         """
         # For a connection that is accepted but not made: `connection_made` aborts it.
         self._closed = True
@@ -214,7 +217,7 @@ class Link(asyncio.Protocol):
             self.close()
 
     def _receive_hello(self, message: messages.AnyHello) -> None:
-        """Handle the first frame, which says what the peer is; later only messages of that kind are
+        """Handle the Hello, which names the kind of peer; later only messages of that kind are
         decoded.
         """
         self.hello = message

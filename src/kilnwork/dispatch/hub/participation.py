@@ -1,7 +1,7 @@
-"""Lets other packages add rows and tasks to the transaction of the changes that they follow from.
+"""Lets other packages add rows and inputs to the batch that the hub is making.
 
-Used by jobs (`jobs.task_hub.TaskHub`), from the event loop of the hub. What a participant adds
-while a batch is being made is stored with it, or not at all.
+Used by jobs (`jobs.task_hub.TaskHub`), from the event loop of the hub. Rows and tasks that a
+participant adds while a batch is being made are stored with it, or not at all.
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -16,9 +16,9 @@ from kilnwork.kit import ids
 
 
 class Participation:
-    """The operations that participants have on a hub.
+    """The operations on a hub that participants may use.
 
-    `views`: the views of its tasks. `cluster`: as `Hub.cluster`.
+    `views`: the views of the hub's tasks. `cluster`: the method `Hub.cluster`.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class Participation:
 
     @property
     def epoch(self) -> int:
-        """Return the epoch of this leadership; 0 before the hub has started."""
+        """Return the epoch of this dispatcher's term as leader; 0 before the hub has started."""
         return self._core.store.epoch
 
     @property
     def refused(self) -> str | None:
-        """Return why the disk has refused the current write, or None. Cheap."""
+        """Return the reason for which the current write has failed, or None. Cheap."""
         return self._core.store.refused
 
     def submit_now(
@@ -56,10 +56,10 @@ class Participation:
     ) -> list[subscriptions.Change]:
         """Accept runs of different tasks, also after a success, in the batch that is being made.
 
-        Returns the runs that already existed: the submitted one, a higher one, or a lower one,
-        which is killed first (submit again when it has ended). Runs that are impossible are
-        returned as failed. `new`: the caller knows that none of the tasks has a run yet. `shown`:
-        it will ask for their views.
+        Returns the runs that already existed: the submitted run, a higher run, or a lower run,
+        which is killed first (submit again when it has ended). Impossible runs are returned as
+        failed. `new`: the caller knows that none of the tasks has a run yet. `shown`: the caller
+        will ask for views of the tasks.
         """
         existing: list[subscriptions.Change] = []
         unknown: list[model.Submission] = []
@@ -91,22 +91,22 @@ class Participation:
         return existing
 
     def kill_now(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None:
-        """Do as `Hub.kill`, in the batch that is being made."""
+        """Kill tasks, as `Hub.kill`, in the batch that is being made."""
         for task in tasks:
             self._core.apply(inputs.Kill(task, reason, message))
 
     def suspend_now(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None:
-        """Do as `Hub.suspend`, in the batch that is being made."""
+        """Suspend or resume tasks, as `Hub.suspend`, in the batch that is being made."""
         for task in tasks:
             self._core.apply(inputs.Suspend(task, suspended))
 
     def forget_now(
         self, runs: Iterable[tuple[ids.TaskId, int]], *, childless: bool = False
     ) -> None:
-        """Forget tasks by their newest runs, in the batch that is being made.
+        """Forget tasks, each given with its newest run, in the batch that is being made.
 
         A task that is unfinished, has children or has stored output is kept like any other.
-        `childless`: the caller knows that none of them has children.
+        `childless`: the caller knows that none of the tasks has children.
         """
         reader = self._core.reader
         forgettable = tuple(
@@ -119,16 +119,18 @@ class Participation:
         self._core.apply(inputs.Forget(forgettable))
 
     def participate(self, participant: commits.Participant) -> Callable[[], None]:
-        """Let the participant add to every batch from now on; return a function that ends this."""
+        """Let a participant add to every batch from now on; return a function that ends this."""
         self._core.participants.append(participant)
         return lambda: self._core.participants.remove(participant)
 
     def wake(self) -> None:
-        """Make a batch soon: a participant has something to add."""
+        """Have a batch made soon, since a participant has something to add."""
         self._core.schedule()
 
     async def write(self, writes: instructions.Writes) -> None:
-        """Write rows of a participant's tables in one transaction; on disk when this returns."""
+        """Write rows of a participant's tables in one transaction; they are on disk when this
+        returns.
+        """
         self.write_next(writes)
         await self._core.flush()
 
@@ -139,7 +141,10 @@ class Participation:
         self._core.machine.memory.batch.writes += writes
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
-        """Return all rows that a participant's statement finds on disk."""
+        """Return all stored rows that a statement of a participant selects.
+
+        `name`: the name of the statement. `values`: the values of its parameters.
+        """
         return self._core.reader.select(name, *values)
 
     def follow(
@@ -152,7 +157,7 @@ class Participation:
         return self._subscriptions.follow(tasks, on_changes)
 
     def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
-        """Return the states of those of `tasks` that have not finished."""
+        """Return the states of those tasks among `tasks` that have not finished."""
         return subscriptions.of_memory(map(self._core.machine.task, tasks))
 
     def knows(self, task: ids.TaskId) -> bool:
@@ -165,7 +170,7 @@ class Participation:
     def result(self, task: ids.TaskId) -> attempts.Payload | None:
         """Return the result of a task's newest run, also if it is in the batch that is being made.
 
-        None: it has not succeeded, or returned nothing.
+        Returns None if the run has not succeeded, or returned nothing.
         """
         known = self._core.machine.task(task)
         if known is not None:
@@ -177,6 +182,8 @@ class Participation:
         return None
 
     def states(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
-        """Return the newest runs of `tasks` as they are on disk; unknown tasks are left out."""
+        """Return the states of the newest runs of `tasks` as they are on disk, without unknown
+        tasks.
+        """
         views = map(self.view, tasks)
         return [subscriptions.of_view(view) for view in views if view is not None]

@@ -1,7 +1,7 @@
-"""Connections of peers: each is a `links.Link`, is authenticated, and joins as its Hello says.
+"""The connections of all peers: each is authenticated, and joins as its Hello says.
 
-Used by the hub. An authenticated link then hands its messages directly to `submitters` (drivers and
-slots) or to `agents` (workers).
+Used by the hub. Each connection is a `links.Link`. An authenticated link hands its messages
+directly to `submitters` (drivers and slots) or to `agents` (workers).
 """
 
 from collections.abc import Callable
@@ -30,8 +30,9 @@ Join = Callable[[links.Link, Any], links.Receive]
 
 
 class Peers:
-    """Implements `links.LinkOwner`. `greeted`: how many drivers have joined since the start.
-    `view`: as `Hub.view`.
+    """All peers of the dispatcher and their links (implements `links.LinkOwner`).
+
+    `greeted`: how many drivers have joined since the start. `view`: the function `hub.Hub.view`.
     """
 
     def __init__(  # noqa: PLR0913  made once, by the hub
@@ -85,11 +86,13 @@ class Peers:
         return sum(isinstance(link.hello, messages.DriverHello) for link in self._links.values())
 
     def start(self, epoch: int) -> None:
-        """Begin to accept peers: the store is open, in this epoch."""
+        """Begin to accept peers; the store is open, in this epoch."""
         self._delivery.epoch = self._authenticator.epoch = epoch
 
     def new_link(self) -> links.Link:
-        """Return the protocol for one more connection, whatever listener it comes from."""
+        """Return the asyncio protocol for a new connection, which any listener may have
+        accepted.
+        """
         # Never used twice: what is still queued for a closed link reaches no other peer.
         self._numbers += 1
         link = links.Link(self, self._numbers)
@@ -115,11 +118,11 @@ class Peers:
         return link
 
     def hello(self, link: links.Link, message: messages.AnyHello) -> None:
-        """Authenticate the peer, then let the machine decide which attempts it keeps."""
+        """Authenticate the peer; the machine then decides which attempts the peer keeps."""
         self._authenticator.check(link, message)
 
     def batch_ended(self, link: links.Link) -> None:
-        """Acknowledge output, and pause reading while too much waits for the disk."""
+        """Acknowledge output, and pause reading while too much waits to be written to the store."""
         self._agents.batch_ended(link)
         # After the whole read: what was read is in memory anyway.
         if self._core.overloaded:
@@ -127,7 +130,9 @@ class Peers:
             self._paused.append(link)
 
     def closed(self, link: links.Link) -> None:
-        """Handle a closed connection. The peer may come back; until then its attempts stay."""
+        """Handle a closed connection. Its peer may come back; until then the peer's attempts
+        stay.
+        """
         # Before the input, so that no batch of it is encoded for this link.
         self._links.pop(link.number, None)
         self._agents.link_closed(link)
@@ -137,9 +142,7 @@ class Peers:
             return
 
     def committed(self, batch: instructions.Batch) -> None:
-        """Handle a stored batch: respond to requests about tasks that ended in it, and resume
-        reading.
-        """
+        """Respond to requests about tasks that ended in a stored batch, and resume reading."""
         if self._agents.has_waiters:
             for task in batch.finals:
                 self._agents.ended(task.id)
@@ -150,14 +153,14 @@ class Peers:
                 link.resume_reading("overloaded")
 
     def dismiss(self, why: str) -> None:
-        """Tell peers that no dispatcher will follow soon, so that they do not wait for one."""
+        """Tell all peers that no dispatcher will follow soon, so that they do not wait for one."""
         # What is stored is confirmed, so that a peer does not report it as lost.
         self._delivery.confirm()
         for link in list(self._links.values()):
             link.refuse(messages.LEAVING, why, retry=False)
 
     def disconnect(self) -> None:
-        """Close all links, including those still to come; respond to no more requests."""
+        """Close all links, also those that connect later, and respond to no more requests."""
         self._disconnected = True
         # Their timers would respond on links that are closed.
         self._agents.clear()
@@ -166,7 +169,9 @@ class Peers:
             link.close()
 
     def _join_attempt(self, link: links.Link, hello: messages.AttemptHello) -> links.Receive:
-        """Let the sidecar or the call of an attempt join, if the task is in its namespace."""
+        """Let the sidecar or call process of an attempt join, if the task is in the namespace of
+        its Hello.
+        """
         # The token was checked for the namespace of the Hello, which the sender chose.
         task = self._core.machine.task(hello.ref.task)
         if task is not None and task.namespace != hello.namespace:

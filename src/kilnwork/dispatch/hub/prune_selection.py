@@ -1,4 +1,4 @@
-"""Selects the tasks that may be forgotten: finished and not needed by anything. Pure.
+"""Selects the tasks that a prune may forget: finished, and not needed by any other task. Pure.
 
 Used by `retention`. Goes through runs by age, so that a parent comes before its children: a tree is
 forgotten from its root down.
@@ -15,7 +15,7 @@ class PruneSelection:
     """The tasks that one prune deletes, selected batch by batch.
 
     `over`: how many tasks of the namespace have finished. `needed`, `unfinished`: tasks to keep;
-    both may grow between two calls of `take`.
+    both containers may grow between two calls of `take`.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class PruneSelection:
 
     @property
     def chosen(self) -> model.Pruned:
-        """Return what has been selected so far."""
+        """Return the number and size of the tasks selected so far."""
         return model.Pruned(len(self._gone), self._size_bytes)
 
     @property
@@ -48,7 +48,7 @@ class PruneSelection:
     def take(
         self, runs: Iterable[model.OldRun], printed: Mapping[ids.TaskId, int]
     ) -> tuple[ids.TaskId, ...]:
-        """Select among the next runs. `printed`: bytes of output by task."""
+        """Select tasks among the next runs, and return them. `printed`: bytes of output by task."""
         found = []
         for run in runs:
             if self.enough:
@@ -77,8 +77,9 @@ class PruneSelection:
 
 
 def needed_by(unfinished: Iterable[records.Task]) -> set[ids.TaskId]:
-    """Return the tasks that these need: those whose results they take or whose outcome becomes
-    theirs, and their parents.
+    """Return the tasks that unfinished tasks need.
+
+    These are the tasks whose results they take or whose outcome becomes theirs, and their parents.
     """
     needed = set[ids.TaskId]()
     for task in unfinished:

@@ -45,8 +45,10 @@ _SAMPLES_A_ROUND = round(ROUND_S / retention_clock.SAMPLE_S)
 
 
 class RetentionLimits(NamedTuple):
-    """How much of what has finished is kept: for this many seconds; this many of the newest tasks;
-    this many bytes of journal, output and blobs together. None: no limit.
+    """How many finished tasks are kept, and for how long.
+
+    They are kept for a number of seconds, up to a number of the newest tasks, and up to a number of
+    bytes of journal, output and blobs together. None: no limit.
     """
 
     keep_s: float = KEEP_S
@@ -78,7 +80,7 @@ class Retention:
         self._ages = retention_clock.RetentionClock(clock_file, core.clock)
 
     async def run(self) -> None:
-        """Go through old tasks batch by batch, forever."""
+        """Forget old tasks batch by batch, forever."""
         rounds = itertools.count(1)
         await self.save_time()
         while True:
@@ -103,27 +105,25 @@ class Retention:
                 log.exception("old tasks were not forgotten")
 
     async def save_time(self) -> None:
-        """Save the clock of ages, for the next dispatcher to continue from."""
+        """Save the time of the retention clock, from which the next dispatcher continues."""
         try:
             await asyncio.to_thread(self._ages.save)
         except OSError as error:
             log.warning("retention clock was not saved", extra={"error": str(error)})
 
     async def collect(self) -> None:
-        """Go through all blobs once, and remove unused ones."""
+        """Remove all unused blobs."""
         if self._collector is not None:
             await asyncio.to_thread(self._collector.collect)
 
     async def collect_released(self) -> int:
-        """Go through the blobs of forgotten tasks once; return how many bytes will be removed
-        later.
-        """
+        """Remove unused blobs of forgotten tasks; return how many bytes will be removed later."""
         if self._collector is None:
             return 0
         return await asyncio.to_thread(self._collector.collect_released)
 
     async def forget_all(self, *, pause_s: float = 0.0) -> None:
-        """Go once through everything that is too old or exceeds a limit."""
+        """Forget, once, all tasks that are too old or exceed a limit."""
         asked = model.Pruning(older_s=self._limits.keep_s, keyed=True)
         await self.prune(asked, pause_s=pause_s)
         limits = self._limits
@@ -140,7 +140,7 @@ class Retention:
     async def prune(
         self, asked: model.Pruning, *, dry_run: bool = False, pause_s: float = 0.0
     ) -> model.Pruned:
-        """Forget the selected tasks, or only count them."""
+        """Forget the finished tasks that `asked` selects, or only count them (`dry_run`)."""
         memory = self._core.machine.memory
         with memory.pins.collect(prune_selection.needed_by(memory.tasks.values())) as pinned:
             selection = prune_selection.PruneSelection(
@@ -168,9 +168,9 @@ class Retention:
         return selection.chosen
 
     async def forget(self, tasks: tuple[ids.TaskId, ...]) -> None:
-        """Forget these tasks with their output; on disk when this returns.
+        """Forget these tasks with their output; this is on disk when the method returns.
 
-        The caller has checked that nothing needs them, and has not awaited anything since.
+        The caller has checked that no other task needs them, and has not awaited anything since.
         """
         with self._core.machine.memory.pins.retire(tasks):
             # Output first: after a crash in between no output is left behind.
@@ -184,7 +184,7 @@ class Retention:
             self._collector.release(digests)
 
     def refusal(self, row: task_rows.TaskRow) -> str:
-        """Return why a task cannot be forgotten now, or ""."""
+        """Return the reason for which a task cannot be forgotten now, or ""."""
         name = row.shown_name
         if row.finished is None:
             return f"task {name} is {row.state}, not over: cancel it first"

@@ -1,7 +1,7 @@
-"""Retries of failed tasks: reads from the journal which tasks to run again, and applies it at once.
+"""Retries failed tasks: reads from the journal which tasks to run again, and starts them at once.
 
 Used by the hub, for the server, and by `submitters`, for drivers. Decides nothing itself:
-`journal.failed_graph` says which tasks run again, `machine.reruns` how.
+`journal.failed_graph` decides which tasks run again, `machine.reruns` how.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ _JOB_ID_VERSION = 8
 
 
 class RetryRequests:
-    """Reads the tasks to run again from the journal, and has them started."""
+    """Carries out requests to run tasks again, with the journal's rows of these tasks."""
 
     def __init__(self, core: commits.Core) -> None:
         self._core = core
 
     async def retry(self, task: ids.TaskId, *, force: bool = False) -> None:
-        """Start a new run of a task, as `Hub.retry`."""
+        """Start a new run of a finished spawned task, as `Hub.retry`."""
         self._core.check()
         row = self._core.reader.task_row(task)
         refusal = restore.rerun_refusal(row, force=force)
@@ -47,7 +47,7 @@ class RetryRequests:
         await self._core.flush()
 
     async def ask(self, message: messages.Retry, namespace: str) -> None:
-        """Carry out the request of a submitter in that namespace. Raises `RunRefused`."""
+        """Carry out a Retry of a submitter in that namespace. Raises `RunRefused`."""
         row = self._core.reader.task_row(message.task)
         if row is not None and row.namespace != namespace:
             # As if it did not exist: its name alone would say something about another namespace.
@@ -65,7 +65,7 @@ class RetryRequests:
             await self.retry(message.task, force=message.force)
 
     async def retry_failed(self, task: ids.TaskId, *, objects: bool) -> model.Retried:
-        """Run the failed tasks around a task again, as `Hub.retry_failed`."""
+        """Run a failed task and the failed tasks connected to it again, as `Hub.retry_failed`."""
         self._core.check()
         namespace = self._row(task).namespace
         # What has failed since is left out; what runs again since is found out below.
@@ -91,7 +91,7 @@ class RetryRequests:
         )
 
     def earlier(self, task: ids.TaskId) -> inputs.Earlier | None:
-        """Return the children of a task's newest run if that has failed, else None."""
+        """Return the children of a task's newest run, or None if that run has not failed."""
         row = self._core.reader.task_row(task)
         return None if row is None else self._core.reader.earlier(row)
 
@@ -103,9 +103,10 @@ class RetryRequests:
             raise errors.RunRefused(_OF_GONE_JOB.format(row.shown_name, short))
 
     def _is_of_job(self, source: bytes) -> bool:
-        """Return whether the task belongs to a job, whose tasks share one source of the queue.
+        """Return whether the task belongs to a job.
 
-        The job decides which run of such a task counts.
+        All tasks of a job share one source of the queue. The job decides which run of such a task
+        counts.
         """
         if not self._core.participants:
             return False

@@ -1,8 +1,8 @@
-"""Messages of drivers, slots and calls in Pods, turned into inputs of the machine.
+"""Turns messages of drivers, slots and calls in Pods into inputs of the machine.
 
-Used by the hub; each frame gives one input. All of these peers submit calls and watch tasks. A slot
-also reports on the calls that it was given, and the process of a call in a Pod on that call. Calls
-that may already exist are looked up in the store first.
+Used by the hub; each frame becomes one input. All of these peers submit calls and watch tasks. A
+slot also reports on the calls that it was given, and the process of a call in a Pod on that call.
+Calls that may already exist are looked up in the store first.
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,8 +29,9 @@ _NO_PRUNING = "drivers of this dispatcher may not prune: use `kiln prune` with i
 
 
 class Submitters:
-    """Handles messages of drivers and slots that have joined. `prune`: None: drivers may not
-    prune.
+    """Handles messages of drivers, slots and call processes that have joined.
+
+    `prune`: the function that carries out a Prune; None: drivers may not prune.
     """
 
     def __init__(
@@ -88,9 +89,9 @@ class Submitters:
         return self.from_driver
 
     def join(self, link: links.Link, hello: messages.SlotHello) -> links.Receive:
-        """Let an authenticated slot join; the machine decides which attempts it keeps.
+        """Let an authenticated slot join; return the function that receives its messages.
 
-        Return the function that receives its messages.
+        The machine decides which attempts the slot keeps.
         """
         self._core.apply(inputs.SlotJoined(link.number, hello.slot, hello.running))
         return self.from_slot
@@ -111,8 +112,9 @@ class Submitters:
         self._of_slots[type(message)](link, message)
 
     def _from_call(self, link: links.Link, message: messages.FromAttempt) -> None:
-        """Handle a message of the process of a call; the machine checks that it is about its own
-        attempt.
+        """Handle a message of the process of a call.
+
+        The machine checks that the message is about the attempt of that process.
         """
         handler = self._of_calls.get(type(message))
         if handler is None:
@@ -167,8 +169,8 @@ class Submitters:
         self._background.start("retry", self._retry_now(link, message))
 
     async def _retry_now(self, link: links.Link, message: messages.Retry) -> None:
-        """Retry, and respond when it is on disk; the result of the new run is pushed from then
-        on.
+        """Carry out a Retry, and respond when the new run is on disk; its result is pushed from
+        then on.
         """
         submitter = self._core.machine.memory.submitters.get(link.number)
         if submitter is None:
@@ -271,7 +273,7 @@ def _second_hello(
 
 
 def _bounded(end: calls.CallEnd) -> calls.CallEnd:
-    """Return the end of a call, truncated to what may be stored."""
+    """Return the end of a call, with texts truncated to the length that may be stored."""
     payload = end.payload
     if payload is not None and len(payload.data) > attempts.MAX_INLINE_BYTES:
         message = f"{len(payload.data)} bytes; at most {attempts.MAX_INLINE_BYTES} are kept"

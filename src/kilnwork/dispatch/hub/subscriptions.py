@@ -1,8 +1,8 @@
-"""Subscriptions to changes of spawned tasks, by the thousand.
+"""Subscriptions to changes of spawned tasks, for subscribers with thousands of tasks.
 
 Used by the hub, for `jobs`: changes of tasks are published in batches, after the commit that stores
-them. Unlike a feed, a subscriber runs on the same event loop, and reads all states again after a
-restart (`Participation.submit_now`).
+them. Unlike a reader of a feed, a subscriber runs on the same event loop, and reads all states
+again after a restart (`Participation.submit_now`).
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -22,10 +22,11 @@ _FINAL = (_SUCCESS, _FAILED, _KILLED)
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """The current state of a run.
+    """The current state of a run, as published to subscribers.
 
-    `attempt`: how many attempts have started or are about to. `worker`: its Pod's name. `over`:
-    final and stored; a final state that is not stored yet is not published.
+    `attempt`: how many attempts have started or are reserved. `worker`: the name of the Pod of the
+    worker. `over`: the state is final and stored; a final state that is not stored yet is not
+    published.
     """
 
     task: ids.TaskId
@@ -62,7 +63,7 @@ OnChanges = Callable[[list[Change]], None]
 
 
 class Subscriptions:
-    """Keeps subscribers: which tasks each follows, and its callback for changes."""
+    """The subscribers: the tasks that each follows, and its callback for changes."""
 
     def __init__(self) -> None:
         self._subscriptions: list[tuple[Container[ids.TaskId], OnChanges]] = []
@@ -89,7 +90,7 @@ class Subscriptions:
 
 
 def of_batch(batch: instructions.Batch, tasks: Container[ids.TaskId]) -> list[Change]:
-    """Return the changes in a batch that concern some tasks."""
+    """Return the changes in a batch that concern `tasks`."""
     # A record may have ended since the batch was taken: that end is not stored yet.
     ended = set(batch.finals)
     return [
@@ -100,7 +101,7 @@ def of_batch(batch: instructions.Batch, tasks: Container[ids.TaskId]) -> list[Ch
 
 
 def of_record(task: records.Task) -> Change:
-    """Return the state of a task in memory."""
+    """Return the state of a task that is in memory."""
     return Change(
         task.id, task.run, task.state, task.reason, task.message,
         task.attempt - task.unstarted, task.failures,
@@ -110,7 +111,7 @@ def of_record(task: records.Task) -> Change:
 
 
 def of_view(view: model.TaskView) -> Change:
-    """Return the state of a task in the journal."""
+    """Return the state of a task that is in the journal."""
     return Change(
         view.task, view.run, view.state, view.reason, view.message, view.attempts, view.failures,
         view.losses, view.worker, view.started, view.suspended, view.stopped,
@@ -119,7 +120,7 @@ def of_view(view: model.TaskView) -> Change:
 
 
 def refused(submission: model.Submission, why: str) -> Change:
-    """Return the state of a task that is impossible: it has failed."""
+    """Return the state of a task that was refused since it is impossible: Failed."""
     return Change(
         submission.task, submission.spec.run, _S.FAILED, "TaskTooLarge", why, 0, 1, 0, "", None,
         False, True,
@@ -127,5 +128,5 @@ def refused(submission: model.Submission, why: str) -> Change:
 
 
 def of_memory(tasks: Iterable[records.Task | None]) -> list[Change]:
-    """Return the states of those tasks that exist and have not finished."""
+    """Return the states of those tasks that are in memory and have not finished."""
     return [of_record(task) for task in tasks if task is not None and not task.state.final]

@@ -1,9 +1,9 @@
-"""Views of tasks: the stored state, with what only memory knows.
+"""Views of tasks: the stored state, completed with facts that only memory knows.
 
 Used by the hub. The stored rows of followed tasks are kept in memory from the time they were
-written, so that followers do not read from disk what memory has just written. Most changes that
-they follow (a Pod was given a node, a message is new) are in memory only and leave the stored state
-unchanged.
+written, so that followers do not read rows from disk that memory has just written. Most changes
+that they follow (a Pod was assigned to a node, a message is new) are in memory only and leave the
+stored state unchanged.
 """
 
 import msgspec
@@ -21,7 +21,7 @@ of Jobs of one task so many may end in one batch. A kilobyte each."""
 
 
 class TaskViews:
-    """Makes views of tasks. `numbers`: the change numbers that views carry."""
+    """Makes views of tasks. `numbers`: the feed whose change numbers the views carry."""
 
     def __init__(self, core: commits.Core, numbers: feed.Feed[ids.TaskId]) -> None:
         self._core = core
@@ -32,7 +32,7 @@ class TaskViews:
         """The same of the newest that are over."""
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """Return the newest run of a task as it is on disk, or None if there is no such task."""
+        """Return the newest run of a task as it is on disk, or None if the task is unknown."""
         known = self._stored.get(task) or self._ended.get(task)
         if known is not None:
             return self.current(msgspec.structs.replace(known, seq=self._numbers.number(task)))
@@ -47,22 +47,25 @@ class TaskViews:
         return views.with_current_facts(stored, record)
 
     def follow(self, task: ids.TaskId) -> None:
-        """Keep the stored row of a task in memory, since it will be asked for."""
+        """Keep the stored row of a task in memory, since its view will be asked for."""
         record = self._core.machine.task(task)
         if record is not None:
             record.shown = True
 
     def of_row(self, row: task_rows.TaskRow) -> model.TaskView:
-        """Return the stored state, with what memory adds if memory has the same state."""
+        """Return the view of a stored row, completed from memory if memory has the same state."""
         return self.current(self._core.reader.view(row, seq=self._numbers.number(row.task)))
 
     def current(self, view: model.TaskView) -> model.TaskView:
-        """Add to a stored view what only memory knows: why the task waits, and its progress."""
+        """Complete a stored view with facts that only memory knows: why the task waits, and its
+        progress.
+        """
         return views.with_current_facts(view, self._core.machine.task(view.task))
 
     def committed(self, batch: instructions.Batch, written: port.Written) -> None:
-        """Take in a stored batch, with the rows of followed tasks. A view also shows the task's
-        children.
+        """Update the kept rows of followed tasks after a batch was stored.
+
+        A change of a task also changes the view of its parent, which shows its children.
         """
         if not (written or self._stored or self._ended):
             return  # no task is followed: batches of calls are large

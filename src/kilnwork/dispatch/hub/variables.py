@@ -2,7 +2,7 @@
 
 Used by `agents` and `submitters`. Values go from the API server to the process that has the
 attempt, over its link, and nowhere else: not to the machine, the journal or a log. An attempt gets
-what its own spec names, from its own namespace.
+only the values that its own spec names, from its own namespace.
 """
 
 import asyncio
@@ -41,14 +41,18 @@ class VariableSource(Protocol):
     async def read(
         self, namespace: str, source: variables.VariableSource
     ) -> Mapping[str, bytes] | None:
-        """Return the data of an object, or None if there is none. Raises KilnError to be asked
-        again later.
+        """Return the data of a Secret or ConfigMap, or None if it does not exist.
+
+        Raises KilnError if the caller should try again later.
         """
         ...
 
 
 class Variables:
-    """Responds to `GetVariables`. `source`: None where there are no Secrets and ConfigMaps."""
+    """Responds to requests for values of variables (`GetVariables`).
+
+    `source`: the reader of Secrets and ConfigMaps; None where there are none.
+    """
 
     def __init__(
         self,
@@ -64,7 +68,7 @@ class Variables:
         ] = {}
 
     def handle(self, link: links.Link, message: messages.GetVariables) -> None:
-        """Handle the request of a worker or slot for the values of an attempt that it has."""
+        """Handle the request of a worker or slot for the variables of an attempt that it has."""
         task = self._core.machine.held_by(link.number, message.ref)
         if task is None:
             text = f"attempt {message.ref} is over"
@@ -73,7 +77,7 @@ class Variables:
         self._background.start("variables", self._respond(link, message))
 
     async def _respond(self, link: links.Link, message: messages.GetVariables) -> None:
-        """Read the values and respond, unless the attempt or its link ends before."""
+        """Read the values and respond, unless the attempt or its link ends first."""
         for failures in itertools.count():
             await asyncio.sleep(RETRY.delay_s(failures))
             # In each round: reading may take minutes, and the attempt may have ended.
@@ -103,7 +107,7 @@ class Variables:
         reason: reasons.Reason,
         text: str,
     ) -> None:
-        """Show on the task why it waits, or that it no longer does."""
+        """Show on the task why it waits for values, or that it no longer waits."""
         seen = model.Observed(str(reason), text)
         with contextlib.suppress(dispatch_errors.HubStopped):
             self._core.apply(inputs.AttemptObserved(link.number, message.ref, seen))
@@ -120,8 +124,9 @@ class Variables:
     async def _data(
         self, reader: VariableSource, namespace: str, source: variables.VariableSource
     ) -> Mapping[str, bytes] | None:
-        """Return the data of an object, at most a few seconds old; a missing object is looked up
-        each time.
+        """Return the data of a Secret or ConfigMap, at most a few seconds old.
+
+        A missing object is looked up each time.
         """
         now = self._core.clock.monotonic()
         self._read = {key: cached for key, cached in self._read.items() if cached[0] > now}

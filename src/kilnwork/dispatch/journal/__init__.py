@@ -1,9 +1,9 @@
-"""Storage of tasks: the interface, two stores behind it, and the way back into memory.
+"""Storage of tasks: the interface, two implementations of it, and the restoration of memory.
 
 The path of one task: the machine marks it as changed; `port.Store.write` gets the batch; `rows`
 makes SQL values of it; `sqlite.journal` writes them in one transaction on a thread of its own. From
-then on `sqlite.queries` finds it as a `task_rows.TaskRow`, of which `row_reader` makes views and
-whatever else callers need. After a start, `restore` puts unfinished tasks back into the machine's
+then on `sqlite.queries` finds the task as a `task_rows.TaskRow`, of which `row_reader` makes views
+and other values for callers. After a start, `restore` puts unfinished tasks back into the machine's
 memory. `memory_store` writes nothing to disk.
 
 Another database implements `port.Store`, `port.Saved` and the abstract methods of

@@ -1,8 +1,8 @@
 """The codec of stored tasks: functions and column lists, generated once from a declaration. Pure.
 
 Used by `task_rows`, whose `TaskRow` is the declaration: each of its fields is a column, and has a
-`Column` that says how its value is read from a record and set on one. The functions are compiled
-when the module is imported, so that no row is made by reflection.
+`Column` that declares how its value is read from a record and set on a record. The functions are
+compiled when the module is imported, so that no row is made by reflection.
 """
 
 import re
@@ -18,7 +18,7 @@ _LOCALS = re.compile(r"(?<![.\w])(arguments|parent|result|template|usage|worker)
 class Column:
     """Declares how one column of a task is stored.
 
-    The expressions are Python. Those of `task` may use the names of its fields `arguments`,
+    The expressions are Python. Expressions on `task` may use the names of its fields `arguments`,
     `parent`, `result`, `template`, `usage` and `worker` directly.
     """
 
@@ -57,8 +57,9 @@ class Column:
 
 
 def columns(row: type) -> tuple[Column, ...]:
-    """Return the columns of a `NamedTuple`, in order; its fields may be annotated with a
-    `Column`.
+    """Return the columns of a `NamedTuple`, in order.
+
+    The fields of the `NamedTuple` may be annotated with a `Column`.
     """
     return tuple(
         _named(name, next(iter(getattr(hint, "__metadata__", ())), Column()))
@@ -90,15 +91,19 @@ def pick(declared: Iterable[Column], names: str) -> tuple[Column, ...]:
 
 
 def encoder(chosen: Iterable[Column], scope: Mapping[str, object]) -> Callable[[Any], Any]:
-    """Return a function from a record to the tuple of its SQL values. `scope`: names for
-    expressions.
+    """Return a function that makes the tuple of SQL values of a record.
+
+    `scope`: the values of names that expressions use.
     """
     values = "".join(f"{column.value}, " for column in chosen)
     return _function("task", f"return ({values})", scope)
 
 
 def row_maker(row: Any, declared: Iterable[Column], scope: Mapping[str, object]) -> Any:
-    """Return a function from a record to its whole row. `row`: the `NamedTuple` of the columns."""
+    """Return a function that makes the whole row of a record.
+
+    `row`: the `NamedTuple` of the columns.
+    """
     values = "".join(f"{_of_any(column)}, " for column in declared)
     return _function("task", f"return row(({values}))", {**scope, "row": row._make})
 
@@ -110,7 +115,7 @@ def _of_any(column: Column) -> str:
 
 
 def restorer(declared: Iterable[Column], scope: Mapping[str, object]) -> Callable[[Any, Any], None]:
-    """Return `restore(task, row)`, which sets the `restored` columns on a record."""
+    """Return a function `restore(task, row)` that sets the `restored` columns on a record."""
     lines = [f"task.{column.name} = {column.read}" for column in declared if column.restored]
     return _function("task, row", "\n    ".join(lines), scope)
 
@@ -118,8 +123,10 @@ def restorer(declared: Iterable[Column], scope: Mapping[str, object]) -> Callabl
 def viewer(
     declared: Iterable[Column], view: type, given: Iterable[str], scope: Mapping[str, object]
 ) -> Callable[..., Any]:
-    """Return a function from a row to a view: fields named as columns, and the `given` ones as
-    keywords.
+    """Return a function that makes a view of a row.
+
+    Its fields with the names of columns are taken from the row, the `given` ones are keyword
+    arguments.
     """
     names = set(typing.get_type_hints(view)).difference(given)
     fields = "".join(f"{one.name}={one.read}, " for one in declared if one.name in names)
@@ -129,7 +136,7 @@ def viewer(
 def unchanged_check(
     declared: Iterable[Column], record: type, scope: Mapping[str, object]
 ) -> Callable[[Any], bool]:
-    """Return a function that says whether a new call's changeable columns are still as first
+    """Return a function that tells whether the changeable columns of a new call are still as first
     written.
     """
     # Only its defaults are read, so the fields that must be given may be None.

@@ -1,10 +1,10 @@
 """Decides which tasks run again when a failed task is retried, and in what order. Pure.
 
 Used by the hub. Tasks are connected if one takes the result of the other, has delegated to it, or
-has spawned it. All failed tasks that are connected with the retried one, through failed ones, run
-again; successes are reused. A child runs again when the new run of its parent requests it, with
-whatever that requests. Only those children run before that which were named, or whose results
-others take.
+has spawned it. All failed tasks that are connected with the retried task, through failed tasks, run
+again; successes are reused. A failed child runs again when the new run of its parent requests it,
+with the arguments of that request. A child runs before such a request only if it is the retried
+task, or if a task that is neither its parent nor its sibling needs it.
 """
 
 import functools
@@ -27,9 +27,9 @@ Rows = dict[ids.TaskId, task_rows.TaskRow]
 class Plan(msgspec.Struct, frozen=True):
     """The tasks that are retried together.
 
-    `rows`: the runs to be followed by new ones, each after its parent and after the tasks it needs.
-    `declared`: the Task objects, whose `spec.run` must be raised. `left`: how many failed children
-    of all these wait for their parents to request them.
+    `rows`: the runs to be followed by new runs, each after its parent and after the tasks that it
+    needs. `declared`: the Task objects, whose `spec.run` must be raised. `left`: how many failed
+    children of all these tasks wait for their parents to request them.
     """
 
     rows: tuple[task_rows.TaskRow, ...]
@@ -45,7 +45,10 @@ def has_failed(row: task_rows.TaskRow) -> bool:
 def dependents_of(
     needs: Iterable[tuple[ids.TaskId, tuple[ids.TaskId, ...]]],
 ) -> dict[ids.TaskId, list[ids.TaskId]]:
-    """Invert a mapping: from the tasks that each task needs to the tasks that need each."""
+    """Return, for each needed task, the tasks that need it.
+
+    `needs`: tasks, each with the tasks that it needs.
+    """
     found: dict[ids.TaskId, list[ids.TaskId]] = {}
     for task, needed in needs:
         for one in needed:
@@ -58,7 +61,7 @@ def plan(
     row_of: RowOf,
     dependents: Mapping[ids.TaskId, list[ids.TaskId]],
 ) -> Plan:
-    """Return what runs again when the failed task `start` is retried."""
+    """Return the plan of the tasks that run again when the failed task `start` is retried."""
     # Each row is looked at from several sides; reading it once also gives all sides the same row.
     row_of = functools.cache(row_of)
     failed = _connected(start, row_of, dependents)
@@ -71,7 +74,7 @@ def plan(
 
 
 def reruns(plan: Plan, reader: port.TaskReader) -> list[inputs.Rerun]:
-    """Return the inputs for the new runs of a plan, each with the children that it continues
+    """Return the inputs for the new runs of a plan, each with the children that the run continues
     with.
     """
     rows = {row.task: row for row in plan.rows}
@@ -91,10 +94,10 @@ def _connected(
     row_of: RowOf,
     dependents: Mapping[ids.TaskId, list[ids.TaskId]],
 ) -> Rows:
-    """Return all failed tasks connected with `start` through failed ones.
+    """Return all failed tasks that are connected with `start` through failed tasks.
 
-    Follows parents and dependents as far as they go; downwards only what a task needs, since
-    children are requested by their parents.
+    Follows parents and dependents as far as possible. Of the children of a task, follows only those
+    that it needs, since children are requested by their parents.
     """
     failed: Rows = {start.task: start}
     front = [start]
@@ -113,7 +116,9 @@ def _connected(
 
 
 def _has_spawned(parent: task_rows.TaskRow | None, child: task_rows.TaskRow) -> bool:
-    """Return whether exactly that run of a task has spawned the child, not an earlier one."""
+    """Return whether the run in row `parent`, not an earlier run of that task, has spawned the
+    child.
+    """
     return parent is not None and parent.run == child.parent_run
 
 
@@ -129,7 +134,7 @@ def _parent(row: task_rows.TaskRow) -> Iterator[ids.TaskId]:
 
 
 def parent_in(row: task_rows.TaskRow, failed: Mapping[ids.TaskId, task_rows.TaskRow]) -> bool:
-    """Return whether the task is a child of the newest run of one of these."""
+    """Return whether the task is a child of the newest run of a task in `failed`."""
     if row.parent is None or row.child_key is None:
         return False
     parent = failed.get(row.parent)
@@ -177,7 +182,7 @@ def _below_object(row: task_rows.TaskRow, failed: Rows) -> bool:
 
 
 def _ordered(tasks: set[ids.TaskId], failed: Rows) -> Iterator[task_rows.TaskRow]:
-    """Yield each task after its parent and after the tasks it needs; tasks in a cycle in any
+    """Yield each task after its parent and after the tasks that it needs; tasks in a cycle in any
     order.
     """
     done = set[ids.TaskId]()

@@ -1,4 +1,4 @@
-"""The store of a dispatcher that ends with its driver: the memory of this process.
+"""The store of a volatile dispatcher, which ends with its driver: tasks in the process's memory.
 
 Used by `python -m kilnwork.dispatch --volatile`. Keeps the records themselves while they may still
 change, so that a batch costs next to nothing, and a short form of finished calls; rows and views
@@ -29,7 +29,7 @@ OVERHEAD = 512
 
 
 class _Ended(msgspec.Struct, frozen=True, gc=False):
-    """The short form of a finished call that was no child and had no key: without times or
+    """The short form of a finished call that was no child and had no key, without times and
     worker.
     """
 
@@ -64,7 +64,10 @@ _OTHERS = tuple(
 
 
 class MemoryStore(row_reader.RowReader):
-    """A `port.Store`, and its own `port.Reader`. `keep_bytes`: see `KEEP_BYTES`."""
+    """A `port.Store` in memory, which is also its own `port.Reader`.
+
+    `keep_bytes`: as `KEEP_BYTES`.
+    """
 
     def __init__(self, *, keep_bytes: int = KEEP_BYTES) -> None:
         self.epoch = 0
@@ -88,25 +91,25 @@ class MemoryStore(row_reader.RowReader):
 
     @property
     def reader(self) -> port.Reader:
-        """Return the store itself."""
+        """Return this store, which reads itself."""
         return self
 
     def open(self, *, lease_s: float = 0.0) -> port.Opened:
-        """Return an empty state: nothing was stored before."""
+        """Return an empty state, since no earlier process can have stored anything."""
         self.epoch = 1
         return port.Opened()
 
     def start(
         self, call_soon: port.CallSoon, *, on_failure: Callable[[BaseException], None]
     ) -> None:
-        """Do nothing: no write can fail."""
+        """Do nothing, since no write can fail."""
 
     def used_bytes(self) -> int:
-        """Return 0: nothing is on disk."""
+        """Return 0, since nothing is on disk."""
         return 0
 
     def write(self, batch: instructions.Batch, done: Callable[[port.Written], None]) -> None:
-        """Keep the records of a batch, and drop the oldest finished ones."""
+        """Keep the records of a batch, and drop the oldest finished tasks."""
         for worker in batch.workers:
             self._workers[worker.row] = worker
         for past in batch.past:
@@ -141,10 +144,13 @@ class MemoryStore(row_reader.RowReader):
         )
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, since there is nothing to close."""
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """Return a row as `row_reader` says, as do the methods below; earlier runs are not kept."""
+        """Return the row of a task, as `row_reader` documents this and the methods below.
+
+        Earlier runs are not kept.
+        """
         found = self._tasks.get(task) or self._ended.get(task)
         if found is None or (run is not None and found.run != run):
             return None
@@ -213,7 +219,7 @@ class MemoryStore(row_reader.RowReader):
         return [_row(one) for one in shown], more
 
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
-        """Count by going through all tasks."""
+        """Return how many tasks there are by function and state, by going through all tasks."""
         numbers = Counter(
             (one.namespace, _declared(one), rows.called(_spec(one)), one.state.value)
             for one in self._all()
@@ -222,7 +228,10 @@ class MemoryStore(row_reader.RowReader):
         return rows.task_counts(numbers.items())
 
     def stored_calls(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
-        """Return the known calls without making rows: calls are submitted in the meantime."""
+        """Return the calls in a submission that exist already, without making rows.
+
+        It must be fast, since calls are submitted in the meantime.
+        """
         found: dict[int, records.Task | None] = {}
         for number, key in lookups.keys:
             found[number] = self._keys.get((lookups.namespace, key))
@@ -255,7 +264,7 @@ class MemoryStore(row_reader.RowReader):
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
     ) -> dict[ids.TaskId, calls.Value]:
-        """Return how tasks ended, as `Reader.values`."""
+        """Return the ends of tasks, as `Reader.values`."""
         found = {}
         for task in tasks:
             ended = self._ended.get(task)
@@ -269,15 +278,15 @@ class MemoryStore(row_reader.RowReader):
         return found
 
     def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
-        """Return nothing: old tasks are dropped automatically."""
+        """Return an empty list, since old tasks are dropped without a prune."""
         return []
 
     def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
-        """Return nothing: no task is pruned."""
+        """Return an empty set, since no task is pruned."""
         return set()
 
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
-        """Return which of these blobs a task refers to, by going through all tasks."""
+        """Return the blobs among `digests` to which a task refers, by going through all tasks."""
         used = set[bytes]()
         templates = set[records.Template]()
         # As in `failed_dependents`: this is called in a thread.
@@ -329,7 +338,7 @@ class MemoryStore(row_reader.RowReader):
             family[task.child_key] = task
 
     def _end(self, task: records.Task) -> None:
-        """Shrink a record that will not change any more to what can still be read."""
+        """Shrink the record of a finished run to the fields that can still be read."""
         template, result = task.template, task.result
         size = OVERHEAD if result is None else OVERHEAD + len(result.data)
         ended_well = task.state is api_task.State.SUCCESS  # else it may have to run again
@@ -346,7 +355,7 @@ class MemoryStore(row_reader.RowReader):
             self._order += self._wanted.pop(task.id, ())
 
     def _take_over(self, parent: ids.TaskId, earlier: int, run: int) -> None:
-        """Give the children of an earlier run to another run."""
+        """Move the children of an earlier run of `parent` to the run `run`."""
         family = self._children.pop((parent, earlier), {})
         for child in family.values():
             # `families.take_over` has given unfinished children their new parent already.
@@ -438,7 +447,7 @@ def _use(used: set[bytes], payload: attempts.Payload | None) -> None:
 
 
 def _record(ended: _Ended) -> records.Task:
-    """Make a partial record from what is known of a finished call."""
+    """Return a partial record of a finished call, made from its short form."""
     template = ended.template
     kept: dict[str, Any] = dict(zip(_OTHERS, ended.others, strict=True))
     kept |= zip(_Ended.__struct_fields__[:-1], _KEPT(ended), strict=True)

@@ -1,4 +1,4 @@
-"""The interface of task stores: what the hub writes to and reads from.
+"""The interface of task stores, which the hub writes and reads.
 
 Two implementations pass one contract suite: `sqlite.journal`, a file that outlives every process,
 and `memory_store`, the memory of this process. An implementation guarantees:
@@ -38,29 +38,29 @@ CallSoon = Callable[[Callable[[], None]], object]
 
 
 class Saved(Protocol):
-    """Reads what an earlier dispatcher has stored."""
+    """Reads the state that an earlier dispatcher has stored."""
 
     def templates(self) -> Iterable[TemplateRow]:
-        """Return every template, in order."""
+        """Return every stored template, ordered by number."""
         ...
 
     def unfinished(self) -> Iterable[task_rows.TaskRow]:
-        """Return every run that has not ended, in order of submission."""
+        """Return every stored run that has not ended, in order of submission."""
         ...
 
     def families(self) -> Iterable[FamilySize]:
-        """Return children by state, for every parent that is unfinished or has an unfinished
-        child.
+        """Return the numbers of children by state, for each parent that is unfinished or has an
+        unfinished child.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a dispatcher needs to know before it starts.
+    """The state of a store that a dispatcher reads before it starts.
 
-    `saved`: None if there can be nothing. `longest_lease_s`: the longest lease that workers of
-    earlier dispatchers may hold.
+    `saved`: a reader of the stored state; None if nothing can be stored. `longest_lease_s`: the
+    longest lease that workers of earlier dispatchers may hold.
     """
 
     next_task_row: int = 1
@@ -71,66 +71,75 @@ class Opened:
 
 
 class TaskReader(Protocol):
-    """Looks up tasks on the caller's thread, in microseconds. Sees only what is stored."""
+    """Looks up stored tasks on the caller's thread, in microseconds."""
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """Return the row of the newest run of a task, or of `run`."""
+        """Return the row of the newest run of a task, or of its run `run`."""
         ...
 
     def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
-        """Return the view of a row, with its children counted."""
+        """Return the view of a row, with the children of the run counted."""
         ...
 
     def output(self, ref: attempts.AttemptRef) -> bytes | None:
-        """Return the output of an attempt, if it is stored here."""
+        """Return the output of an attempt, or None if the store does not have it."""
         ...
 
     def declared(self) -> Iterator[task_rows.TaskRow]:
-        """Yield the newest run of every declared task whose object is not known to be deleted."""
+        """Yield the newest run of every declared task whose Task object is not known to be
+        deleted.
+        """
         ...
 
     def child(self, parent: ids.TaskId, run: int, child_key: str) -> inputs.StoredChild | None:
-        """Return the newest child with that key."""
+        """Return the newest child of one run of a parent with that key."""
         ...
 
     def stored_calls(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
-        """Return the calls that exist already, by number of the call."""
+        """Return the calls in a submission that exist already, by number of the call."""
         ...
 
     def cached(self, lookups: inputs.Lookups, *, now: float) -> dict[int, inputs.CachedResult]:
-        """Return results that may be used at that wall time, by number of the call."""
+        """Return cached results that calls may use at the wall time `now`, by number of the
+        call.
+        """
         ...
 
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
     ) -> dict[ids.TaskId, calls.Value]:
-        """Return how tasks of that namespace (None: any) ended; unfinished ones are left out."""
+        """Return the ends of the tasks among `tasks` that have finished.
+
+        `namespace`: the namespace of the tasks; None: any namespace.
+        """
         ...
 
     def earlier(self, row: task_rows.TaskRow) -> inputs.Earlier | None:
-        """Return the children that another run continues with; None if this one succeeded or is
-        unfinished.
+        """Return the children of a run, for the next run to continue with.
+
+        Returns None if the run has succeeded or is unfinished.
         """
         ...
 
     def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
-        """Return failed tasks, each with the tasks whose results it takes.
+        """Return the failed tasks of a namespace, each with the tasks whose results it takes.
 
-        Call in a thread: it goes through all failed tasks.
+        Call it in a thread, since it goes through all failed tasks.
         """
         ...
 
 
 class ListReader(Protocol):
-    """Lists tasks for the server and the command line."""
+    """Lists stored tasks for the server and the command line."""
 
     def task(self, task: ids.TaskId, *, run: int | None = None) -> model.TaskView | None:
-        """Return the newest run of a task, or `run`."""
+        """Return the view of the newest run of a task, or of its run `run`."""
         ...
 
     def find(self, namespace: str, name: str) -> model.TaskView | None:
-        """Return the newest run of the task with that name: the declared task first, else the
-        newest.
+        """Return the newest run of the task with that name.
+
+        If several tasks have the name, the declared task is returned, otherwise the newest task.
         """
         ...
 
@@ -142,24 +151,27 @@ class ListReader(Protocol):
         limit: int = ...,
         below: int | None = ...,
     ) -> tuple[list[model.TaskView], int | None]:
-        """Return newest runs, newest first, and the value of `below` for the next page; None: all
-        namespaces.
+        """Return a page of tasks by their newest runs, newest first, and the value of `below` for
+        the next page.
+
+        `namespace`: the namespace whose tasks are listed; None: all namespaces.
         """
         ...
 
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
-        """Return how many tasks there are by function and state, in one namespace or (None) in
-        all.
+        """Return how many tasks there are by function and state.
+
+        `namespace`: the namespace whose tasks are counted; None: all namespaces.
         """
         ...
 
     def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:
-        """Return all attempts of a run, in order."""
+        """Return all attempts of the newest run of a task, or of its run `run`, in order."""
         ...
 
 
 class RetentionReader(Protocol):
-    """Finds what may be deleted."""
+    """Finds tasks and blobs that may be deleted."""
 
     def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
         """Return runs created before a given time, oldest first."""
@@ -170,44 +182,50 @@ class RetentionReader(Protocol):
         ...
 
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
-        """Return which of these blobs a task refers to, in any namespace."""
+        """Return the blobs among `digests` to which a task refers, in any namespace."""
         ...
 
     def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
-        """Return the blobs that these tasks refer to, as namespace and digest. Call in a thread."""
+        """Return the blobs to which these tasks refer, as namespace and digest. Call it in a
+        thread.
+        """
         ...
 
 
 class Reader(TaskReader, ListReader, RetentionReader, Protocol):
-    """Reads a store; `row_reader.RowReader` implements most of it from rows."""
+    """The interface for reading a store; `row_reader.RowReader` implements most of it from rows."""
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
-        """Return all rows that a participant's statement finds (`instructions.Batch.writes`)."""
+        """Return all rows that a statement of a participant selects
+        (`instructions.Batch.writes`).
+        """
         ...
 
 
 class Store(Protocol):
-    """Stores batches, one transaction each. `epoch`: of this leadership."""
+    """Stores batches, one transaction each. `epoch`: the epoch of this dispatcher's term as
+    leader.
+    """
 
     epoch: int
 
     @property
     def trouble(self) -> str | None:
-        """Return why nothing can be stored at the moment, or None."""
+        """Return the reason for which nothing can be stored at the moment, or None."""
         ...
 
     @property
     def refused(self) -> str | None:
-        """Return why the disk has refused the current write, or None. Cheap."""
+        """Return the reason for which the current write has failed, or None. Cheap."""
         ...
 
     @property
     def reader(self) -> Reader:
-        """Return a reader of what is stored; valid from `open` on."""
+        """Return a reader of the stored tasks; valid from `open` on."""
         ...
 
     def open(self, *, lease_s: float = 0.0) -> Opened:
-        """Take over the store, to grant leases of that length.
+        """Take over the store for a dispatcher that grants leases of `lease_s`.
 
         Raises `JournalLocked` or `JournalUnreadable`.
         """
@@ -218,17 +236,18 @@ class Store(Protocol):
         ...
 
     def used_bytes(self) -> int:
-        """Return the bytes in use on disk, without free space inside files. Callable in any
-        thread.
+        """Return the bytes that the store uses on disk, without free space inside files.
+
+        May be called in any thread.
         """
         ...
 
     def write(self, batch: instructions.Batch, done: Callable[[Written], None]) -> None:
-        """Write a batch as it is now; call `done` when it is stored, later through `call_soon` or
-        at once.
+        """Write a batch as it is now; call `done` when it is stored, through `call_soon` or at
+        once.
         """
         ...
 
     def close(self) -> None:
-        """Write what was handed over, then release everything. Idempotent."""
+        """Write the batch that was handed over, then release all files and locks. Idempotent."""
         ...

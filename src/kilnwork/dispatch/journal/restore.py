@@ -1,7 +1,7 @@
 """Restores memory from rows of the journal: after a start, and for a new run of a task. Pure.
 
-Used by the hub. After a start, queued tasks wait again. Running ones are held by workers that are
-not connected yet, whose leases get one full term. Nothing of that counts against a task's budgets.
+Used by the hub. After a start, queued tasks wait again. Running tasks are held by workers that are
+not connected yet, whose leases get one full term. None of that counts against a task's budgets.
 """
 
 import logging
@@ -44,7 +44,7 @@ Values = Callable[[str | None, Iterable[ids.TaskId]], Mapping[ids.TaskId, calls.
 
 
 def restore(mem: memory.Memory, saved: port.Saved, values: Values, now: inputs.Moment) -> None:
-    """Fill an empty memory."""
+    """Fill an empty memory with the stored templates and unfinished runs."""
     # Families and templates first: tasks refer to them.
     sizes = _families(saved)
     templates = _templates(mem, saved)
@@ -86,7 +86,9 @@ def _families(saved: port.Saved) -> dict[tuple[ids.TaskId, int], records.Family]
 
 
 def _templates(mem: memory.Memory, saved: port.Saved) -> dict[int, records.Template]:
-    """Return the readable templates; tasks of the others are unreadable, too."""
+    """Return the readable templates by number; tasks of unreadable templates are unreadable,
+    too.
+    """
     found = {}
     for row, namespace, encoded in saved.templates():
         try:
@@ -188,9 +190,7 @@ def _resume(
 def _hold(
     mem: memory.Memory, task: records.Task, row: task_rows.TaskRow, now: inputs.Moment
 ) -> None:
-    """Expect the task's worker to come back within one lease, of the length that was granted to
-    it.
-    """
+    """Expect the task's worker to come back within one lease of the length that it was granted."""
     session = row.session or b""
     worker = mem.workers.get(session)
     if worker is None:
@@ -218,7 +218,7 @@ def _hold(
 
 
 def _worker(mem: memory.Memory, row: task_rows.TaskRow) -> records.Worker:
-    """Return the worker that has, or had, the newest attempt."""
+    """Return the record of the worker that has, or had, the newest attempt."""
     cluster = mem.cluster(row.namespace, row.cluster)
     return records.Worker(
         cluster.base or cluster,
@@ -231,7 +231,10 @@ def _worker(mem: memory.Memory, row: task_rows.TaskRow) -> records.Worker:
 
 
 def rerun_refusal(row: task_rows.TaskRow | None, *, force: bool) -> str:
-    """Return why the newest run of a task cannot be followed by another, or ""."""
+    """Return the reason for which a task cannot have another run now, or "".
+
+    `row`: the newest run of the task; None: the task is unknown.
+    """
     if row is None:
         return "the journal does not know this task: it was never accepted, or is forgotten"
     if not api_task.State(row.state).final:
@@ -244,7 +247,10 @@ def rerun_refusal(row: task_rows.TaskRow | None, *, force: bool) -> str:
 
 
 def failed_refusal(row: task_rows.TaskRow | None) -> str:
-    """Return why the task has nothing failed that could run again, or ""."""
+    """Return the reason for which no failed task can be run again from this task, or "".
+
+    `row`: the newest run of the task; None: the task is unknown.
+    """
     refusal = rerun_refusal(row, force=True)
     if row is None or refusal:
         return refusal
@@ -260,10 +266,11 @@ def rerun(
     earlier: inputs.Earlier | None = None,
     family: attempts.AttemptRef | None = None,
 ) -> inputs.Rerun:
-    """Return the input for the run after that of `row`.
+    """Return the input for the run that follows the run of `row`.
 
-    `values`: how the tasks ended whose results it takes. `earlier`: the children that it continues
-    with. `family`: it is a child of that run. Raises `RunRefused` when its spec cannot be read.
+    `values`: the ends of the tasks whose results the run takes. `earlier`: the children that the
+    run continues with. `family`: the attempt whose child the new run is; None: the new run joins no
+    family. Raises `RunRefused` when its spec cannot be read.
     """
     try:
         spec = row.decoded_spec()

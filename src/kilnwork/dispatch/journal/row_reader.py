@@ -1,7 +1,7 @@
-"""The reader that all stores share: makes what callers need from a few kinds of rows. Pure.
+"""The reader that all stores share: makes views and other values of a few kinds of rows. Pure.
 
 Used by `sqlite.queries` and `memory_store`, which implement the abstract methods, as another
-database would: each finds rows of one kind. The hub and the server see a `port.Reader`.
+database would: each method finds rows of one kind. The hub and the server see a `port.Reader`.
 """
 
 import abc
@@ -26,30 +26,32 @@ DEFAULT_LIMIT = 500
 
 
 class RowReader(abc.ABC):
-    """Implements `port.Reader`. Every method sees only what is stored."""
+    """Implements `port.Reader` with abstract methods that find stored rows."""
 
     @abc.abstractmethod
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """Return the row of the newest run of a task, or of `run`."""
+        """Return the row of the newest run of a task, or of its run `run`."""
 
     @abc.abstractmethod
     def named_row(self, namespace: str, name: str) -> task_rows.TaskRow | None:
-        """Return the newest run of the task with that name: the declared task first, else the
-        newest.
+        """Return the row of the newest run of the task with that name.
+
+        If several tasks have the name, the declared task is returned, otherwise the newest task.
         """
 
     @abc.abstractmethod
     def keyed_row(self, namespace: str, key: str) -> task_rows.TaskRow | None:
-        """Return the newest call to which a driver gave that key."""
+        """Return the row of the newest call to which a driver gave that key."""
 
     @abc.abstractmethod
     def child_row(self, parent: ids.TaskId, run: int, child_key: str) -> task_rows.TaskRow | None:
-        """Return the newest child with that key of one run of a parent."""
+        """Return the row of the newest child with that key of one run of a parent."""
 
     @abc.abstractmethod
     def cached_result(self, namespace: str, key: bytes) -> inputs.CachedResult | None:
-        """Return the newest success with that key, unless its task has run again since and
-        failed.
+        """Return the newest result that was cached with that key, or None.
+
+        Also returns None if the task of the result has run again since and failed.
         """
 
     @abc.abstractmethod
@@ -58,11 +60,14 @@ class RowReader(abc.ABC):
 
     @abc.abstractmethod
     def unfinished_children(self, parent: ids.TaskId, run: int) -> list[ids.TaskId]:
-        """Return the unfinished children of one run."""
+        """Return the unfinished children of one run of a parent."""
 
     @abc.abstractmethod
     def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
-        """Return failed tasks, each with the tasks whose results it takes. Call in a thread."""
+        """Return the failed tasks of a namespace, each with the tasks whose results it takes.
+
+        Call it in a thread.
+        """
 
     @abc.abstractmethod
     def past_attempts(self, row: task_rows.TaskRow) -> list[model.AttemptView]:
@@ -70,24 +75,29 @@ class RowReader(abc.ABC):
 
     @abc.abstractmethod
     def output(self, ref: attempts.AttemptRef) -> bytes | None:
-        """Return the output of an attempt, if it is stored here."""
+        """Return the output of an attempt, or None if the store does not have it."""
 
     @abc.abstractmethod
     def declared(self) -> Iterator[task_rows.TaskRow]:
-        """Yield the newest run of every declared task whose object is not known to be deleted."""
+        """Yield the newest run of every declared task whose Task object is not known to be
+        deleted.
+        """
 
     @abc.abstractmethod
     def page(
         self, namespace: str | None, wanted: model.TaskQuery, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
-        """Return newest runs, newest first, and the value of `below` for the next page; None: all
-        namespaces.
+        """Return the rows of a page of tasks, by their newest runs, and the value of `below` for
+        the next page.
+
+        `namespace`: the namespace whose tasks are listed; None: all namespaces.
         """
 
     @abc.abstractmethod
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
-        """Return how many tasks there are by function and state, in one namespace or (None) in
-        all.
+        """Return how many tasks there are by function and state.
+
+        `namespace`: the namespace whose tasks are counted; None: all namespaces.
         """
 
     @abc.abstractmethod
@@ -96,23 +106,31 @@ class RowReader(abc.ABC):
 
     @abc.abstractmethod
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
-        """Return which of these blobs a task refers to, in any namespace. Call in a thread."""
+        """Return the blobs among `digests` to which a task refers, in any namespace.
+
+        Call it in a thread.
+        """
 
     @abc.abstractmethod
     def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
-        """Return the blobs that these tasks refer to, as namespace and digest. Call in a thread."""
+        """Return the blobs to which these tasks refer, as namespace and digest. Call it in a
+        thread.
+        """
 
     @abc.abstractmethod
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
-        """Return all rows that a participant's statement finds."""
+        """Return all rows that a statement of a participant selects."""
 
     def task(self, task: ids.TaskId, *, run: int | None = None) -> model.TaskView | None:
-        """Return the newest run of a task, or `run`."""
+        """Return the view of the newest run of a task, or of its run `run`."""
         row = self.task_row(task, run=run)
         return None if row is None else self.view(row)
 
     def find(self, namespace: str, name: str) -> model.TaskView | None:
-        """Return the task of that name, the declared one first, else the newest."""
+        """Return the view of the newest run of the task with that name.
+
+        If several tasks have the name, the declared task is returned, otherwise the newest task.
+        """
         row = self.named_row(namespace, name)
         return None if row is None else self.view(row)
 
@@ -124,17 +142,18 @@ class RowReader(abc.ABC):
         limit: int = DEFAULT_LIMIT,
         below: int | None = None,
     ) -> tuple[list[model.TaskView], int | None]:
-        """Return newest runs, newest first, and the value of `below` for the next page; None: all
-        namespaces.
+        """Return a page of tasks by their newest runs, newest first, and the value of `below` for
+        the next page.
 
-        A page never takes long: it may hold fewer tasks than `limit`, even none, and still be
-        followed by another.
+        `namespace`: the namespace whose tasks are listed; None: all namespaces. A page never takes
+        long: it may hold fewer tasks than `limit`, even none, and still be followed by another
+        page.
         """
         rows, more = self.page(namespace, wanted, limit=limit, below=below)
         return [self.view(row) for row in rows], more
 
     def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:
-        """Return all attempts of a run, in order."""
+        """Return all attempts of the newest run of a task, or of its run `run`, in order."""
         row = self.task_row(task, run=run)
         if row is None:
             return []
@@ -145,7 +164,7 @@ class RowReader(abc.ABC):
         return found
 
     def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
-        """Return the view of a row, with its children counted."""
+        """Return the view of a row, with the children of the run counted."""
         children = task_rows.counts(self.child_states(row.task, row.run))
         view = task_rows.view(row, children, seq=seq)
         if not (row.losses or row.excused):
@@ -159,7 +178,7 @@ class RowReader(abc.ABC):
         return msgspec.structs.replace(view, losses=len(lost), loss=loss)
 
     def child(self, parent: ids.TaskId, run: int, child_key: str) -> inputs.StoredChild | None:
-        """Return the newest child with that key."""
+        """Return the newest child of one run of a parent with that key."""
         row = self.child_row(parent, run, child_key)
         if row is None:
             return None
@@ -176,8 +195,9 @@ class RowReader(abc.ABC):
         )
 
     def earlier(self, row: task_rows.TaskRow) -> inputs.Earlier | None:
-        """Return the children that another run continues with; None if this one succeeded or is
-        unfinished.
+        """Return the children of a run, for the next run to continue with.
+
+        Returns None if the run has succeeded or is unfinished.
         """
         state = api_task.State(row.state)
         if not state.final or state is api_task.State.SUCCESS:
@@ -192,14 +212,14 @@ class RowReader(abc.ABC):
     def _newest(self, child: task_rows.TaskRow) -> task_rows.TaskRow:
         """Return the newest run of a child that failed under an earlier run of its parent.
 
-        A user may have started it again by hand.
+        A user may have started the child again by hand.
         """
         if child.parent_attempt or child.state == api_task.State.SUCCESS:
             return child
         return self.task_row(child.task) or child
 
     def stored_calls(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
-        """Return the calls that are stored, by the number of the call in the request."""
+        """Return the calls in a submission that are stored already, by number of the call."""
         namespace, found = lookups.namespace, dict[int, inputs.StoredCall]()
         rows = [(number, self.keyed_row(namespace, key)) for number, key in lookups.keys]
         rows += [
@@ -217,7 +237,9 @@ class RowReader(abc.ABC):
         return found
 
     def cached(self, lookups: inputs.Lookups, *, now: float) -> dict[int, inputs.CachedResult]:
-        """Return results that may be used, by the number of the call in the request."""
+        """Return cached results that calls may use at the wall time `now`, by number of the
+        call.
+        """
         found: dict[int, inputs.CachedResult] = {}
         for number, key, age_s in lookups.cached:
             known = self.cached_result(lookups.namespace, key)
@@ -226,8 +248,9 @@ class RowReader(abc.ABC):
         return found
 
     def _known(self, row: task_rows.TaskRow) -> inputs.StoredCall | None:
-        """Return the stored call, or None if its spec cannot be read, which is as if there were
-        none.
+        """Return the stored call of a row, or None if its spec cannot be read.
+
+        The call is then submitted as if the stored call did not exist.
         """
         try:
             spec = row.decoded_spec()
@@ -250,7 +273,10 @@ class RowReader(abc.ABC):
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
     ) -> dict[ids.TaskId, calls.Value]:
-        """Return how tasks of that namespace (None: any) ended; unfinished ones are left out."""
+        """Return the ends of the tasks among `tasks` that have finished.
+
+        `namespace`: the namespace of the tasks; None: any namespace.
+        """
         found = {}
         for task in tasks:
             row = self.task_row(task)

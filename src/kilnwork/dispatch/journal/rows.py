@@ -1,15 +1,15 @@
 """Rows of the journal: the SQL values that a batch writes. Pure.
 
 Used by the journal, which makes the rows of a batch on its owner's thread, since records change
-afterwards; `memory_store` uses it to find the blobs that a template needs. `task_rows` declares
-what is stored of a task.
+afterwards; `memory_store` uses it to find the blobs that a template needs. `task_rows` declares the
+columns of a task.
 
 A call whose row is new, that is reserved for the first time, or that succeeds has a narrow
 statement of its own: nearly every call needs only these three.
 
-The number of tasks by function and state is stored too: the state changes of a batch and their
-sums, which the journal writes in the same transaction. A task is counted by its newest run, as
-lists show it.
+The number of tasks by function and state is stored too: `rows` gives the state changes of a batch
+and their sums, which the journal writes in the same transaction. A task is counted by its newest
+run, as lists show it.
 """
 
 import itertools
@@ -41,7 +41,7 @@ CountKey = tuple[str, bool, str, str]
 
 
 class Move(NamedTuple):
-    """A number of tasks that change their state in the same way, one after the other in a batch."""
+    """A state change that a number of consecutive tasks in a batch have in common."""
 
     what: records.Template | str
     """The template of a call, or what it calls ("": it is no call)."""
@@ -54,13 +54,13 @@ class Move(NamedTuple):
 
     @property
     def of_one(self) -> Iterator["Move"]:
-        """Yield the same move for each of the tasks."""
+        """Yield the state change of a single task, once for each of the tasks."""
         return itertools.repeat(self._replace(number=1), self.number)
 
 
 @dataclass(slots=True)
 class Rows:
-    """What one transaction writes, by statement.
+    """The rows that one transaction writes, by statement.
 
     `calls`, `arguments`, `outputs`, `reserved` and `finished` are flat: the values of all rows, one
     row after the other, for statements that write many rows in one step.
@@ -155,7 +155,9 @@ def _add_template(rows: Rows, template: records.Template) -> None:
 
 
 def shipped(spec: api_task.TaskSpec) -> Iterator[bytes]:
-    """Yield the digests of the blobs that hold the function and the environment of calls."""
+    """Yield the digests of the blobs with the function and the environment that calls of a spec
+    need.
+    """
     call = spec.call
     for name in () if call is None else (call.code, call.environment):
         if found := names.digest(name):
@@ -163,7 +165,7 @@ def shipped(spec: api_task.TaskSpec) -> Iterator[bytes]:
 
 
 def _use(rows: Rows, row: int, payload: attempts.Payload | None) -> None:
-    """Record that a row needs the blobs that a payload is or refers to."""
+    """Record that a row needs the blobs that hold a payload or to which the payload refers."""
     if payload is None:
         return
     # It is a blob itself; `blobs` are those to which its value refers.
@@ -173,7 +175,7 @@ def _use(rows: Rows, row: int, payload: attempts.Payload | None) -> None:
 
 
 def _add_followed(rows: Rows, task: records.Task) -> None:
-    """Add the whole row, of which the statement uses a part."""
+    """Add the whole row of a followed task, of which the statement uses a part."""
     row = task_rows.of_record(task)
     if task.stored:
         rows.updates.append(task_rows.changed_values_of_row(row))
@@ -185,9 +187,7 @@ def _add_followed(rows: Rows, task: records.Task) -> None:
 
 
 def is_whole_view(task: records.Task) -> bool:
-    """Return whether a record's row is all that its view shows: no children, and no loss to
-    report.
-    """
+    """Return whether the view of a task needs only its row: it has no children and no losses."""
     return task.family is None and not (task.losses or task.excused)
 
 
@@ -197,7 +197,7 @@ def _add_update(rows: Rows, task: records.Task) -> None:
 
 
 def _add_call(rows: Rows, task: records.Task) -> None:
-    """Add a call to the narrowest statement that covers all that can have changed."""
+    """Add a call to the narrowest statement that covers all columns that can have changed."""
     state = task.state
     if task.stored is None:
         rows.calls += task_rows.new_call_values(task)
@@ -223,15 +223,15 @@ def _add_call(rows: Rows, task: records.Task) -> None:
 
 
 def called(spec: api_task.TaskSpec) -> str:
-    """Return the function of a call, or "" for any other task."""
+    """Return the name of the function of a call, or "" for any other task."""
     return "" if spec.call is None else spec.call.function
 
 
 def state_moves(tasks: Iterable[records.Task]) -> tuple[list[Move], list[int]]:
-    """Return the state changes of a batch, in order, and the rows of the tasks that change.
+    """Return the state changes of a batch, in order, and the row numbers of the tasks that change.
 
-    They are grouped in runs, since most neighbours are calls of the same function with the same
-    change.
+    Equal changes of consecutive tasks are one `Move`, since most neighbours are calls of the same
+    function with the same change.
     """
     found: list[Move] = []
     rows: list[int] = []
@@ -264,7 +264,7 @@ def state_moves(tasks: Iterable[records.Task]) -> tuple[list[Move], list[int]]:
 
 
 def count_deltas(moved: Iterable[Move]) -> Counter[CountKey]:
-    """Return by how much each count changes."""
+    """Return the differences that state changes make to the stored counts of tasks."""
     changed = Counter[CountKey]()
     for what, declared, namespace, before, after, number in moved:
         function = what if isinstance(what, str) else called(what.spec)
@@ -275,7 +275,7 @@ def count_deltas(moved: Iterable[Move]) -> Counter[CountKey]:
 
 
 def counts_of(found: Iterable[tuple[str, int, str, str, int]]) -> Counter[CountKey]:
-    """Return counts of tasks from rows of the journal, each with its number."""
+    """Return counts of tasks from rows of the journal, each of which has a number of tasks."""
     counted = Counter[CountKey]()
     for namespace, declared, function, state, number in found:
         counted[namespace, bool(declared), function, state] += number
@@ -283,7 +283,10 @@ def counts_of(found: Iterable[tuple[str, int, str, str, int]]) -> Counter[CountK
 
 
 def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return first and last of each run of consecutive numbers, which must be sorted."""
+    """Return the first and last number of each run of consecutive numbers.
+
+    `numbers` must be sorted.
+    """
     found: list[tuple[int, int]] = []
     for number in numbers:
         first, last = found[-1] if found else (0, 0)
@@ -296,7 +299,7 @@ def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def task_counts(numbers: Iterable[tuple[CountKey, int]]) -> list[model.TaskCount]:
-    """Return sorted counts for callers."""
+    """Return counts of tasks in the sorted form that callers get."""
     return sorted(
         (
             model.TaskCount(namespace, declared, function, api_task.State(state), number)

@@ -1,4 +1,4 @@
-"""Declares what is stored of a task: a run as one row, and its view. Pure.
+"""Declares the stored form of a task: each run is one row, from which its view is made. Pure.
 
 Used by the hub, `rows`, `restore`, both stores and `sqlite.statements`. `TaskRow` is the
 declaration: statements, the row of a record and the record of a row follow from its fields
@@ -34,7 +34,9 @@ class _Function(msgspec.Struct):
 
 
 class _Called(msgspec.Struct):
-    """The part of a spec that names the function: a list need not decode the rest."""
+    """The part of a spec that names the function of a call, so that lists need not decode the
+    rest.
+    """
 
     call: _Function | None = None
 
@@ -56,9 +58,10 @@ SPEC = "CASE WHEN t.template IS NULL THEN t.spec ELSE p.spec END"
 
 
 def _part(field: str, of: str, **how: Any) -> codec.Column:
-    """Return one column of a field that is stored in several columns, all null for None.
+    """Return one column of a record's field that is stored in several columns.
 
-    `of`: a field of its value, or an expression in which `{}` is the value.
+    All these columns are null if the field is None. `of`: a field of its value, or an expression in
+    which `{}` is the value.
     """
     value = of.format(field) if "{}" in of else f"{field}.{of}"
     return _C(f"None if {field} is None else {value}", **how)
@@ -73,10 +76,11 @@ _result = functools.partial(_part, "result", changes=True, new_call=None, unchan
 
 
 class TaskRow(NamedTuple):
-    """A run as stored in the journal, with its newest worker's fields and its template's spec.
+    """A run of a task as stored in the journal, with the fields of its newest worker and its
+    template's spec.
 
-    A field with the name of a field of the record, and of a type that SQL has, needs no `Column`
-    unless it changes.
+    A field that has the name of a field of the record, and a type that SQL has, needs no `Column`
+    unless its value changes.
     """
 
     row: int
@@ -200,31 +204,31 @@ class TaskRow(NamedTuple):
 
     @property
     def shown_name(self) -> str:
-        """Return its name, or its id if it was given none."""
+        """Return the name of the task, or its id if it was given no name."""
         return self.name or ids.task_text(self.task)
 
     @property
     def parent_ref(self) -> attempts.AttemptRef | None:
-        """Return the newest attempt that requested the task, or None."""
+        """Return the newest attempt that requested the task, or None if it has no parent."""
         if self.parent is None:
             return None
         return attempts.AttemptRef(self.parent, self.parent_run or 0, self.parent_attempt or 0)
 
     @property
     def payload(self) -> attempts.Payload | None:
-        """Return its result, or its error."""
+        """Return the result of the run, or its error."""
         return payload_of(
             self.media_type, self.result, self.result_digest, self.result_size, self.result_blobs
         )
 
     @property
     def usage(self) -> attempts.Usage | None:
-        """Return what its newest attempt has used."""
+        """Return the CPU time and memory that the newest attempt has used, or None if unknown."""
         return usage(self.cpu_seconds, self.peak_bytes)
 
     @property
     def argument_payload(self) -> attempts.Payload | None:
-        """Return the arguments of a call."""
+        """Return the arguments of a call, or None for any other task."""
         return payload_of(
             self.arguments_type,
             self.arguments,
@@ -235,30 +239,33 @@ class TaskRow(NamedTuple):
 
     @property
     def needed(self) -> tuple[ids.TaskId, ...]:
-        """Return the tasks whose results it takes."""
+        """Return the tasks whose results this task takes."""
         return tasks(self.needs)
 
     @property
     def value(self) -> calls.Value:
-        """Return how it ended, for the tasks that need it."""
+        """Return the end of the run, for the tasks that need its result."""
         return calls.Value(
             self.task, api_task.State(self.state), self.reason, self.message, self.payload
         )
 
     def decoded_spec(self) -> api_task.TaskSpec:
-        """Return its spec. Raises `msgspec.ValidationError` if another version wrote it."""
+        """Return the spec of the run. Raises `msgspec.ValidationError` if another version wrote
+        it.
+        """
         return decode_spec(self.spec)
 
 
 def decode_spec(spec: bytes) -> api_task.TaskSpec:
-    """Decode a spec of the journal. Raises `msgspec.ValidationError` if another version wrote
-    it.
+    """Decode a spec from the journal.
+
+    Raises `msgspec.ValidationError` if another version of kilnwork wrote it.
     """
     return _decode_spec.decode(spec)
 
 
 def usage(cpu_seconds: float | None, peak_bytes: int | None) -> attempts.Usage | None:
-    """Return the usage of an attempt from its columns."""
+    """Return the usage of an attempt from its two columns, or None."""
     return None if cpu_seconds is None else attempts.Usage(cpu_seconds, peak_bytes)
 
 
@@ -269,7 +276,7 @@ def payload_of(
     size: int | None,
     blobs: bytes | None,
 ) -> attempts.Payload | None:
-    """Return the payload of these columns, or None without a media type."""
+    """Return the payload that is stored in these columns, or None if there is no media type."""
     if media_type is None:
         return None
     blobs_of = _cut(blobs, _DIGEST_BYTES)
@@ -277,12 +284,12 @@ def payload_of(
 
 
 def tasks(packed: bytes | None) -> tuple[ids.TaskId, ...]:
-    """Return the ids of tasks that are stored in one value."""
+    """Return the ids of tasks that are stored one after the other in one value."""
     return tuple(ids.TaskId(task) for task in _cut(packed, _ID_BYTES))
 
 
 def _cut(packed: bytes | None, size: int) -> tuple[bytes, ...]:
-    """Split a value that consists of values of one size."""
+    """Split a value that consists of parts of one size."""
     if not packed:
         return ()
     return tuple(packed[at : at + size] for at in range(0, len(packed), size))
@@ -292,7 +299,7 @@ _FAILED = (api_task.State.FAILED.value, api_task.State.KILLED.value)
 
 
 def counts(states: Iterable[tuple[str, int]]) -> api_task.ChildCounts:
-    """Sum up children by state, as a status shows them."""
+    """Return the sums of children by state, as the parent's status shows them."""
     total = succeeded = failed = 0
     for state, number in states:
         total += number
@@ -306,7 +313,7 @@ def counts(states: Iterable[tuple[str, int]]) -> api_task.ChildCounts:
 
 
 def view(row: TaskRow, children: api_task.ChildCounts, *, seq: int = 0) -> model.TaskView:
-    """Return the view of a run."""
+    """Return the view of a run, from its row and the counts of its children."""
     view: model.TaskView = _view(
         row,
         name=row.shown_name,

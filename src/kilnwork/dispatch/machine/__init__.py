@@ -1,16 +1,16 @@
 """The state machine of tasks: inputs in, instructions out. No clock, no disk, no socket.
 
 The path of a driver's call: `machine` hands the input to `submissions`, which makes a record or
-finds the call that was made before. `task_queue` keeps it until `machine.take`, in which
+finds the call that was made before. `task_queue` keeps the record until `machine.take`, in which
 `assignment` reserves an attempt in a slot. `call_reports` handles the report of its end: a call
-that simply returned is finished there; `completion` decides about all others (by `retries`), and
-`dependencies` passes the outcome on to the tasks that wait for it. `end_notifications` sends it to
+that simply returned is finished there; `completion` decides about all other ends (by `retries`),
+and `dependencies` passes the outcome on to the tasks that wait for it. `end_notifications` sends it to
 parents and submitters.
 
 A Task object comes in through `machine`, a child that a command spawns through `child_spawning`;
-`lifecycle` queues them and records starts. `workers` and `slots` keep track of connections, `waits`
-of attempts that wait for others, `reservations` of occupied slots. `views` shows what memory knows
-now.
+`lifecycle` queues tasks and records starts. `workers` and `slots` keep track of connections,
+`waits` of attempts that wait for other tasks, `reservations` of occupied slots. `views` shows facts
+that only memory knows.
 
 All parts share one `memory` of `records`. Only its `move` and `move_attempt` change states, along
 the table of `transitions`; an illegal move raises an error that lists the last inputs.

@@ -54,7 +54,7 @@ SPARE_SLOT_S = 1.0
 
 
 def assign(mem: memory.Memory, now: inputs.Moment) -> None:
-    """Assign waiting tasks to workers and slots, in every cluster where something changed."""
+    """Assign waiting tasks to workers and slots, in every cluster that has changed."""
     if not mem.closing:
         # A copy: reservations touch their clusters. What they add is cleared below, since taking
         # slots makes no room.
@@ -100,8 +100,9 @@ def _assign_to_executors(
     workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
-    """Give attempts, including calls, to executor processes with a free slot; none is bound
-    earlier.
+    """Assign attempts, including those of calls, to executor processes that have a free slot.
+
+    No attempt is assigned to a process before it has a free slot.
     """
     queue = cluster.queue
     # Nothing is queued in an executor's process: whichever is free first takes the next.
@@ -122,8 +123,9 @@ def _assign_to_executors(
 def _choose(
     task: records.Task, free: Sequence[records.Worker], entropy: ids.Entropy
 ) -> records.Worker:
-    """Choose by labels, then by free share; among equals at random, so that none is always
-    first.
+    """Choose a worker for a task by labels, then by free share; among equals at random.
+
+    So no worker is always the first.
     """
     if len(free) == 1:
         return free[0]
@@ -144,7 +146,7 @@ def _reserve_any(
     workers: Iterable[records.Worker],
     now: inputs.Moment,
 ) -> bool:
-    """Reserve an attempt on the worker with most free slots; for a call, only where a slot is
+    """Reserve an attempt on the worker with most free slots, for a call only where a slot is
     idle.
     """
     best, most = None, 0
@@ -169,10 +171,10 @@ def _reserve_for_commands(
     workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
-    """Give commands the capacity that is left, so that they do not wait behind calls without a
-    slot.
+    """Reserve attempts of commands in the capacity that is left, so that calls do not hold them up.
 
-    The call at the head gets the next free capacity if a slot may be opened for it then.
+    The call at the head of the queue gets the next free capacity if a slot may be opened for it
+    then.
     """
     queue = cluster.queue
     while queue.commands and any(worker.slots > worker.busy for worker in workers):
@@ -255,8 +257,8 @@ def _send_ahead(
     workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
-    """Queue short calls in slots that run short ones; reserve one for each slot that is about to
-    open.
+    """Queue short calls in slots that run short calls, and reserve one for each slot that is
+    opening.
     """
     queue = cluster.queue
     slots = [
@@ -325,7 +327,9 @@ def _open_slots(
 
 
 def _openings(cluster: records.Cluster, workers: Iterable[records.Worker]) -> int:
-    """Return how many slots that could take waiting calls are about to join."""
+    """Return how many slots that could take waiting calls have been requested but have not
+    joined.
+    """
     if cluster.base is None:
         return cluster.openings
     return sum(slot.opening for worker in workers for slot in worker.processes.values())
@@ -349,10 +353,10 @@ def _take_back(
     workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
-    """Take half of the calls that are queued in the fullest slot back for an idle slot, if these
-    calls may run on any of these workers.
+    """Take half of the calls that are queued in the fullest slot back, for an idle or new slot.
 
-    Calls queued behind one that turned out to be long are worth a new slot.
+    Does so only if these calls may run on any of the workers. A new slot is worth it only for calls
+    that are queued behind a call that turned out to be long.
     """
     free = [worker for worker in workers if worker.busy < worker.slots]
     idle = any(worker.idle for worker in free)
@@ -376,15 +380,17 @@ def _take_back(
 
 
 def _is_all_of(cluster: records.Cluster, slot: records.Slot) -> bool:
-    """Return whether all calls of the slot were queued in this cluster, rather than one with the
-    same workers.
+    """Return whether all calls of the slot were queued in this cluster.
+
+    Other calls may have been queued in another cluster that has the same workers.
     """
     return all(task.cluster is cluster for task in slot.held.values())
 
 
 def _is_blocked(slot: records.Slot) -> bool:
-    """Return whether calls are queued behind one that has run for long or is being stopped, and
-    does not wait for other tasks itself.
+    """Return whether calls are queued behind a call that has run for long or is being stopped.
+
+    A call that itself waits for other tasks does not block the slot.
     """
     first = next(iter(slot.held.values()))
     slow = first.attempt_state is _STARTED or first.intent is not _NO_INTENT
@@ -392,7 +398,7 @@ def _is_blocked(slot: records.Slot) -> bool:
 
 
 def _is_worth_moving(slot: records.Slot, queued: int) -> bool:
-    """Return whether the queued calls would wait long enough to be worth moving."""
+    """Return whether the `queued` calls of a slot would wait long enough to be worth moving."""
     first = next(iter(slot.held.values()))
     seconds = None if first.template is None else first.template.seconds
     return seconds is None or seconds * queued > MIN_MOVED_S
@@ -406,7 +412,7 @@ def end_spares(mem: memory.Memory, worker: records.Worker) -> None:
 
 
 def kill(mem: memory.Memory, slot: records.Slot) -> None:
-    """Ask the agent to kill a slot; `SlotGone` is the proof of its end."""
+    """Have the agent kill a slot; its report `SlotGone` is the proof of the slot's end."""
     stop_assigning(mem, slot)
     # An agent that is away gets the message when it is back (`workers._resume_slots`).
     if slot.worker.link:
@@ -414,6 +420,6 @@ def kill(mem: memory.Memory, slot: records.Slot) -> None:
 
 
 def stop_assigning(mem: memory.Memory, slot: records.Slot) -> None:
-    """Assign nothing more to a slot."""
+    """Assign no more attempts to a slot."""
     slot.leaving = True
     reservations.update(mem, slot)

@@ -1,7 +1,7 @@
 """Handles reports of slots, and of Pods that run one call: ended, returned, yielded. Pure.
 
-Used by `machine`. Only the newest attempt may report, and only through the slot or Pod that runs
-it; a late report is acknowledged and changes nothing.
+Used by `machine`. Only the newest attempt of a task may report, and only through the slot or Pod
+that runs it; a late report is acknowledged and changes nothing.
 """
 
 from kilnwork.api import attempts, calls, reasons
@@ -33,7 +33,7 @@ WEIGHT = 0.2
 
 
 def handle_ends(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> None:
-    """Handle the report that attempts have ended."""
+    """Handle the report of a slot, or of the Pod of a call, that attempts have ended."""
     # For late reports as well: without it they would be sent again on each new link.
     mem.batch.acknowledged[item.link] = item.serial
     slot = mem.slot_links.get(item.link)
@@ -65,7 +65,7 @@ def handle_ends(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment)
 
 
 def _ended_in_pod(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> None:
-    """Handle the end of the call of a Pod: it counts, and the Pod exits by itself.
+    """Conclude the call of a Pod as its process reports; the Pod then exits by itself.
 
     An attempt that is being stopped counts as stopped only when its Pod has ended, which its
     executor observes.
@@ -91,7 +91,7 @@ def _conclude(
 
 
 def _learn(task: records.Task, end: calls.CallEnd) -> None:
-    """Update the mean duration of calls of this template."""
+    """Update the mean duration of calls of the task's template."""
     template, seconds = task.template, end.seconds
     if template is not None and seconds >= 0:
         mean = template.seconds
@@ -101,7 +101,9 @@ def _learn(task: records.Task, end: calls.CallEnd) -> None:
 def _succeed(
     mem: memory.Memory, task: records.Task, end: calls.CallEnd, now: inputs.Moment
 ) -> None:
-    """Conclude a call that only ran and returned: as `completion.conclude`, in one step."""
+    """Conclude a call that only ran and returned, as `completion.conclude` does, but in one
+    step.
+    """
     unreported = task.attempt_state is _RESERVED
     mem.move_attempt(task, _OVER, state=_SUCCESS)
     wall, reserved = now.wall, task.reserved
@@ -144,7 +146,7 @@ def _outcome(end: calls.CallEnd) -> attempts.Outcome:
 
 
 def handle_returns(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.Moment) -> None:
-    """Queue attempts again, at the front, that a slot returns unstarted.
+    """Put attempts that a slot returns unstarted back into the queue, at its front.
 
     If there are none nothing changes, so that no TakeBack follows from this report alone.
     """
@@ -161,7 +163,7 @@ def handle_returns(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.M
 
 
 def forward_yield(mem: memory.Memory, item: inputs.Yielded, now: inputs.Moment) -> None:
-    """Pass on a value that a generator has yielded to those that wait for it."""
+    """Send a value that a generator has yielded to the submitters that watch the task."""
     slot = mem.slot_links.get(item.link)
     ref = item.ref
     task = mem.attempt_behind(item.link, ref) if slot is None else slot.held.get(ref.task)

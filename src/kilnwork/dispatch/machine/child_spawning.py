@@ -1,4 +1,5 @@
-"""Children: requested by a running attempt, and found again by the next one. Pure.
+"""Spawns children that a running attempt requests, and finds them when a later attempt repeats the
+request. Pure.
 
 Used by `machine`. A child is identified by the parent's run and a key, so a parent that runs again
 finds the children of its previous attempt.
@@ -24,7 +25,7 @@ _R = reasons.Reason
 
 
 def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
-    """Create the child or find it, and respond. A repeated request changes nothing."""
+    """Create or find the requested child, and respond. A repeated request changes nothing."""
     parent = mem.tasks.get(item.parent.task)
     itself = mem.attempt_links.get(item.link) == item.parent
     refusal = _refusal(mem, item, parent, itself=itself)
@@ -59,7 +60,7 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
 def _refusal(
     mem: memory.Memory, item: inputs.Spawn, parent: records.Task | None, *, itself: bool
 ) -> str:
-    """Return why the request is refused, or "".
+    """Return the reason for which the request is refused, or "".
 
     `itself`: the attempt itself is at the other end of the link, not a worker that runs it.
     """
@@ -93,8 +94,8 @@ def _stored(known: records.Task) -> inputs.StoredChild:
 
 
 def _newest(mem: memory.Memory, found: inputs.StoredChild | None) -> inputs.StoredChild | None:
-    """Return what the journal knows of a child, corrected by a newer run in memory (one started by
-    hand).
+    """Return the stored child `found`, corrected if memory has a newer run of it, started by
+    hand.
     """
     task = None if found is None else mem.tasks.get(found.task)
     if found is None or task is None:
@@ -160,7 +161,7 @@ def replace(
     child_key: str,
     now: inputs.Moment,
 ) -> None:
-    """End the child of an earlier attempt: the parent now requests a different one under the same
+    """End the child of an earlier attempt, since its parent requests a different child with that
     key.
     """
     # Otherwise only the journal has that child, and it is over.

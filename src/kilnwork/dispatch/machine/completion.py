@@ -1,8 +1,8 @@
-"""How attempts and tasks end: stopped, finished, lost, retried, killed with their children. Pure.
+"""Ends attempts and tasks: stopped, finished, lost, retried, killed with their children. Pure.
 
 Used by `machine`, `workers` and `child_spawning`. Every function takes the shared memory first, and
-`now`. An attempt that ends is concluded once. What follows depends on why it was being stopped (the
-*intent*), on how it ended, and on the budgets in `retries`.
+`now`. An attempt that ends is concluded once. The consequences depend on why it was being stopped
+(the *intent*), on its outcome, and on the budgets in `retries`.
 """
 
 import msgspec
@@ -52,7 +52,9 @@ def stop(
     reason: str,
     message: str,
 ) -> None:
-    """End a task for `intent`: at once if nothing runs, otherwise by stopping the attempt."""
+    """End a task for the reason `intent`: at once if no attempt runs, otherwise by stopping the
+    attempt.
+    """
     if task.state.final or task.intent >= intent:
         return
     task.intent = intent
@@ -69,8 +71,7 @@ def stop(
 
 
 def send_stop(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Ask the worker to stop the attempt and prove it; set the deadline after which no proof is
-    expected.
+    """Have the worker stop the attempt and prove its end; set the deadline for the proof.
 
     A call is first asked to end by itself; its slot is killed after the grace period.
     """
@@ -104,9 +105,9 @@ def conclude(
 ) -> None:
     """Conclude the newest attempt: finish the task, or let it wait for the next attempt.
 
-    `reported`: by its worker. If a worker reports WorkerLost, it ended the attempt because it could
-    not renew a lease that has not ended here: the dispatcher did not respond. `excused`: a loss
-    that does not count.
+    `reported`: its worker reported the outcome. If a worker reports WorkerLost, it ended the
+    attempt because it could not renew a lease that has not ended here: the dispatcher did not
+    respond. `excused`: the attempt is a loss that does not count.
     """
     if reported and outcome.reason == _R.WORKER_LOST:
         excused = True
@@ -148,8 +149,9 @@ def conclude(
 
 
 def _not_to_be_repeated(outcome: attempts.Outcome) -> attempts.Outcome:
-    """Return the outcome of a lost attempt that must not be repeated: its request may have had its
-    effect.
+    """Return the outcome to store for a lost attempt that must not be repeated.
+
+    Its request may have had its effect.
     """
     return msgspec.structs.replace(
         outcome,
@@ -161,7 +163,7 @@ def _not_to_be_repeated(outcome: attempts.Outcome) -> attempts.Outcome:
 
 
 def _by_us(worker: records.Worker | None, outcome: attempts.Outcome) -> bool:
-    """Return whether a loss is not the task's: the dispatcher was away, or the worker was to be
+    """Return whether a loss is excused: the dispatcher was away, or the worker was to be
     removed.
     """
     if worker is None:
@@ -199,8 +201,9 @@ _GO_ON = (_I.NONE, _I.TIMEOUT)
 def take_back(
     mem: memory.Memory, task: records.Task, now: inputs.Moment, *, message: str = ""
 ) -> None:
-    """Queue a task again whose slot has not started it and never will; this counts as no
-    attempt.
+    """Put a task back into the queue that its slot has not started and never will.
+
+    This counts as no attempt.
     """
     mem.move_attempt(task, _A.LOST)
     task.unstarted += 1
@@ -225,7 +228,9 @@ def _wait_again(
 
 
 def release(mem: memory.Memory, task: records.Task, *, proof: bool) -> None:
-    """Free the task's slot; without proof it stays occupied for as long as the worker lives."""
+    """Free the task's slot; without proof of the attempt's end it stays occupied while the worker
+    lives.
+    """
     worker = task.worker
     if task.slot is not None:
         reservations.release_attempt(mem, task, task.slot, proof=proof)
@@ -295,9 +300,9 @@ def _conclude_stopped(
     message: str,
     proof: bool,
 ) -> None:
-    """Finish a stopped task: Killed if it was killed, otherwise Failed.
+    """Finish a stopped task: as Killed if it was killed, otherwise as Failed.
 
-    `proof`: False if it is unknown whether anything of it still runs.
+    `proof`: False if it is unknown whether any of its processes still runs.
     """
     task.stopped = proof
     if task.intent is not _I.KILL:
@@ -337,7 +342,7 @@ def _fail(
 def _finish_failed(
     mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
 ) -> None:
-    """Finish a task as Failed; a call has its error in place of a result."""
+    """Finish a task as Failed; the error of a call is stored in place of a result."""
     if task.template is not None:
         task.result = outcome.result
     reason, message = outcome.reason, outcome.message
@@ -352,7 +357,7 @@ def _lose(
     *,
     excused: bool,
 ) -> None:
-    """Handle a loss that is not the task's fault; it counts unless the attempt never ran or is
+    """Handle the loss of an attempt; it counts unless the attempt never ran or the loss is
     excused.
     """
     # Another attempt needs no proof: a worker ends what it has before its lease ends here.
@@ -379,7 +384,7 @@ def _why(outcome: attempts.Outcome) -> str:
 def back_off(
     mem: memory.Memory, task: records.Task, now: inputs.Moment, *, delay_s: float, why: str
 ) -> None:
-    """Wait `delay_s` before the next attempt."""
+    """Let a task wait `delay_s` before its next attempt."""
     mem.move(task, _S.PENDING)
     task.reason = _R.RETRY_BACKOFF
     task.message = f"attempt {task.attempt} ended with {why}"
@@ -398,7 +403,7 @@ def _waited_too_long(task: records.Task, now: inputs.Moment) -> bool:
 
 
 def stop_pending(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Fail a task that waited longer than its timeout allows."""
+    """Fail a task that has waited longer than its timeout for pending tasks allows."""
     message = f"not started within {task.spec.timeouts.pending_seconds:g} s"
     waits = views.shown_reason(task)
     if waits is not None:
@@ -418,7 +423,7 @@ def finish(
     reason: str,
     message: str,
 ) -> None:
-    """Finish the run; this is final."""
+    """Finish the run of a task for good, in a final state."""
     mem.move(task, state)
     task.reason, task.message = reason, message
     # The wall clock may have been set back since.
@@ -440,7 +445,7 @@ def finish(
 def _kill_unrequested(
     mem: memory.Memory, parent: records.Task, family: records.Family, now: inputs.Moment
 ) -> None:
-    """Kill the children that the successful attempt did not request."""
+    """Kill the children of earlier attempts that the successful attempt did not request."""
     # Then there are no children but those that this attempt has requested.
     if parent.attempt == 1 and parent.run == 1:
         return
@@ -457,7 +462,7 @@ def _kill_unrequested(
 def kill(
     mem: memory.Memory, task: records.Task, now: inputs.Moment, *, reason: str, message: str = ""
 ) -> None:
-    """Kill a task and, recursively, the unfinished children of this run."""
+    """Kill a task and, recursively, the unfinished children of its current run."""
     # A loop: families may be deeper than Python's recursion limit.
     front = [(task, reason, message)]
     while front:

@@ -1,8 +1,8 @@
-"""Tasks that depend on others: they take their results, or have delegated to them. Pure.
+"""Tasks that depend on other tasks: they take their results, or have delegated to them. Pure.
 
-Used by `machine`, `call_reports`, `submissions` and `restore`. Nothing happens in the middle of
-another decision: ends are noted in memory and passed on by `settle`, so that a chain of a million
-failing dependents is a loop rather than a recursion.
+Used by `machine`, `call_reports`, `submissions` and `restore`. No task is started or finished in
+the middle of another decision: ends are collected in memory and passed on by `settle`, so that a
+chain of a million failing dependents is a loop rather than a recursion.
 """
 
 import contextlib
@@ -28,8 +28,9 @@ _encode = msgspec.msgpack.Encoder().encode
 def attach(
     mem: memory.Memory, task: records.Task, values: Mapping[ids.TaskId, calls.Value]
 ) -> None:
-    """Attach a call to the tasks in `task.needs`, whose results it takes: from memory, else from
-    `values`.
+    """Make a call depend on the tasks in `task.needs`, whose results it takes.
+
+    The ends of tasks that are not in memory are in `values`.
     """
     mem.pins.pin(task.needs)
     for name in dict.fromkeys(task.needs):
@@ -55,12 +56,12 @@ def _depend(needed: records.Task, task: records.Task) -> None:
 
 
 def value(task: records.Task) -> calls.Value:
-    """Return how a final task ended."""
+    """Return the end of a task in a final state."""
     return calls.Value(task.id, task.state, task.reason, task.message, task.result)
 
 
 def outcome(mem: memory.Memory, task: records.Task, name: ids.TaskId) -> calls.Value | None:
-    """Return how a task to which `task` has just delegated ended, if it is final and in memory.
+    """Return the end of the task to which `task` has just delegated, if it is final and in memory.
 
     It may be forgotten before `settle` looks for it.
     """
@@ -76,9 +77,10 @@ def _missing(task: ids.TaskId) -> calls.Value:
 
 
 def _take(task: records.Task, needed: calls.Value) -> None:
-    """Keep the result for the attempts of `task`, unless it is too large to be sent along.
+    """Keep the result of a needed task for the attempts of `task`, unless it is too large to be
+    sent.
 
-    The first input that failed decides what becomes of the task.
+    The first input that failed decides the end of `task`.
     """
     # A task that is not known counts as failed; its state here is Pending.
     if needed.state is not _S.SUCCESS and task.failed_input is None:
@@ -92,15 +94,18 @@ def _take(task: records.Task, needed: calls.Value) -> None:
 
 
 def failed_input(task: records.Task) -> calls.Value | None:
-    """Return the failed input that keeps a call from running; None if it accepts failures too."""
+    """Return the failed input that keeps a call from running, or None if the call accepts failed
+    inputs.
+    """
     if task.failed_input is None or task.template is None or task.template.accept_failures:
         return None
     return task.failed_input
 
 
 def fail(mem: memory.Memory, task: records.Task, needed: calls.Value, now: inputs.Moment) -> None:
-    """Fail a task that cannot run because of a failed input, whose error becomes the cause of its
-    own.
+    """Fail a task that cannot run because an input failed.
+
+    The error of the input becomes the cause of the task's own error.
     """
     how = "is not known" if needed.state is _S.PENDING else f"ended {needed.state.value}"
     message = f"input {ids.task_text(needed.task)} {how}"
@@ -115,7 +120,7 @@ def fail(mem: memory.Memory, task: records.Task, needed: calls.Value, now: input
 
 
 def _cause(needed: calls.Value) -> attempts.ErrorInfo | None:
-    """Return the error of a failed input: its own, otherwise one that says how it ended.
+    """Return the error of a failed input, or an error made from its end if it has none.
 
     In a chain of inputs that failed because of one another, only the first error is kept.
     """
@@ -144,7 +149,7 @@ _KINDS = {
 
 
 def settle(mem: memory.Memory, now: inputs.Moment) -> None:
-    """Pass the ends of tasks on to all that depend on them, transitively."""
+    """Pass the collected ends of tasks on to all tasks that depend on them, transitively."""
     while mem.ended or mem.delegating:
         # Swapped before the loop: each end may add to either.
         delegating, mem.delegating = mem.delegating, {}
@@ -161,7 +166,9 @@ def settle(mem: memory.Memory, now: inputs.Moment) -> None:
 def _link(
     mem: memory.Memory, task: records.Task, known: calls.Value | None, now: inputs.Moment
 ) -> None:
-    """Handle a task that has returned a future: follow that task, or take its outcome at once."""
+    """Let a task that has returned a future follow the future's task, or take its outcome at
+    once.
+    """
     name = task.delegate
     # It may have been killed since, in the same batch.
     if name is None or task.state.final:
@@ -201,7 +208,7 @@ def _pass_on(
 
 
 def _start(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Queue a task whose inputs are all there, or fail it because of one of them."""
+    """Queue a task whose inputs have all ended, or fail it because of one of them."""
     needed = failed_input(task)
     if needed is not None:
         fail(mem, task, needed, now)
@@ -230,8 +237,9 @@ def _adopt(
 
 
 def missing(mem: memory.Memory) -> set[ids.TaskId]:
-    """Return the tasks on which others depend and that are not in memory after a start: they are
-    final.
+    """Return the tasks on which tasks in memory depend and that are not in memory after a start.
+
+    These tasks are final.
     """
     names = set[ids.TaskId]()
     for task in mem.tasks.values():
@@ -252,7 +260,7 @@ def restore(mem: memory.Memory, values: Mapping[ids.TaskId, calls.Value]) -> Non
 
 
 def ready(mem: memory.Memory, tasks: Iterable[records.Task], now: inputs.Moment) -> None:
-    """Admit new calls: those whose inputs have all ended start or fail, the others wait."""
+    """Start or fail those of the new calls whose inputs have all ended; the other calls wait."""
     for task in tasks:
         if task.unmet:
             lifecycle.enqueue(mem, task)

@@ -1,4 +1,4 @@
-"""Notifies of a task's end: its parent, its submitters and its dependents. Pure.
+"""Notifies the parent, the submitters and the dependents of a task of its end. Pure.
 
 Used by `completion`, `call_reports`, `submitters` and the modules that add children.
 """
@@ -35,7 +35,10 @@ def notify(mem: memory.Memory, task: records.Task) -> None:
 def report(
     mem: memory.Memory, task: records.Task, submitter: records.Submitter, number: int
 ) -> None:
-    """Send the task's end to a submitter, once it is on disk."""
+    """Send the end of a task to a submitter, once it is on disk.
+
+    `number`: the number by which the submitter refers to the task.
+    """
     result = calls.CallResult(number, task.state, task.reason, task.message, task.result)
     results = mem.batch.results.get(submitter.link)
     if results is None:
@@ -45,8 +48,9 @@ def report(
 
 
 def publish_parent(mem: memory.Memory, family: records.Family) -> None:
-    """Publish that the counts of a family changed, if its parent is a Task object, which shows
-    them.
+    """Publish that the counts of a family changed, if its parent is a Task object.
+
+    The status of a Task object shows these counts.
     """
     if family.declared:
         mem.batch.published.add(family.parent)

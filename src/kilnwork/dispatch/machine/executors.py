@@ -3,8 +3,8 @@
 Used by `machine`. Executors that are processes of their own hold leases and are handled by
 `workers`. To the machine, an executor inside the manager is a worker without a lease or slots: it
 gets `RunAttempt` (ensure that this attempt exists) and `StopAttempt`, and reports starts and ends
-as an agent does. It cannot be lost separately from the dispatcher. What it has created continues
-without either of them, and is found again by name.
+as an agent does. It cannot be lost separately from the dispatcher. The objects that it has created
+outlive executor and dispatcher, and are found again by name.
 """
 
 import hashlib
@@ -33,7 +33,9 @@ def session(executor: str) -> bytes:
 
 
 def join(mem: memory.Memory, item: inputs.JoinExecutor, now: inputs.Moment) -> None:
-    """Let an executor join: it gets the attempts that it had, and waiting tasks from now on."""
+    """Let an executor join: it gets the attempts that it had before, and waiting tasks from now
+    on.
+    """
     name = session(item.executor)
     worker = mem.workers.get(name)
     if worker is None:
@@ -68,7 +70,7 @@ def join(mem: memory.Memory, item: inputs.JoinExecutor, now: inputs.Moment) -> N
 
 
 def join_attempt(mem: memory.Memory, item: inputs.JoinAttempt) -> None:
-    """Let the sidecar of an attempt join: it gets the inputs, if there are any.
+    """Let the sidecar of an attempt join, and send it the inputs of the task, if there are any.
 
     The sidecar of an attempt that has ended is refused by `held_by` with its first request.
     """
@@ -82,7 +84,7 @@ def join_attempt(mem: memory.Memory, item: inputs.JoinAttempt) -> None:
 def join_call(mem: memory.Memory, item: inputs.JoinCall, now: inputs.Moment) -> None:
     """Let the process that runs the call of an attempt join, for the first time or again.
 
-    It gets the call, and submits as a slot does. Refused if the attempt has ended.
+    It gets the call, and submits as a slot does. It is refused if the attempt has ended.
     """
     ref, link = item.ref, item.link
     task = mem.tasks.get(ref.task)
@@ -105,7 +107,7 @@ def join_call(mem: memory.Memory, item: inputs.JoinCall, now: inputs.Moment) -> 
 
 
 def leave_attempt(mem: memory.Memory, link: int) -> bool:
-    """Handle the closed link of a sidecar or call process; return False if the link was of another
+    """Handle the closed link of a sidecar or call process; return False for a link of another
     kind.
     """
     if mem.attempt_links.pop(link, None) is None:
@@ -115,9 +117,9 @@ def leave_attempt(mem: memory.Memory, link: int) -> bool:
 
 
 def outcome(task: records.Task, seen: attempts.Outcome) -> attempts.Outcome:
-    """Return the outcome of an attempt from what its executor observes.
+    """Return the outcome of an attempt, given the outcome that its executor observes.
 
-    A call reports its end itself: one whose process exited with 0 without a report has not
+    A call reports its end itself: if its process exited with 0 without a report, the call has not
     returned.
     """
     if task.template is None or task.spec.call is None:
@@ -131,7 +133,9 @@ def outcome(task: records.Task, seen: attempts.Outcome) -> attempts.Outcome:
 
 
 def observe(mem: memory.Memory, task: records.Task, item: inputs.AttemptObserved) -> None:
-    """Record what is observed of an attempt, to be shown while it stays in this state."""
+    """Record an executor's observation of an attempt, to be shown while the attempt stays in this
+    state.
+    """
     if task.observed != item.observed:
         task.observed = item.observed
         task.placed = item.observed.node or task.placed  # stored with its start or end

@@ -1,6 +1,6 @@
-"""Families: the children of one run of a task, and how a task becomes one of them. Pure.
+"""Families: the children of one run of a task, and how a task becomes a member of a family. Pure.
 
-Used by `child_spawning`, `submissions` and `reruns`, which decide who belongs to one, and by
+Used by `child_spawning`, `submissions` and `reruns`, which decide who belongs to a family, and by
 `restore`. A run may take over the children of the previous run.
 """
 
@@ -10,7 +10,7 @@ from kilnwork.dispatch.machine import end_notifications, inputs, memory, records
 
 
 def of_run(parent: records.Task) -> records.Family:
-    """Return the family of this run of `parent`."""
+    """Return the family of the current run of `parent`, made if new."""
     if parent.family is None:
         parent.family = records.Family(parent.id, parent.run, declared=parent.declared)
     return parent.family
@@ -27,9 +27,10 @@ def adopt(
 
 
 def take_over(mem: memory.Memory, task: records.Task, earlier: inputs.Earlier | None) -> None:
-    """Let a new run continue with the children of an earlier one.
+    """Let the new run of a task continue with the children of an earlier run.
 
-    They belong to it from now on, and none of its attempts has requested any of them yet.
+    The children belong to the new run from now on, and none of its attempts has requested any of
+    them yet.
     """
     if earlier is None or not earlier.total:
         return
@@ -49,7 +50,7 @@ def take_over(mem: memory.Memory, task: records.Task, earlier: inputs.Earlier | 
 
 
 def earlier_of(task: records.Task) -> inputs.Earlier | None:
-    """Return the children of a finished run that is still in memory."""
+    """Return the children of a finished run in memory, with which the next run may continue."""
     family = task.family
     if family is None:
         return None

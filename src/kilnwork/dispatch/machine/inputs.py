@@ -1,6 +1,6 @@
 """Inputs of the machine: one frozen value for each kind of event.
 
-The hub makes them from frames, calls and timers. A *link* is the number that the hub gave to one
+The hub makes them from frames, calls and timers. A *link* is the number that the hub gave to a
 connection; numbers are never reused.
 """
 
@@ -22,15 +22,17 @@ class Moment(msgspec.Struct, frozen=True, gc=False):
 
 
 class Past(msgspec.Struct, frozen=True):
-    """The newest run that the journal has of a task that is not in memory."""
+    """The newest run of a task that is in the journal but not in memory."""
 
     run: int
     state: api_task.State
 
 
 class Submit(msgspec.Struct, frozen=True):
-    """Run a task. `past`: what the journal knows of it. `force`: even after a success. `earlier`:
-    the children that the run continues with.
+    """Run a task.
+
+    `past`: its newest run in the journal. `force`: run it even after a success. `earlier`: the
+    children that the run continues with.
     """
 
     submission: model.Submission
@@ -40,16 +42,19 @@ class Submit(msgspec.Struct, frozen=True):
 
 
 class SubmitNew(msgspec.Struct, frozen=True):
-    """Run tasks that are neither in memory nor in the journal, each once, none of them too large
-    (`Machine.refusal`).
+    """Run tasks that are neither in memory nor in the journal.
+
+    Each task is submitted once, and none is too large (`Machine.refusal`).
     """
 
     submissions: Sequence[model.Submission]
 
 
 class Earlier(msgspec.Struct, frozen=True, gc=False):
-    """The children of an earlier run, for a run that continues with them: how many there are in
-    each state, and the ids of the unfinished ones as far as the journal knows.
+    """The children of an earlier run, for a run that continues with them.
+
+    It has the number of children in each state, and the ids of the unfinished children that the
+    journal knows.
     """
 
     run: int
@@ -62,10 +67,10 @@ class Earlier(msgspec.Struct, frozen=True, gc=False):
 class Rerun(msgspec.Struct, frozen=True, kw_only=True):
     """Start a finished spawned task again as run `run`; everything else is unchanged.
 
-    `arguments`: None for a command. `values`: how the finished ones of `needs` ended. `key`: its
-    driver's key, or the key within its parent's run if `of_family`. `earlier`: the children that
-    the run continues with; None: it makes its own. `of_family`: it is a child of `parent`, whose
-    run is in memory. `digest`: of a command that is a child.
+    `arguments`: None for a command. `values`: the ends of those tasks among `needs` that have
+    finished. `key`: its driver's key, or the key within its parent's run if `of_family`. `earlier`:
+    the children that the run continues with; None: it makes its own. `of_family`: the task is a
+    child of `parent`, whose run is in memory. `digest`: the digest of a command that is a child.
     """
 
     task: ids.TaskId
@@ -86,8 +91,9 @@ class Rerun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetryFailed(msgspec.Struct, frozen=True):
-    """Run failed tasks again, in an order in which each comes after its parent and the tasks it
-    needs. One that was started again meanwhile is left alone.
+    """Run failed tasks again, each after its parent and after the tasks that it needs.
+
+    A task that was started again meanwhile is not changed.
     """
 
     reruns: Sequence[Rerun]
@@ -102,35 +108,35 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Suspend(msgspec.Struct, frozen=True):
-    """Suspend a task, or resume it; a running attempt continues."""
+    """Suspend or resume a task; a running attempt continues."""
 
     task: ids.TaskId
     suspended: bool
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Note that the objects of these tasks are deleted and their runs finished: no controller
-    follows them.
+    """The Task objects of these tasks are deleted and their runs finished: no controller follows
+    them.
     """
 
     tasks: tuple[ids.TaskId, ...]
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """Forget these finished tasks, even before their end is written. An unfinished one stays."""
+    """Forget these finished tasks, even before their end is written. An unfinished task stays."""
 
     tasks: tuple[ids.TaskId, ...]
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Start no more tasks and excuse all losses: the server is stopping in order."""
+    """Start no more tasks and excuse all losses, since the server is stopping in order."""
 
 
 class CloseCluster(msgspec.Struct, frozen=True):
     """Fail the unfinished tasks of a deleted TaskCluster.
 
-    `running`: False spares those that a worker has, and those that wait for the end of one of
-    these.
+    `running`: False spares the tasks that a worker has, and the tasks that wait for the end of such
+    a task.
     """
 
     namespace: str
@@ -139,8 +145,9 @@ class CloseCluster(msgspec.Struct, frozen=True):
 
 
 class Drain(msgspec.Struct, frozen=True):
-    """Assign nothing more to the workers in these Pods of a cluster, and only these: they will be
-    removed.
+    """Assign no more tasks to the workers in these Pods of a cluster, since they will be removed.
+
+    Other workers of the cluster get tasks again.
     """
 
     namespace: str
@@ -183,15 +190,16 @@ class JoinExecutor(msgspec.Struct, frozen=True):
 
 
 class JoinAttempt(msgspec.Struct, frozen=True):
-    """The sidecar of an executor's attempt is connected: it speaks for that attempt alone."""
+    """The sidecar of an executor's attempt is connected, and speaks for that attempt alone."""
 
     link: int
     ref: attempts.AttemptRef
 
 
 class JoinCall(msgspec.Struct, frozen=True):
-    """The process that runs the call of an executor's attempt is connected: it submits for that
-    attempt and reports its end.
+    """The process that runs the call of an executor's attempt is connected.
+
+    It submits for that attempt and reports its end.
     """
 
     link: int
@@ -200,7 +208,7 @@ class JoinCall(msgspec.Struct, frozen=True):
 
 
 class AttemptObserved(msgspec.Struct, frozen=True):
-    """What an executor observes of an attempt; sent again whenever it changes."""
+    """An executor's observation of an attempt; sent again whenever the observation changes."""
 
     link: int
     ref: attempts.AttemptRef
@@ -212,18 +220,17 @@ class AttemptObserved(msgspec.Struct, frozen=True):
 
 
 class LinkClosed(msgspec.Struct, frozen=True):
-    """A connection was closed; the worker may come back until its lease ends."""
+    """A connection was closed; its worker may come back until its lease ends."""
 
     link: int
 
 
 class WorkerGone(msgspec.Struct, frozen=True):
-    """A Pod is gone, and with it everything that ran in it, which is proof. `why`: the reason, if
-    known.
+    """A Pod is gone, which proves that everything that ran in it has ended.
 
-    `ended`: if not None, the Pod still exists, but its container ended at that time (wall clock of
-    its machine) and was not started again: proof for sessions that began earlier and are not
-    connected.
+    `why`: the reason, if known. `ended`: if not None, the Pod still exists, but its container ended
+    at that time (wall clock of its machine) and was not started again: proof for sessions that
+    began earlier and are not connected.
     """
 
     pod_uid: str
@@ -256,11 +263,11 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 class StoredChild(msgspec.Struct, frozen=True):
-    """A child that is in the journal and not in memory: it is final.
+    """A child that is in the journal and not in memory, and therefore final.
 
     `requested_by`: the newest attempt of its parent's run that requested it; 0 if it is a child of
-    an earlier run which the parent's run continues with. `run`: its newest run, which ended as
-    `state` says. `earlier`: the children of that run, if another may follow.
+    an earlier run which the parent's run continues with. `run`: its newest run, which ended in
+    `state`. `earlier`: the children of that run, if another run may follow.
     """
 
     task: ids.TaskId
@@ -272,17 +279,19 @@ class StoredChild(msgspec.Struct, frozen=True):
 
     @property
     def to_be_retried(self) -> bool:
-        """Return whether it failed under an earlier run of its parent, and so runs again when
-        requested.
+        """Return whether the child failed under an earlier run of its parent.
+
+        Such a child runs again when it is requested.
         """
         return to_be_retried(self.state, self.requested_by)
 
 
 def to_be_retried(state: api_task.State, requested_by: int) -> bool:
-    """Return whether a failed child was requested by no attempt of its parent's current run.
+    """Return whether a child has failed and no attempt of its parent's current run has requested
+    it.
 
-    An earlier run requested it; the current one continues with what succeeded and runs the rest
-    again.
+    An earlier run requested it; the current run continues with the children that succeeded and runs
+    the others again.
     """
     return requested_by == 0 and state.final and state is not api_task.State.SUCCESS
 
@@ -291,8 +300,8 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     """A running attempt requests a child.
 
     `task`: the id for a new child. `child_key`: `=KEY`, or `#N` for the N-th child of the attempt
-    without a key. `digest`: of spec and inputs as requested, in canonical form. `warning`: to be
-    added to the response.
+    without a key. `digest`: digest of spec and inputs as requested, in canonical form. `warning`: a
+    warning to be added to the response.
     """
 
     link: int
@@ -317,7 +326,7 @@ class AttemptProgress(msgspec.Struct, frozen=True):
 
 
 class Attach(msgspec.Struct, frozen=True):
-    """A driver was authenticated, or the same session reconnected."""
+    """A driver was authenticated, for a new session or to reconnect to its session."""
 
     link: int
     session: bytes
@@ -333,19 +342,18 @@ class Define(msgspec.Struct, frozen=True):
 
 
 class Undefine(msgspec.Struct, frozen=True):
-    """A submitter will not use these template numbers any more."""
+    """A submitter will no longer use the templates with these numbers."""
 
     link: int
     numbers: tuple[int, ...]
 
 
 class Lookups(msgspec.Struct):
-    """What to look up in the journal before an input is applied; by number of the call.
+    """The values to look up in the journal before an input is applied, by number of the call.
 
-    `calls`: whether there is a task with that id. `children`: parent, its run and a child key.
-    `keys`: a driver's key (as a child key). `values`: tasks whose end is needed. `cached`: whether
-    there is a result with that key, and its greatest age in seconds. Only tasks of `namespace`
-    count.
+    `calls`: ids of calls that may exist already. `children`: parent, its run and a child key.
+    `keys`: a driver's key (as a child key). `values`: tasks whose end is needed. `cached`: key of a
+    cached result, and its greatest age in seconds. Only tasks of `namespace` count.
     """
 
     namespace: str
@@ -357,7 +365,7 @@ class Lookups(msgspec.Struct):
 
 
 class StoredCall(msgspec.Struct, frozen=True):
-    """A call that is in the journal and not in memory: it is final.
+    """A call that is in the journal and not in memory, and therefore final.
 
     `arguments` (None: not a call) and `spec` show whether it is the same call. `requested_by`,
     `run`, `earlier`: as in `StoredChild`. `source`: the queue source of that run.
@@ -377,7 +385,9 @@ Values = Mapping[ids.TaskId, calls.Value]
 
 
 class CachedResult(msgspec.Struct, frozen=True):
-    """A success that may be used for a call. `finished`: when it ended, wall clock in seconds."""
+    """A cached result that may be used for a call. `finished`: wall clock, in seconds, of its
+    end.
+    """
 
     task: ids.TaskId
     payload: attempts.Payload | None
@@ -387,9 +397,9 @@ class CachedResult(msgspec.Struct, frozen=True):
 class SubmitCalls(msgspec.Struct, frozen=True):
     """A submitter submits calls.
 
-    `known`: by number of the item, calls that are in the journal and not in memory (see
-    `Machine.lookups`). `values`: by task, how tasks ended that the items need. `cached`: by number
-    of the item, results that may be used.
+    `known`: by number of the call, calls that are in the journal and not in memory (see
+    `Machine.lookups`). `values`: by task, the ends of tasks that the calls need. `cached`: by
+    number of the call, cached results that may be used.
     """
 
     link: int
@@ -400,7 +410,10 @@ class SubmitCalls(msgspec.Struct, frozen=True):
 
 
 class WatchTasks(msgspec.Struct, frozen=True):
-    """A submitter watches tasks for their results. `values`: of tasks that are not in memory."""
+    """A submitter watches tasks for their results.
+
+    `values`: the ends of those tasks that are not in memory.
+    """
 
     link: int
     items: tuple[calls.Watched, ...]
@@ -423,7 +436,9 @@ class SlotOpening(msgspec.Struct, frozen=True):
 
 
 class SlotJoined(msgspec.Struct, frozen=True):
-    """A slot connected with the secret that its agent gave it; `running`: all attempts it holds."""
+    """A slot connected with the secret that its agent gave it. `running`: all attempts that it
+    holds.
+    """
 
     link: int
     slot: bytes
@@ -445,7 +460,10 @@ class SlotGone(msgspec.Struct, frozen=True):
 
 
 class CallsEnded(msgspec.Struct, frozen=True):
-    """A slot reports that attempts have ended. `values`: of delegates that are not in memory."""
+    """A slot reports that attempts have ended.
+
+    `values`: the ends of those tasks to which the attempts delegated that are not in memory.
+    """
 
     link: int
     serial: int
@@ -461,10 +479,10 @@ class CallsReturned(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """An attempt waits for other tasks, and its slot is free for others meanwhile.
+    """An attempt waits for other tasks, and its slot is free for other attempts meanwhile.
 
-    `first`: it resumes when any of them has ended, rather than all. `more`: it waits for others as
-    well, so it is unknown when it resumes.
+    `first`: the attempt resumes when any of the tasks has ended, rather than all. `more`: it waits
+    for other tasks as well, so it is unknown when it resumes.
     """
 
     link: int
@@ -492,11 +510,11 @@ class Yielded(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Time has passed: do what is due."""
+    """Time has passed: handle the deadlines that are due."""
 
 
 class Stalled(msgspec.Struct, frozen=True):
-    """The dispatcher itself was suspended for a while: every lease gets a full term."""
+    """The dispatcher itself was suspended for a while, so every lease gets a full term."""
 
 
 Input = (

@@ -1,4 +1,4 @@
-"""What the machine wants done: messages to send once the disk has the rows, and these rows.
+"""Instructions of the machine: messages to send once rows are on disk, and these rows.
 
 The hub sends the messages, the journal writes the rows. A `Batch` is one transaction; none of its
 messages is sent before its rows are on disk.
@@ -28,7 +28,7 @@ class RunAttempt(msgspec.Struct, frozen=True):
 
 
 class StopAttempt(msgspec.Struct, frozen=True):
-    """Ask a worker to end an attempt and prove it."""
+    """Tell a worker to end an attempt and prove its end."""
 
     link: int
     ref: attempts.AttemptRef
@@ -37,7 +37,9 @@ class StopAttempt(msgspec.Struct, frozen=True):
 
 
 class Acknowledge(msgspec.Struct, frozen=True, gc=False):
-    """Acknowledge reports up to this serial: they are on disk, or were refused for good."""
+    """Acknowledge a peer's reports up to this serial, which are on disk or were refused for
+    good.
+    """
 
     link: int
     serial: int
@@ -52,7 +54,7 @@ class Welcome(msgspec.Struct, frozen=True):
 
 
 class CloseLink(msgspec.Struct, frozen=True):
-    """Close a connection that a newer one has replaced."""
+    """Close a connection that a newer connection of the same peer has replaced."""
 
     link: int
     reason: str
@@ -60,8 +62,10 @@ class CloseLink(msgspec.Struct, frozen=True):
 
 
 class Respond(msgspec.Struct, frozen=True):
-    """Respond to a Spawn: 201 created, 200 found, both perhaps with a warning; or a refusal:
-    `message`.
+    """Respond to a Spawn: 201 created, 200 found, or another status with the `message` of a
+    refusal.
+
+    A response that is no refusal may have a warning.
     """
 
     link: int
@@ -81,28 +85,28 @@ class AttachPeer(msgspec.Struct, frozen=True):
 
 
 class OpenSlot(msgspec.Struct, frozen=True):
-    """Ask an agent to fork a slot."""
+    """Tell an agent to fork a slot."""
 
     link: int
     slot: bytes
 
 
 class KillSlot(msgspec.Struct, frozen=True):
-    """Ask an agent to kill a slot at once."""
+    """Tell an agent to kill a slot at once."""
 
     link: int
     slot: bytes
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """Ask a slot to return attempts that it has not started."""
+    """Tell a slot to return attempts that it has not started."""
 
     link: int
     count: int
 
 
 class StopCall(msgspec.Struct, frozen=True):
-    """Ask a slot to return or interrupt an attempt."""
+    """Tell a slot to return an attempt, or to interrupt it if it has started."""
 
     link: int
     ref: attempts.AttemptRef
@@ -110,7 +114,7 @@ class StopCall(msgspec.Struct, frozen=True):
 
 
 class FoundCall(msgspec.Struct, frozen=True):
-    """Tell a submitter that its call is an existing task."""
+    """Tell a submitter that the call it submitted is an existing task."""
 
     link: int
     number: int
@@ -118,7 +122,7 @@ class FoundCall(msgspec.Struct, frozen=True):
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """Pass a yielded value on to a submitter."""
+    """Send a value that a generator has yielded to a submitter."""
 
     link: int
     number: int
@@ -144,8 +148,9 @@ Send = (
 
 
 class RunContainer(msgspec.Struct, frozen=True):
-    """Run an attempt as a container that is added to the Pod of its worker. `hub.containers` makes
-    this instruction when that worker asks for it.
+    """Run an attempt as a container that is added to the Pod of its worker.
+
+    `hub.containers` makes this instruction when that worker asks for the container.
     """
 
     link: int
@@ -162,23 +167,23 @@ come again."""
 
 
 class Batch(msgspec.Struct):
-    """One transaction, and what follows it.
+    """The rows of one transaction, and the messages to send once it is on disk.
 
     `dirty`: tasks whose row is to be written, in order of first change. `past`: attempts that have
     ended. `outputs`: row, attempt and its output, where that is short and complete. `workers`:
     sessions with their first attempt. `cached`: results that may be reused: namespace, key, task,
     time of end. `released`: tasks whose object is deleted. `forgotten`: tasks to delete with all
-    their rows, with the row of one that has no other; None: the journal looks for them.
+    their rows, each with its row if it has no other; None: the journal looks for the rows.
     `published`: tasks whose view changed without a row (progress, children). `finals`: tasks that
     became final; memory drops them after the commit.
 
     For calls, by link, so that each link gets one frame: `runs` in order (after the templates that
     the link has not seen), each with its attempt number; `results`; `accepted` and `acknowledged`
-    numbers, and the links whose peer waits for the former (`awaited`). `templates`: new ones.
+    numbers, and the links whose peer waits for the former (`awaited`). `templates`: new templates.
 
-    `taken_over`: task, an earlier run of it, and the run that continues with that one's children.
+    `taken_over`: task, an earlier run of it, and the run that continues with that run's children.
     `superseded`: task, and the run of it that is its parent's child from now on in place of earlier
-    ones.
+    runs.
 
     `writes`: rows of a participant's tables (`hub.commits.Participant`), in order: the name of a
     statement of the store, and its rows, which may be read again after a failed commit.
@@ -207,7 +212,7 @@ class Batch(msgspec.Struct):
 
     @property
     def durable(self) -> bool:
-        """Return whether there is something to write."""
+        """Return whether the batch has anything to write to the store."""
         return bool(
             self.dirty
             or self.past
@@ -223,7 +228,7 @@ class Batch(msgspec.Struct):
 
     @property
     def empty(self) -> bool:
-        """Return whether there is nothing to do at all."""
+        """Return whether the batch has nothing to write, send or publish."""
         return not (
             self.durable
             or self.sends

@@ -1,7 +1,7 @@
-"""How a task begins: admitted, queued, started. Pure; `completion` is the other half.
+"""Begins tasks: admits, queues and starts them. Pure; `completion` ends them.
 
-Used by `machine` and its parts; `assignment` reserves. Every function takes the shared memory
-first.
+Used by `machine` and its parts; `assignment` reserves attempts. Every function takes the shared
+memory first.
 """
 
 import msgspec
@@ -26,12 +26,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def too_large(spec: api_task.TaskSpec, given: bytes | None) -> str:
-    """Return why a task is too large to be sent to a worker, or ""."""
+    """Return the reason for which a task is too large to be sent to a worker, or ""."""
     return _too_large(len(_encode(spec)) + len(given or b""))
 
 
 def call_too_large(spec_bytes: int, arguments: attempts.Payload) -> str:
-    """Return why a call is too large to be sent to a slot, or ""."""
+    """Return the reason for which a call is too large to be sent to a slot, or ""."""
     return _too_large(spec_bytes + len(arguments.data))
 
 
@@ -42,7 +42,7 @@ def _too_large(size: int) -> str:
 
 
 def new_run(row: int, submission: model.Submission, cluster: records.Cluster) -> records.Task:
-    """Return the record of a run as submitted, with its row number in the journal."""
+    """Return the record of a submitted run. `row`: its row number in the journal."""
     return records.Task(
         row,
         submission.task,
@@ -74,7 +74,7 @@ def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
 
 
 def watch_deadlines(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Set the timers that count from when the run became pending."""
+    """Set the timers of a task that count from when its run became pending."""
     timeouts = task.spec.timeouts
     age, resumptions = max(0.0, now.wall - task.pending_since), task.resumptions
     if timeouts.pending_seconds is not None and task.started is None:
@@ -91,7 +91,7 @@ def watch_deadlines(mem: memory.Memory, task: records.Task, now: inputs.Moment) 
 
 
 def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> None:
-    """Queue a pending task for a slot. A suspended task waits to be resumed."""
+    """Queue a pending task for a slot, unless it is suspended."""
     if task.suspended:
         task.due = 0.0
         _hold(mem, task)
@@ -124,7 +124,7 @@ def _offer(mem: memory.Memory, task: records.Task) -> None:
 
 
 def suspend(mem: memory.Memory, task: records.Task) -> None:
-    """Start no attempt of the task until it is resumed; a running one continues."""
+    """Start no attempt of the task until it is resumed; a running attempt continues."""
     task.suspended = True
     mem.mark(task)
     # In any other state it needs no slot now; `enqueue` holds it back when it does again.
@@ -135,7 +135,10 @@ def suspend(mem: memory.Memory, task: records.Task) -> None:
 
 
 def resume(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Let the task start again. Its timeouts restart, so the suspended time does not count."""
+    """Let attempts of a suspended task start again.
+
+    Its timeouts restart, so the time during which it was suspended does not count.
+    """
     task.suspended = False
     mem.mark(task)
     if task.state is not _S.PENDING:
@@ -158,7 +161,7 @@ def _hold(mem: memory.Memory, task: records.Task) -> None:
 
 
 def start(mem: memory.Memory, task: records.Task, now: inputs.Moment, *, at: float) -> None:
-    """Record that the newest attempt started at `at`, by the worker's wall clock."""
+    """Record that the newest attempt of a task started at `at`, by the worker's wall clock."""
     # Many reports imply that an attempt runs, and may overtake one another: the first counts.
     if task.attempt_state is not _A.RESERVED:
         return
@@ -178,7 +181,7 @@ def start(mem: memory.Memory, task: records.Task, now: inputs.Moment, *, at: flo
 def watch_running(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     """Set the timer of the running timeout, counted from the start of the attempt.
 
-    If its start is not known by then, `slots.check_silent_call` handles it.
+    If the start is not known when the timer is due, `slots.check_silent_call` handles the task.
     """
     limit = task.spec.timeouts.running_seconds
     if limit is None:

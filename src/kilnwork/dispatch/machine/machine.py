@@ -97,7 +97,9 @@ class Machine:
         self._handlers[type(item)](item, now)
 
     def take(self, now: inputs.Moment) -> instructions.Batch:
-        """Assign waiting tasks to free slots, and return everything that is to be done."""
+        """Assign waiting tasks to free slots; return the batch of all changes since the last
+        call.
+        """
         mem = self.memory
         # The order matters: ends may queue dependents; a wait in place takes its tasks before the
         # assignment gives them to others; the assignment shortens the queues for `confirm`.
@@ -119,29 +121,31 @@ class Machine:
         *,
         again: bool = False,
     ) -> inputs.Lookups | None:
-        """Return what to look up in the journal before the input is applied, or None if memory
-        knows all.
+        """Return the values to look up in the journal before the input is applied.
 
-        `again`: the calls were sent before, and may have been accepted.
+        Returns None if memory has all of them. `again`: the calls were sent before, and may have
+        been accepted.
         """
         return submissions.lookups(self.memory, item, again=again)
 
     def forget(self, finals: Iterable[records.Task]) -> None:
-        """Drop tasks whose ends are on disk."""
+        """Drop from memory the finished tasks whose ends are on disk."""
         for task in finals:
             self.memory.forget(task)
 
     def task(self, task: ids.TaskId) -> records.Task | None:
-        """Return the record of a task, or None if it is final and on disk, or unknown."""
+        """Return the record of a task, or None if the task is unknown, or final and on disk."""
         return self.memory.tasks.get(task)
 
     def next_deadline(self) -> float | None:
-        """Return when a `Tick` is due at the latest, in monotonic seconds."""
+        """Return the monotonic time, in seconds, at which the next `Tick` is due, or None."""
         return self.memory.next_timer()
 
     def held_by(self, link: int, ref: attempts.AttemptRef) -> records.Task | None:
-        """Return the task whose newest attempt is `ref`, if `link` belongs to its worker, its slot
-        or itself.
+        """Return the task whose newest attempt is `ref`, if the peer behind `link` holds that
+        attempt.
+
+        The peer is its worker, its slot, or the attempt itself.
         """
         task = self.memory.tasks.get(ref.task)
         if task is None or not task.held or task.attempt != ref.attempt or task.run != ref.run:
@@ -154,9 +158,7 @@ class Machine:
         return task if worker is not None and worker.link == link else None
 
     def holds_lease(self, link: int) -> bool:
-        """Return whether the worker behind `link` holds a lease; one that is fenced must not be
-        renewed.
-        """
+        """Return whether the worker behind `link` holds a lease, which it may then renew."""
         return link in self.memory.links
 
     def may_have_child(self, parent: attempts.AttemptRef, child_key: str) -> bool:
@@ -170,7 +172,7 @@ class Machine:
         return ordinal == child_key or int(ordinal) <= task.family.total
 
     def refusal(self, submission: model.Submission) -> str:
-        """Return why a run cannot be sent to a worker, or ""."""
+        """Return the reason for which a run cannot be sent to a worker, or ""."""
         spec, arguments = submission.spec, submission.arguments
         if arguments is None:
             return lifecycle.too_large(spec, submission.inputs)
@@ -205,8 +207,9 @@ class Machine:
             families.take_over(self.memory, self.memory.tasks[submission.task], item.earlier)
 
     def _keep(self, task: ids.TaskId) -> None:
-        """Keep a prune from deleting a task that gets a new run, since it would delete all its
-        rows.
+        """Keep a task that gets a new run from being deleted by a prune.
+
+        The prune would delete all rows of the task.
         """
         self.memory.pins.pin((task,))
         if self.memory.pins.is_retiring(task):
@@ -241,7 +244,10 @@ class Machine:
         self.memory.batch.released += finished
 
     def _forget(self, item: inputs.Forget) -> None:
-        """Delete tasks; those whose end the current batch would write are deleted instead."""
+        """Have finished tasks deleted from the journal.
+
+        A task whose end the current batch would write is deleted instead.
+        """
         batch = self.memory.batch
         for name in item.tasks:
             task, row = self.memory.tasks.get(name), None
@@ -270,7 +276,7 @@ class Machine:
             )  # fmt: skip
 
     def _tasks_of(self, cluster: records.Cluster | None) -> list[records.Task]:
-        """Return the tasks that only workers of a cluster may run."""
+        """Return the tasks that only workers of this cluster may run."""
         if cluster is None:
             return []
         own = {cluster, *cluster.queues}

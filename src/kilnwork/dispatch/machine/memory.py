@@ -1,4 +1,4 @@
-"""The state of the machine, and the batch being gathered: one object that its parts share.
+"""The memory that all parts of the machine share: its state, and the batch that is being gathered.
 
 Used by `machine` and its parts. Has no rules of its own except that its indexes stay consistent.
 Pure.
@@ -81,7 +81,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class SharedCall(NamedTuple):
-    """What calls share that are submitted with the same spec object."""
+    """The template and other values that calls with the same spec object share."""
 
     namespace: str
     spec: api_task.TaskSpec
@@ -110,7 +110,7 @@ Target = records.Task | records.Worker | records.Slot
 
 
 class Memory:
-    """Tasks, workers and clusters by key, deadlines, and the batch being gathered."""
+    """Tasks, workers and clusters by key, deadlines, and the batch that is being gathered."""
 
     def __init__(
         self,
@@ -172,11 +172,11 @@ class Memory:
         self._sweep_timers_at = MIN_TIMERS_SWEPT
 
     def close(self) -> None:
-        """Reserve nothing more and excuse losses: the server is stopping."""
+        """Reserve no more attempts and excuse losses, since the server is stopping."""
         self.closing = True
 
     def cluster(self, namespace: str, name: str) -> records.Cluster:
-        """Return the queue of that name, made if new: of a TaskCluster, or of an executor.
+        """Return the cluster of a TaskCluster or an executor by the name of its queue, made if new.
 
         An executor has one queue for all namespaces, unless it is external.
         """
@@ -201,7 +201,7 @@ class Memory:
         base.queues.extend((cluster,) if base.queues else (base, cluster))
 
     def template(self, namespace: str, spec: api_task.TaskSpec) -> records.Template:
-        """Return the template of that spec, made if new."""
+        """Return the template of a spec in a namespace, made if new."""
         key = (namespace, _encode(spec))
         template = self.templates.get(key)
         if template is None:
@@ -215,7 +215,7 @@ class Memory:
     def restore_template(
         self, row: int, namespace: str, spec: api_task.TaskSpec
     ) -> records.Template:
-        """Return the template that has that row number in the journal."""
+        """Return the template of a spec, made with the row number that it has in the journal."""
         key = (namespace, _encode(spec))
         template = self.templates.get(key)
         if template is None:
@@ -225,7 +225,7 @@ class Memory:
         return template
 
     def prepare(self, task: records.Task) -> None:
-        """Give a call with a spec of its own a template and arguments; leave other tasks
+        """Give a call that has a spec of its own a template and arguments; leave other tasks
         unchanged.
         """
         call = task.spec.call
@@ -240,7 +240,7 @@ class Memory:
             task.spec = task.template.spec  # so that its row has none of its own
 
     def shared_call(self, namespace: str, spec: api_task.TaskSpec) -> SharedCall:
-        """Return what calls with the same spec object share.
+        """Return the template and other values that calls with this spec object share.
 
         Only the newest is remembered, since such calls come one after the other.
         """
@@ -267,7 +267,7 @@ class Memory:
             self.keys[task.namespace, task.child_key] = task
 
     def mark(self, task: records.Task) -> None:
-        """Have the row of a task written."""
+        """Have the row of a task written with the current batch."""
         self.batch.dirty[task] = None
 
     def cache_result(self, task: records.Task) -> None:
@@ -281,19 +281,19 @@ class Memory:
         self.batch.sends.append(instruction)
 
     def touch(self, cluster: records.Cluster) -> None:
-        """Note that the view of a cluster changed, and that waiting tasks may fit now."""
+        """Mark the view of a cluster as changed; its waiting tasks may fit now."""
         self.batch.clusters.add(cluster)
         self.starve(cluster)
 
     def starve(self, cluster: records.Cluster) -> None:
-        """Note that tasks which wait for workers of a cluster may fit now."""
+        """Mark a cluster whose waiting tasks may fit its workers now, so that they are assigned."""
         if cluster.queues:  # several queues for the same workers, in the order of their turns
             # Only those with something in them: there may be a queue for each set of labels.
             self.starved |= {queue: None for queue in cluster.queues if len(queue.queue)}
         self.starved[cluster] = None
 
     def move(self, task: records.Task, state: api_task.State) -> None:
-        """Change the state of a task and leave its attempt's, or raise IllegalTransition."""
+        """Change the state of a task but not that of its attempt, or raise IllegalTransition."""
         if state not in transitions.TASK_MOVES[task.state]:
             raise self._illegal(task, task.state, state)
         task.state = state
@@ -306,10 +306,10 @@ class Memory:
         *,
         state: api_task.State | None = None,
     ) -> None:
-        """Change the state of a task's newest attempt, and that of the task to `state` unless that
-        is None.
+        """Change the state of a task's newest attempt, and the state of the task unless `state` is
+        None.
 
-        If either is illegal, raise IllegalTransition and change neither.
+        If either change is illegal, raise IllegalTransition and change neither.
         """
         if attempt_state not in transitions.ATTEMPT_MOVES[task.attempt_state]:
             raise self._illegal(task, task.attempt_state, attempt_state)
@@ -329,13 +329,13 @@ class Memory:
         )
 
     def remember(self, item: inputs.Input, now: inputs.Moment) -> None:
-        """Remember what an input was about, without its payloads."""
+        """Add an input, without its payloads, to the history that an IllegalTransition shows."""
         kind = type(item)
         summary = _SUMMARIES.get(kind)
         self.history.append((now.mono, kind, item if summary is None else summary(item)))
 
     def describe_history(self) -> str:
-        """Return one line for each of the last inputs, oldest first."""
+        """Return the history of the last inputs, one line each, oldest first."""
         return "\n".join(
             f"{at:.3f} {kind.__name__} {_format_kept(kept)}" for at, kind, kept in self.history
         )
@@ -374,11 +374,11 @@ class Memory:
         self._sweep_timers_at = max(MIN_TIMERS_SWEPT, 2 * len(self._timers))
 
     def next_timer(self) -> float | None:
-        """Return when the next timer is due, in monotonic seconds."""
+        """Return the monotonic time, in seconds, at which the next timer is due, or None."""
         return self._timers[0][0] if self._timers else None
 
     def pop_due_timer(self, mono: float) -> tuple[Timer, Target, int] | None:
-        """Remove and return the next timer that is due, or None."""
+        """Remove and return the next timer if it is due at `mono`, else return None."""
         if not self._timers or self._timers[0][0] > mono:
             return None
         _, _, kind, target, attempt = heapq.heappop(self._timers)
@@ -396,7 +396,7 @@ def _shared(spec: api_task.TaskSpec, call: api_task.Call) -> api_task.TaskSpec:
 
 
 def _arguments(call: api_task.Call, given: bytes | None) -> bytes:
-    """Return `[args, kwargs]`; inputs become keyword arguments."""
+    """Return the JSON of `[args, kwargs]` of a call, with inputs as keyword arguments."""
     kwargs = dict(call.kwargs)
     if given:
         kwargs |= msgspec.json.decode(given, type=dict[str, msgspec.Raw])

@@ -1,10 +1,11 @@
-"""Pins: tasks that a running prune must keep, since unfinished tasks need them. Pure.
+"""Pins: finished tasks that a running prune must keep, since unfinished tasks need them. Pure.
 
 A prune goes on for minutes, one batch at a time, while tasks are submitted. Meanwhile
-`hub.retention` collects pins, and marks what it is about to delete as retiring. `dependencies`,
-`submissions` and `reruns` pin what they begin to need, and refuse to need what is retiring. Both
-run on one event loop, so a finished task is either pinned or retiring, and no accepted task misses
-a result that it needs, not even after a restart, which reads that result again.
+`hub.retention` collects pins, and marks the tasks that it is about to delete as retiring.
+`dependencies`, `submissions` and `reruns` pin the tasks that they begin to need, and refuse to need
+retiring tasks. Both run on one event loop, so a finished task is either pinned or retiring, and no
+accepted task misses a result that it needs, not even after a restart, which reads that result
+again.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from kilnwork.kit import ids
 
 
 class Pins:
-    """The pins of all running prunes, and the tasks that these are about to delete."""
+    """The pins of all running prunes, and the tasks that the prunes are about to delete."""
 
     def __init__(self) -> None:
         self._collecting: list[set[ids.TaskId]] = []
@@ -26,12 +27,16 @@ class Pins:
             pinned.update(tasks)
 
     def is_retiring(self, task: ids.TaskId) -> bool:
-        """Return whether the task is about to be deleted, so that nothing may begin to need it."""
+        """Return whether the task is about to be deleted, so that no other task may begin to need
+        it.
+        """
         return task in self._retiring
 
     @contextlib.contextmanager
     def collect(self, needed: Iterable[ids.TaskId]) -> Iterator[set[ids.TaskId]]:
-        """Provide the set of `needed` and of everything pinned until the context ends."""
+        """Provide a set of `needed` tasks, to which all tasks pinned until the context ends are
+        added.
+        """
         pinned = set(needed)
         self._collecting.append(pinned)
         try:

@@ -20,7 +20,10 @@ ClusterKey = tuple[str, str]
 
 
 class Intent(IntEnum):
-    """Why an attempt is being stopped. A higher intent replaces a lower one, never the reverse."""
+    """The reason for which an attempt is being stopped.
+
+    A higher intent replaces a lower one, never the reverse.
+    """
 
     NONE = 0
     TIMEOUT = 1
@@ -32,7 +35,7 @@ class Intent(IntEnum):
 
 
 class PastAttempt(NamedTuple):
-    """An attempt that ended without success: a row of the journal's history."""
+    """An attempt that ended without success, as a row of the journal's history."""
 
     task_row: int
     attempt: int
@@ -64,7 +67,7 @@ class Family:
         """Unfinished children, and those whose end is not stored yet, by child key."""
 
     def counts(self) -> api_task.ChildCounts:
-        """Return the counts as the parent's status shows them."""
+        """Return the numbers of children by state, as the parent's status shows them."""
         return api_task.ChildCounts(
             total=self.total,
             running=self.total - self.succeeded - self.failed,
@@ -74,7 +77,9 @@ class Family:
 
 
 class Template:
-    """What many calls share; there is one for each namespace and distinct spec."""
+    """The part of a spec that many calls share; there is one for each namespace and distinct
+    spec.
+    """
 
     __slots__ = (
         "__weakref__", "accept_failures", "cluster", "function", "priority", "row", "seconds",
@@ -96,8 +101,7 @@ class Template:
 
 
 class Submitter:
-    """A driver's session, or the place from which running tasks submit: a slot, or the Pod of a
-    call.
+    """A peer that submits calls: a driver's session, a slot, or the Pod of a call.
 
     A submitter that reconnects gets a new record.
     """
@@ -118,7 +122,7 @@ class Submitter:
 
 
 class Wait:
-    """An attempt in a slot that waits for other tasks."""
+    """The wait of an attempt in a slot for other tasks."""
 
     __slots__ = ("all_of", "left", "ready", "task", "wants")
 
@@ -169,7 +173,7 @@ class Slot:
 
 
 class Worker:
-    """One session of one worker."""
+    """One session of a worker or executor."""
 
     __slots__ = (
         "cluster", "from_before", "held", "idle", "labels", "lease_until", "leaving", "link",
@@ -227,12 +231,14 @@ class Worker:
 
     @property
     def connected(self) -> bool:
-        """Return whether the worker's tasks may resume, and run in place what they wait for."""
+        """Return whether the worker's attempts may resume, and run in place the tasks that they
+        wait for.
+        """
         return self.link != 0 and not self.leaving
 
     @property
     def draining(self) -> bool:
-        """Return whether the worker finishes its tasks and gets no new ones."""
+        """Return whether the worker finishes its tasks and gets no new tasks."""
         return self.pod_uid in self.cluster.draining
 
     @property
@@ -260,11 +266,11 @@ class Worker:
 
 
 class Cluster:
-    """Workers, waiting tasks and unfinished declared tasks of one TaskCluster, or of one executor.
+    """The workers, waiting tasks and unfinished declared tasks of a TaskCluster or of an executor.
 
-    An executor's workers carry out its instructions: one if it is inside the manager, otherwise any
-    number of processes. Tasks that need labels or a portion of a SyncSet's data wait in a cluster
-    of their own, whose workers are a subset of those of its `base`.
+    The workers of an executor carry out its instructions: one worker if it is inside the manager,
+    otherwise any number of processes. Tasks that need labels or a portion of a SyncSet's data wait
+    in a cluster of their own, whose workers are a subset of the workers of its `base`.
     """
 
     __slots__ = (
@@ -298,7 +304,7 @@ class Cluster:
 
     @property
     def eligible(self) -> "Iterable[Worker]":
-        """Return the workers that may run its tasks."""
+        """Return the workers that may run the cluster's tasks."""
         if self.base is None:
             return self.workers.values()
         if self.portion is not None:
@@ -392,7 +398,7 @@ class Task(model.TaskFacts, eq=False):
 
     @property
     def followed(self) -> bool:
-        """Return whether others follow the task, so that its stored row is kept in memory."""
+        """Return whether other parts follow the task, so that its stored row is kept in memory."""
         return self.declared or self.shown
 
     @property
@@ -403,7 +409,7 @@ class Task(model.TaskFacts, eq=False):
 
     @property
     def input_document(self) -> bytes | None:
-        """Return the inputs as a JSON object, or None if there are none.
+        """Return the inputs of the task as a JSON object, or None if it has none.
 
         For a task that Python submits without a function, the arguments are the inputs.
         """
@@ -413,7 +419,7 @@ class Task(model.TaskFacts, eq=False):
 
     @property
     def has_template_spec(self) -> bool:
-        """Return whether the task's spec is the very object of its template."""
+        """Return whether the task's spec is the same object as the spec of its template."""
         return self.template is not None and self.spec is self.template.spec
 
 

@@ -1,7 +1,7 @@
-"""Later runs: a spawned task starts again, alone or with the failed tasks around it. Pure.
+"""Starts spawned tasks again as later runs, alone or with the failed tasks connected to them. Pure.
 
-Used by `machine`. A run may continue with the children of the previous run: those that succeeded
-are found unchanged, those that failed run again when they are requested (`submissions`,
+Used by `machine`. A run may continue with the children of the previous run: children that succeeded
+are found unchanged, children that failed run again when they are requested (`submissions`,
 `child_spawning`).
 """
 
@@ -11,10 +11,10 @@ from kilnwork.kit import ids
 
 
 def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
-    """Admit a new run of a finished spawned task, or raise `RunRefused` if it is running.
+    """Admit a new run of a finished spawned task, or raise `RunRefused` if the task is running.
 
-    It keeps its parent and its driver's key, to be shown and found again. Unless it is `of_family`,
-    it is no longer a child of the parent's run, whose counts stay unchanged.
+    The run keeps its parent and its driver's key, to be shown and found again. Unless it is
+    `of_family`, it is no longer a child of the parent's run, whose counts stay unchanged.
     """
     _check_kept(mem, item)
     current = mem.tasks.get(item.task)
@@ -24,8 +24,9 @@ def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
 
 
 def retry_failed(mem: memory.Memory, item: inputs.RetryFailed, now: inputs.Moment) -> None:
-    """Admit a new run of each finished one of these tasks, or raise `RunRefused` and change
-    nothing.
+    """Admit a new run of each task in the input that has not been started again meanwhile.
+
+    Raises `RunRefused`, and changes nothing, if any of the tasks is being deleted.
     """
     # All before the first one starts: a refusal leaves nothing done.
     for one in item.reruns:
@@ -43,7 +44,9 @@ def _check_kept(mem: memory.Memory, item: inputs.Rerun) -> None:
 
 
 def _is_under_way(current: records.Task, item: inputs.Rerun) -> bool:
-    """Return whether the run is running, or has ended without its end being on disk yet."""
+    """Return whether the new run is running already, or has ended without its end being on disk
+    yet.
+    """
     return not current.state.final or current.run >= item.run
 
 

@@ -1,4 +1,4 @@
-"""Counts which slots of a worker are occupied. Pure.
+"""Keeps track of which slots of a worker are occupied. Pure.
 
 Used by `assignment`, `completion`, `slots` and `waits`, which decide. A slot is occupied while it
 opens, and while it has an attempt that does not wait for other tasks, or whose wait in place has
@@ -28,7 +28,7 @@ def update(mem: memory.Memory, slot: records.Slot) -> None:
 
 
 def add(mem: memory.Memory, worker: records.Worker, name: bytes) -> records.Slot:
-    """Add a slot that is about to join."""
+    """Add a slot that has been requested and has not joined yet."""
     slot = records.Slot(name, worker)
     worker.processes[name] = mem.slots[name] = slot
     worker.cluster.openings += 1
@@ -37,7 +37,7 @@ def add(mem: memory.Memory, worker: records.Worker, name: bytes) -> records.Slot
 
 
 def end_opening(mem: memory.Memory, slot: records.Slot) -> None:
-    """Note that a slot has joined, or never will."""
+    """Record that a slot has joined, or never will."""
     if slot.opening:
         slot.opening = False
         slot.worker.cluster.openings -= 1
@@ -45,7 +45,7 @@ def end_opening(mem: memory.Memory, slot: records.Slot) -> None:
 
 
 def remove(mem: memory.Memory, slot: records.Slot) -> None:
-    """Drop a slot that has ended and holds nothing any more."""
+    """Drop a slot that has ended and holds no attempt any more."""
     end_opening(mem, slot)
     # So that `update` takes it out of the idle ones.
     slot.leaving = True
@@ -59,7 +59,9 @@ def remove(mem: memory.Memory, slot: records.Slot) -> None:
 def release_attempt(
     mem: memory.Memory, task: records.Task, slot: records.Slot, *, proof: bool
 ) -> None:
-    """Take the newest attempt of `task` out of `slot`; without proof the slot stays occupied."""
+    """Take the newest attempt of `task` out of `slot`; without proof of its end the slot stays
+    occupied.
+    """
     if slot.held.pop(task.id, None) is None:
         return
     if task.waiting:
@@ -76,7 +78,7 @@ def release_attempt(
 
 
 def reoccupy_waiting_slots(mem: memory.Memory, task: records.Task) -> None:
-    """Count slots as occupied again whose attempts waited in place for this task: they resume
+    """Count as occupied again the slots whose attempts waited in place for this task and resume
     now.
     """
     for wait in mem.waits_by_task.get(task.id, ()):
@@ -88,7 +90,7 @@ def reoccupy_waiting_slots(mem: memory.Memory, task: records.Task) -> None:
 
 
 def unstack(mem: memory.Memory, slot: records.Slot, task: records.Task) -> None:
-    """Remove a task that no longer waits from the stack; usually it is the top."""
+    """Remove a task that no longer waits from the stack of its slot; usually it is the top."""
     for at in range(len(slot.stack) - 1, -1, -1):
         if slot.stack[at].task is task:
             stop_wanting(mem, slot.stack.pop(at))
@@ -96,7 +98,7 @@ def unstack(mem: memory.Memory, slot: records.Slot, task: records.Task) -> None:
 
 
 def stop_wanting(mem: memory.Memory, wait: records.Wait) -> None:
-    """Run nothing more in place for this wait."""
+    """Run no more tasks in place for this wait."""
     for task in wait.wants:
         waits = mem.waits_by_task.get(task)
         if waits is not None:

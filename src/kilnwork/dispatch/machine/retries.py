@@ -1,4 +1,4 @@
-"""Decides whether another attempt follows, and when. Pure.
+"""Decides whether another attempt of a task follows, and when. Pure.
 
 Used by `completion` and `restore`. There are two budgets: failures of user code count against
 `retry.maxAttempts`, losses that are not its fault against `retry.maxLosses`. An attempt that was
@@ -25,7 +25,7 @@ def retries_failure(
 ) -> bool:
     """Return whether another attempt follows after `failures` failures.
 
-    `requested`: it exited with 75, which no `on` list excludes (EX_TEMPFAIL, sysexits.h).
+    `requested`: the attempt exited with 75, which no `on` list excludes (EX_TEMPFAIL, sysexits.h).
     """
     # First: a task that asks for a retry gets no more than its budget, either.
     if failures >= retry.max_attempts:
@@ -43,13 +43,17 @@ def retries_loss(retry: api_task.Retry, *, losses: int) -> bool:
 
 
 def failure_delay_s(retry: api_task.Retry, failures: int, entropy: ids.Entropy) -> float:
-    """Return `delaySeconds * factor ** (failures - 1)`, capped, with ± jitter."""
+    """Return the delay before the attempt that follows `failures` failures, with jitter.
+
+    It is `delaySeconds * factor ** (failures - 1)`, capped.
+    """
     return _backoff(retry).delay_s(failures, entropy=entropy)
 
 
 def loss_delay_s(retry: api_task.Retry, losses: int, entropy: ids.Entropy) -> float:
-    """Return 0 after the first loss, since one loss is no reason to wait; then as after
-    failures.
+    """Return the delay before the attempt that follows `losses` losses.
+
+    It is 0 after the first loss, since one loss is no reason to wait; then as after failures.
     """
     return _backoff(retry).delay_s(losses - 1, entropy=entropy)
 

@@ -1,7 +1,8 @@
-"""Lifecycle of slots: they join, disconnect and end, and their attempts are settled. Pure.
+"""Handles the lifecycle of slots: they join, disconnect and end, and their attempts are settled.
+Pure.
 
 Used by `machine`. The attempts of a slot are settled when its agent reports that its process has
-ended and its link was read to the end: only then is everything known that the slot has reported.
+ended and its link was read to the end: only then is every report of the slot known.
 """
 
 from kilnwork.api import attempts, reasons
@@ -68,7 +69,7 @@ def join(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> Non
 def _claims(
     mem: memory.Memory, slot: records.Slot, ref: attempts.AttemptRef, now: inputs.Moment
 ) -> bool:
-    """Return whether `ref` is the newest attempt of a task, and this slot has it."""
+    """Return whether `ref` is the newest attempt of a task, and this slot has that attempt."""
     task = mem.tasks.get(ref.task)
     if task is None or task.ref != ref or not task.held:
         return False
@@ -89,8 +90,8 @@ def _send_again(
     theirs: frozenset[attempts.AttemptRef],
     now: inputs.Moment,
 ) -> None:
-    """Send again the attempts that the slot should have and does not know: they never reached
-    it.
+    """Send again the attempts of a slot that never reached it. `theirs`: the attempts that it
+    has.
     """
     for task in list(slot.held.values()):
         if task.ref in theirs:
@@ -110,19 +111,19 @@ def _send_again(
 
 
 def expect_return(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
-    """Expect a slot to connect within a lease."""
+    """Set the timer by which a slot must have connected, one lease from now."""
     slot.terms += 1
     mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
 
 
 def drop_overdue(mem: memory.Memory, slot: records.Slot, terms: int) -> None:
-    """Drop a slot that did not connect in time."""
+    """Have the agent kill a slot that did not connect in time."""
     if slot.terms == terms and not slot.link and mem.slots.get(slot.id) is slot:
         assignment.kill(mem, slot)
 
 
 def link_closed(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
-    """Handle a slot's link that was read to the end."""
+    """Handle a closed link of a slot, from which all messages were read."""
     workers.cut_off(mem, slot)
     # Now all its reports are known, and what is still held here was not reported.
     if slot.gone is not None:
@@ -161,7 +162,7 @@ def _settle_rest(mem: memory.Memory, worker: records.Worker, now: inputs.Moment)
 
 
 def _pause(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
-    """Delay the next opening on a worker, after a slot could not be opened."""
+    """Delay the next opening of a slot on a worker, after a slot could not be opened."""
     pause = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2**worker.misses)
     worker.misses = min(worker.misses + 1, 10)
     worker.opens_at = now.mono + pause
@@ -171,8 +172,9 @@ def _pause(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> No
 def _settle_unclaimed(
     mem: memory.Memory, worker: records.Worker, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """Settle a slot from before the restart that has ended: of its attempts only `running` is
-    known.
+    """Settle a slot from before the restart that has ended and never joined this dispatcher.
+
+    Of its attempts only `running` is known.
     """
     ref = item.running
     task = None if ref is None else worker.unclaimed.get(ref.task)
@@ -181,10 +183,10 @@ def _settle_unclaimed(
 
 
 def check_silent_call(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
-    """Handle a call that has not reported for as long as it may run.
+    """Handle a call whose slot has not reported anything for as long as the call may run.
 
-    If its slot has got to it, it has started: its process was stopped, or native code holds the
-    interpreter lock, so that the slot could not report the start.
+    If its slot has reached the call, the call has started: its process was stopped, or native code
+    holds the interpreter lock, so that the slot could not report the start.
     """
     if task.attempt_state is not _A.RESERVED:
         return
@@ -201,9 +203,7 @@ def check_silent_call(mem: memory.Memory, task: records.Task, now: inputs.Moment
 def _settle(
     mem: memory.Memory, slot: records.Slot, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """End all attempts of a slot or queue them again, so that the first keeps its place in the
-    queue.
-    """
+    """End the attempts of an ended slot or queue them again, so that the first keeps its place."""
     waits = {wait.task for wait in slot.stack}
     running = mem.tasks.get(item.running.task) if item.running is not None else None
     # The agent looked at one moment, and the slot may have reported the end of that attempt since.
@@ -234,7 +234,7 @@ def _settle(
 def _begun(
     held: list[records.Task], running: records.Task | None, waits: set[records.Task]
 ) -> set[records.Task]:
-    """Return the attempts that have started: in order, up to the one that was running."""
+    """Return the attempts that have started: in order, up to the attempt that was running."""
     begun = {task for task in held if task.attempt_state is _A.STARTED or task.in_place} | waits
     if running is not None:
         begun |= set(held[: held.index(running) + 1])
@@ -244,7 +244,7 @@ def _begun(
 def _end_stopped(
     mem: memory.Memory, task: records.Task, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """Conclude an attempt that was being stopped and ended with its process."""
+    """Conclude an attempt that was being stopped when its slot's process ended."""
     code = item.code
     stopped = attempts.Outcome(
         attempts.Ending.STOPPED, task.reason, task.message, code, proof=item.proof
@@ -255,10 +255,10 @@ def _end_stopped(
 def _end_running(
     mem: memory.Memory, task: records.Task, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """Conclude the attempt that ran when its process ended: lost if another process killed it,
-    otherwise failed by its own doing.
+    """Conclude the attempt that ran when its slot's process ended.
 
-    Reason WorkerLost means that the agent could not renew its lease, so the dispatcher was away.
+    It is lost if another process killed the slot, otherwise failed by its own doing. Reason
+    WorkerLost means that the agent could not renew its lease, so the dispatcher was away.
     """
     if task.intent is not _I.NONE:
         _end_stopped(mem, task, item, now)
@@ -281,8 +281,8 @@ def _end_running(
 def _end_innocent(
     mem: memory.Memory, task: records.Task, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """Queue an attempt again that had started in a process which ended because of another; not
-    counted.
+    """Queue again, uncounted, an attempt that had started when another attempt ended the slot's
+    process.
     """
     reason, message = _R.WORKER_LOST, "its slot ended under another task"
     if item.reason == _R.WORKER_LOST:

@@ -1,8 +1,8 @@
-"""Accepts calls in batches. Pure.
+"""Accepts calls that submitters submit in batches. Pure.
 
 Used by `machine`. A call that is already known is found instead of made again: by id, by a key, or
-by its parent's run and key. JSON arguments are compared; pickled ones cannot be, since equal values
-may pickle differently.
+by its parent's run and key. JSON arguments are compared; pickled arguments cannot be, since equal
+values may pickle differently.
 """
 
 import msgspec
@@ -35,7 +35,7 @@ def lookups(
     *,
     again: bool,
 ) -> inputs.Lookups | None:
-    """Return what only the journal knows about an input, or None."""
+    """Return the values that an input needs from the journal, or None if it needs none."""
     if isinstance(item, inputs.CallsEnded):
         return _lookups_of_ends(mem, item)
     submitter = mem.submitters.get(item.link)
@@ -111,7 +111,7 @@ def _look_up(
 
 
 def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> None:
-    """Accept calls in order; find those that exist already."""
+    """Accept the calls of a submission in order; find those that exist already."""
     submitter = mem.submitters.get(item.link)
     if submitter is None or not item.items:
         return
@@ -138,7 +138,7 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
 
 
 def _accept(mem: memory.Memory, submitter: records.Submitter, cluster: records.Cluster) -> None:
-    """Acknowledge a submission, unless the queue is so long that the submitter should wait."""
+    """Acknowledge the calls of a submitter, unless the queue is so long that it should wait."""
     if len(cluster.queue) > mem.max_backlog:
         mem.unconfirmed[submitter] = cluster
     else:
@@ -146,7 +146,7 @@ def _accept(mem: memory.Memory, submitter: records.Submitter, cluster: records.C
 
 
 def confirm(mem: memory.Memory) -> None:
-    """Send withheld acknowledgements where the queue is shorter now."""
+    """Send withheld acknowledgements to submitters whose queue is short enough now."""
     for submitter, cluster in list(mem.unconfirmed.items()):
         if len(cluster.queue) <= mem.max_backlog:
             del mem.unconfirmed[submitter]
@@ -162,7 +162,7 @@ def _new(
     call: calls.CallItem,
     now: inputs.Moment,
 ) -> records.Task:
-    """Make the task of a new call."""
+    """Make the record of a new call."""
     wall = now.wall
     return records.Task(
         next(mem.task_rows),
@@ -190,7 +190,10 @@ def admit(
     values: inputs.Values,
     now: inputs.Moment,
 ) -> None:
-    """Admit a call: it waits for a slot, or for tasks that it needs. `values`: how those ended."""
+    """Admit a call, which waits for a slot, or first for tasks that it needs.
+
+    `values`: the ends of needed tasks that are not in memory.
+    """
     mem.tasks[task.id] = task
     mem.batch.dirty[task] = None
     template = task.template
@@ -240,7 +243,9 @@ def _find_or_create(
     item: inputs.SubmitCalls,
     now: inputs.Moment,
 ) -> None:
-    """Find or make a child, a call with a key, or a call that was sent before."""
+    """Find or make a call that may exist: a child, a call with a key, or a call that was sent
+    before.
+    """
     known = item.known.get(call.number)
     # Sent again after it had ended: it was accepted, but neither that nor the result arrived.
     if known is not None and known.value.task == call.task:
@@ -295,8 +300,8 @@ def _known_of(task: records.Task) -> inputs.StoredCall:
 
 
 def _stored(mem: memory.Memory, known: inputs.StoredCall | None) -> inputs.StoredCall | None:
-    """Return what the journal knows of a child, corrected by a newer run in memory (one started by
-    hand).
+    """Return the stored call `known`, corrected if memory has a newer run of it, started by
+    hand.
     """
     task = None if known is None else mem.tasks.get(known.value.task)
     if known is None or task is None:
@@ -311,9 +316,10 @@ def _may_be_retried(
     submitter: records.Submitter,
 ) -> bool:
     """Return whether a keyed call failed before this driver's session began, so that it may run
-    again, with other arguments and another version of its function.
+    again.
 
-    A failure within the session is final: a call that is sent twice runs once.
+    It may run with other arguments and another version of its function. A failure within the
+    session is final: a call that is sent twice runs once.
     """
     state = known.value.state
     if not state.final or state is _S.SUCCESS or known.source == submitter.source:
@@ -331,8 +337,9 @@ def _next_run(
     known: inputs.StoredCall,
     now: inputs.Moment,
 ) -> records.Task:
-    """Make the next run of a failed call, as requested now; it continues with the children of the
-    previous run.
+    """Make the next run of a failed call, as requested now.
+
+    It continues with the children of the previous run.
     """
     task = _new(mem, submitter, template, call, now)
     # Not the id that the submitter chose: FoundCall tells it the right one.
@@ -344,8 +351,9 @@ def _next_run(
 
 
 def _same(known: inputs.StoredCall, template: records.Template, call: calls.CallItem) -> bool:
-    """Return whether function (or manifest) and, as far as they can be compared, arguments are the
-    same.
+    """Return whether a stored call has the same function (or manifest) and the same arguments.
+
+    Arguments that cannot be compared count as the same.
     """
     if known.spec.function_name != template.function or known.arguments is None:
         return False
@@ -438,8 +446,8 @@ def _submit_child(
 def _parent(
     mem: memory.Memory, submitter: records.Submitter, call: calls.CallItem
 ) -> records.Task | None:
-    """Return the task whose newest attempt runs in this slot, or is this Pod, and requests a
-    child.
+    """Return the task whose newest attempt requests a child: it runs in this slot, or is this
+    Pod.
     """
     ref = call.parent
     if ref is None:

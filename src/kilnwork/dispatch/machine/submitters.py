@@ -1,7 +1,7 @@
 """Drivers and slots as submitters: they attach, define templates, watch tasks and cancel them.
 Pure.
 
-Used by `machine`, and by `submissions`, which accepts what they submit.
+Used by `machine`, and by `submissions`, which accepts the calls that they submit.
 """
 
 from kilnwork.api import calls, reasons
@@ -26,7 +26,7 @@ MAX_TEMPLATES = 65_536
 
 
 def attach(mem: memory.Memory, item: inputs.Attach) -> None:
-    """Let a driver attach; an older link of the same session is closed."""
+    """Let a driver attach to its session; an older link of the same session is closed."""
     for link, other in list(mem.submitters.items()):
         # The end of the old connection may be noticed after the new one is made.
         if other.session == item.session and other.slot is None:
@@ -38,7 +38,7 @@ def attach(mem: memory.Memory, item: inputs.Attach) -> None:
 
 
 def detach(mem: memory.Memory, link: int) -> None:
-    """Handle a driver's closed link: its tasks continue."""
+    """Handle the closed link of a driver, whose tasks continue."""
     submitter = mem.submitters.pop(link, None)
     if submitter is not None:
         # Tasks refer to this record still; they report to it no more.
@@ -47,8 +47,9 @@ def detach(mem: memory.Memory, link: int) -> None:
 
 
 def define(mem: memory.Memory, item: inputs.Define) -> None:
-    """Store a template under the number that the link's submitter gave it; close the link if it is
-    invalid or one too many.
+    """Store a template under the number that the link's submitter gave it.
+
+    Closes the link if the template is invalid or one too many.
     """
     submitter = mem.submitters.get(item.link)
     if submitter is None:
@@ -65,7 +66,7 @@ def define(mem: memory.Memory, item: inputs.Define) -> None:
 
 
 def undefine(mem: memory.Memory, item: inputs.Undefine) -> None:
-    """Forget template numbers of this link; tasks keep their templates."""
+    """Forget the templates of a link with these numbers; tasks keep their templates."""
     submitter = mem.submitters.get(item.link)
     if submitter is not None:
         for number in item.numbers:
@@ -89,7 +90,7 @@ def watch(mem: memory.Memory, item: inputs.WatchTasks) -> None:
 
 
 def cancel(mem: memory.Memory, item: inputs.CancelTasks, now: inputs.Moment) -> None:
-    """Kill tasks of the submitter's namespace."""
+    """Kill tasks that a submitter cancels, if they are in its namespace."""
     submitter = mem.submitters.get(item.link)
     if submitter is None:
         return
@@ -109,9 +110,7 @@ def cancel(mem: memory.Memory, item: inputs.CancelTasks, now: inputs.Moment) -> 
 def subscribe(
     mem: memory.Memory, task: records.Task, submitter: records.Submitter, number: int
 ) -> None:
-    """Send the result of `task` to this submitter under `number`: now if it has ended, else
-    later.
-    """
+    """Send the result of `task` to this submitter under `number`, now or when the task ends."""
     if task.namespace != submitter.namespace:
         report_unknown(mem, submitter, number)
     elif task.state.final:
@@ -131,13 +130,15 @@ def report(mem: memory.Memory, submitter: records.Submitter, result: calls.CallR
 
 
 def report_unknown(mem: memory.Memory, submitter: records.Submitter, number: int) -> None:
-    """Report that there is no such task: a state that is not final, without a reason."""
+    """Report to a submitter that there is no such task: a state that is not final, without a
+    reason.
+    """
     report(mem, submitter, calls.CallResult(number, _S.PENDING, "", "there is no such task"))
 
 
 def report_known(
     mem: memory.Memory, submitter: records.Submitter, number: int, known: calls.Value
 ) -> None:
-    """Report the end of a task that is no longer in memory."""
+    """Report to a submitter the end of a task that is no longer in memory."""
     result = calls.CallResult(number, known.state, known.reason, known.message, known.payload)
     report(mem, submitter, result)

@@ -1,6 +1,6 @@
-"""The queue of one cluster: decides which task is next. Pure.
+"""The queue of one cluster: decides which of its waiting tasks is next. Pure.
 
-Used by the machine; `assignment` chooses where it runs. Highest priority first. Within one
+Used by the machine; `assignment` chooses where the task runs. Highest priority first. Within one
 priority, sources (drivers' sessions, each with the children of its tasks) take turns, so that a
 long list of one source does not hold up the others. Within one source, first come, first served.
 """
@@ -11,9 +11,9 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Queueable(Protocol):
-    """An item of a `Queue`, which alone sets `ticket`.
+    """An item of a `Queue`, which alone sets the item's `ticket`.
 
-    `template`: None for a command, which needs no slot.
+    `template`: None for a command, which needs no slot process.
     """
 
     ticket: int | None
@@ -27,10 +27,10 @@ P = TypeVar("P", bound=Queueable)
 
 
 class _Line(Generic[P]):
-    """All items of one source, by rising ticket; `low` is the ticket of the first entry.
+    """The items of one source in a queue, by rising ticket; `low` is the ticket of the first entry.
 
     An entry whose ticket is not its item's `ticket` has left the queue. `commands`: the commands
-    among them, with their tickets, so that they are found behind any number of calls.
+    among the items, with their tickets, so that they are found behind any number of calls.
     """
 
     __slots__ = ("commands", "low", "source", "waiting")
@@ -42,7 +42,7 @@ class _Line(Generic[P]):
         self.low = 0
 
     def command(self) -> P | None:
-        """Return the first command; it stays queued."""
+        """Return the first command of the source; it stays queued."""
         commands = self.commands
         while commands:
             ticket, item = commands[0]
@@ -53,7 +53,7 @@ class _Line(Generic[P]):
 
 
 class _Level(Generic[P]):
-    """All items of one priority: lines by source, and whose turn it is."""
+    """The items of one priority in a queue: lines by source, in the order of their turns."""
 
     __slots__ = ("lines", "turns")
 
@@ -62,7 +62,7 @@ class _Level(Generic[P]):
         self.turns: deque[_Line[P]] = deque()
 
     def line(self, source: bytes) -> _Line[P]:
-        """Return the line of that source; a new one is added at the end of the turns."""
+        """Return the line of a source, which is added at the end of the turns if new."""
         line = self.lines.get(source)
         if line is None:
             line = self.lines[source] = _Line(source)
@@ -91,7 +91,7 @@ class _Level(Generic[P]):
         return None
 
     def command(self) -> P | None:
-        """Return the first command in the order of turns, and leave it; its source goes to the
+        """Return the first command in the order of turns; it stays queued, its source goes to the
         end.
         """
         for line in list(self.turns):
@@ -104,7 +104,7 @@ class _Level(Generic[P]):
 
 
 class Queue(Generic[P]):
-    """Waiting tasks of one cluster. Each waits with a ticket; leaving the queue clears it."""
+    """The waiting tasks of one cluster. Each waits with a ticket; leaving the queue clears it."""
 
     __slots__ = ("_levels", "_order", "_size", "commands")
 
@@ -119,7 +119,7 @@ class Queue(Generic[P]):
         return self._size
 
     def push(self, item: P, *, priority: int) -> None:
-        """Add an item behind all of the same priority and source."""
+        """Add an item behind all items of the same priority and source."""
         # As `_level` and `line`, without their calls: every task passes here.
         level = self._levels.get(-priority)
         if level is None:
@@ -136,7 +136,9 @@ class Queue(Generic[P]):
             self.commands += 1
 
     def push_front(self, item: P, *, priority: int) -> None:
-        """Add an item before all of the same priority: it had its turn and was taken back."""
+        """Add an item before all items of the same priority; it had its turn before it was taken
+        back.
+        """
         level = self._level(priority)
         line = level.line(item.source)
         line.low -= 1
@@ -152,13 +154,13 @@ class Queue(Generic[P]):
             self.commands += 1
 
     def remove(self, item: P) -> None:
-        """Remove an item; does nothing if it is not in the queue."""
+        """Remove an item; does nothing if the item is not in the queue."""
         # Its entry stays and is void from now on: taking it out of the middle would be a search.
         if item.ticket is not None:
             self._leave(item)
 
     def pop_command(self) -> P | None:
-        """Remove and return the next command, even from behind calls, or None."""
+        """Remove and return the next command, even from behind calls, or return None."""
         for order in self._order if self.commands else ():
             item = self._levels[order].command()
             if item is not None:
@@ -167,7 +169,7 @@ class Queue(Generic[P]):
         return None
 
     def pop(self) -> P | None:
-        """Remove and return the next item, or None."""
+        """Remove and return the next item, or return None."""
         order = self._order
         while order:
             item = self._levels[order[0]].pop()
@@ -184,7 +186,7 @@ class Queue(Generic[P]):
             self.commands -= 1
 
     def ahead(self, item: P, *, priority: int) -> int:
-        """Return how many items are before `item`; entries that have left the queue may be
+        """Return how many items are queued before `item`; items that have left the queue may be
         counted.
         """
         if item.ticket is None:

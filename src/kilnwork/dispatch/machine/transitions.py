@@ -1,7 +1,7 @@
-"""The table of legal moves: which state may follow which, for tasks and for attempts. Pure.
+"""The table of legal transitions: which state may follow which, for tasks and for attempts. Pure.
 
-Used by `memory.Memory.move` and `move_attempt`, which make every state change; a move that is not
-in the table raises. `docs/explanation/semantics.md` shows the same table.
+Used by `memory.Memory.move` and `move_attempt`, which make every state change; a change that is not
+in the table raises an error. `docs/explanation/semantics.md` shows the same table.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _S = api_task.State
 
 
 class AttemptState(StrEnum):
-    """The state of an attempt. Reserved is durable before anything starts."""
+    """The state of an attempt. Reserved is on disk before anything of the attempt starts."""
 
     RESERVED = "Reserved"
     STARTED = "Started"

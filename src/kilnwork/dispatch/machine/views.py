@@ -1,4 +1,4 @@
-"""Views of what memory knows now: why a task waits, and clusters with their workers. Pure.
+"""Views of facts that only memory knows: why a task waits, and clusters with their workers. Pure.
 
 Used by the hub, and for the message of a task that has waited too long. The stored part of a view
 comes from the store's reader, and is completed here.
@@ -20,7 +20,7 @@ NAMED_HOLDERS = 3
 
 
 def shown_reason(task: records.Task) -> tuple[str, str] | None:
-    """Return reason and message of a task that waits now, or None if its row has them."""
+    """Return reason and message of a task that waits now, or None if its stored row has them."""
     if task.ticket is not None:
         return explain(task)
     if task.waiting:
@@ -105,7 +105,9 @@ def _label(task: records.Task) -> str:
 
 
 def with_current_facts(view: model.TaskView, record: records.Task | None) -> model.TaskView:
-    """Return a stored view completed with what only memory knows, if memory has the same state."""
+    """Return a stored view completed with facts that only memory knows, if memory has the same
+    state.
+    """
     # Memory may be ahead of the disk: facts of two states would contradict each other.
     if record is None or record.run != view.run or record.state is not view.state:
         return view

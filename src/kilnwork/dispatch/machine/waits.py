@@ -1,9 +1,10 @@
 """Attempts that wait for other tasks: they free their slots, and may run these tasks in place.
 Pure.
 
-Used by `machine`. A wait *in place* runs the awaited tasks on top of the waiting one, in the same
+Used by `machine`. A wait *in place* runs the awaited tasks on top of the waiting task, in the same
 slot, one at a time; so a chain of waits needs no other process. It takes any of its tasks (or of
-those that they need) that are queued in the same cluster, before the queue does.
+the tasks that they need) that are queued in the same cluster, before they reach the head of the
+queue.
 """
 
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ UNKNOWN = 1 << 40
 
 
 def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
-    """Free the slot of an attempt that waits for others."""
+    """Free the slot of an attempt that waits for other tasks."""
     slot = mem.slot_links.get(item.link)
     task = None if slot is None else slot.held.get(item.ref.task)
     if slot is None or task is None or task.ref != item.ref:
@@ -53,7 +54,7 @@ def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
 def _refuse_circle(
     mem: memory.Memory, task: records.Task, wait: records.Wait, now: inputs.Moment
 ) -> None:
-    """End the task if a task that it waits for waits for it."""
+    """End a task that waits for a task which in turn waits for it."""
     name = find_cycle(mem, task, wait.all_of)
     if name is None:
         return
@@ -66,8 +67,9 @@ def _refuse_circle(
 
 
 def _wait_of(mem: memory.Memory, slot: records.Slot, task: records.Task) -> records.Wait:
-    """Return the task's wait: a new one on top of the stack, or its existing one, for other tasks
-    now.
+    """Return the wait of a task: a new wait on top of the stack, or its existing wait.
+
+    The existing wait is for other tasks now.
     """
     if task.waiting:
         for wait in reversed(slot.stack):
@@ -81,8 +83,9 @@ def _wait_of(mem: memory.Memory, slot: records.Slot, task: records.Task) -> reco
 
 
 def end(mem: memory.Memory, item: inputs.Resumed) -> None:
-    """Let an attempt resume: it occupies its slot again, even if that is one too many for a
-    while.
+    """Let an attempt resume, which occupies its slot again.
+
+    For a while the worker may then have one occupied slot too many.
     """
     slot = mem.slot_links.get(item.link)
     task = None if slot is None else slot.held.get(item.ref.task)
@@ -94,7 +97,7 @@ def end(mem: memory.Memory, item: inputs.Resumed) -> None:
 
 
 def _want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -> None:
-    """Register the tasks that could run in place for this wait: these, what they need, and their
+    """Register the tasks that may run in place for a wait: `tasks`, those they need, their
     delegates.
     """
     front = list(tasks)
@@ -114,7 +117,7 @@ def _want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -
 
 
 def follow(mem: memory.Memory, task: records.Task, target: ids.TaskId) -> None:
-    """Let waits that want `task` want `target` as well, to which it has delegated."""
+    """Let waits for `task` also wait for `target`, to which it has delegated."""
     for wait in list(mem.waits_by_task.get(task.id, ())):
         _want(mem, wait, (target,))
         if wait.ready and wait.task.slot is not None:
@@ -122,14 +125,17 @@ def follow(mem: memory.Memory, task: records.Task, target: ids.TaskId) -> None:
 
 
 def serve(mem: memory.Memory, now: inputs.Moment) -> None:
-    """Give slots that wait in place, with nothing on top, a task that they wait for."""
+    """Give each slot that waits in place and runs nothing a task that it waits for."""
     for slot in list(mem.waiting_slots):
         if mem.closing or not _serve(mem, slot, now):
             del mem.waiting_slots[slot]
 
 
 def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
-    """Serve one slot; return True if it has something to run but no free capacity yet."""
+    """Give one slot that waits in place a task that it waits for.
+
+    Returns True if there is such a task but no free capacity yet.
+    """
     worker = slot.worker
     # Only the top of a stack can go on, and only if nothing runs on it.
     if slot.occupied or slot.leaving or not slot.link or not slot.stack or not worker.connected:
@@ -173,8 +179,8 @@ def find_cycle(
 ) -> ids.TaskId | None:
     """Return the first of `names` that cannot end before `task` does, or None.
 
-    Follows inputs, delegations, and waits that can end in no other way: of a whole task, without a
-    time limit, for all of its tasks. Waits in threads or coroutines may end otherwise.
+    Follows inputs, delegations, and waits that can end in no other way: waits of a whole task,
+    without a time limit, for all of its tasks. Waits in threads or coroutines may end otherwise.
     """
     seen = set[ids.TaskId]()
     for name in names:
@@ -190,7 +196,7 @@ def find_cycle(
 
 
 def _awaited(task: records.Task) -> Iterable[ids.TaskId]:
-    """Return the tasks that must all end before this one does."""
+    """Return the tasks that must all end before this task does."""
     if task.state.final or task.intent is not records.Intent.NONE:
         return ()
     if task.delegate is not None:

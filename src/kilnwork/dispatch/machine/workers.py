@@ -1,9 +1,9 @@
-"""Workers: they join, renew, lose their link, come back, are lost. Pure.
+"""Handles the lifecycle of workers: they join, renew, lose their link, come back, are lost. Pure.
 
 Used by `machine`. An executor process is a worker too. Four things prove that a worker's processes
 are gone: a new session of the same Pod (the container runtime ended the old container first), the
 container's end without a restart, the end of the Pod, the worker's own report. An ended lease
-proves nothing, but it fences: attempts of that worker are refused from then on.
+proves nothing, but it fences: results of the worker's attempts are refused from then on.
 """
 
 from kilnwork.api import attempts, reasons
@@ -23,7 +23,7 @@ _R = reasons.Reason
 
 
 def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
-    """Let a worker join: a new one, or one that is back with the same session."""
+    """Let a worker join, either a new worker or one that is back with the same session."""
     _settle_older_sessions(mem, item, now)
     worker = mem.workers.get(item.session)
     if worker is None:
@@ -79,8 +79,8 @@ def _enrol(mem: memory.Memory, item: inputs.Join) -> records.Worker:
 def _resume(
     mem: memory.Memory, worker: records.Worker, item: inputs.Join, now: inputs.Moment
 ) -> None:
-    """Decide on each attempt that either side knows of (keep, stop, unknown); send what is
-    missing.
+    """Decide on each attempt that either side knows of (keep, stop, unknown); send missing
+    attempts.
     """
     reported = set(item.running)
     # What was abandoned in a slot that still lives may still run there; the agent does not list it.
@@ -112,8 +112,8 @@ def _resume(
 
 
 def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.Moment) -> None:
-    """Send an attempt again that the worker never read, or conclude it if it is not wanted any
-    more.
+    """Send again an attempt that the worker never read, or conclude it if it is no longer
+    wanted.
     """
     if task.intent is records.Intent.NONE:
         mem.send(instructions.RunAttempt(link, task.ref, task))
@@ -125,7 +125,7 @@ def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.M
 def _resume_slots(
     mem: memory.Memory, worker: records.Worker, item: inputs.Join, now: inputs.Moment
 ) -> None:
-    """Expect living slots to connect; forget those that were requested and never joined.
+    """Expect living slots to connect; forget slots that were requested and never joined.
 
     If a slot that has joined is not among the living, the worker will report its end.
     """
@@ -146,7 +146,7 @@ def _resume_slots(
 
 
 def expect(worker: records.Worker, task: records.Task) -> None:
-    """Note after a start that this worker, or a slot of it, has the newest attempt of a task."""
+    """Record, after a start, that this worker or a slot of it has the newest attempt of a task."""
     task.worker = worker
     # No slot of it has connected yet, so it is not known which one has a call.
     if task.template is None or worker.cluster.is_executor:
@@ -156,8 +156,9 @@ def expect(worker: records.Worker, task: records.Task) -> None:
 
 
 def claim_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
-    """Queue attempts again, uncounted, that no slot has claimed although the worker has been back
-    for a whole lease.
+    """Conclude as lost, uncounted, the attempts of a worker that no slot has claimed.
+
+    Does nothing while the worker is not connected: then its lease decides.
     """
     # It is away again: its lease decides.
     if not worker.link:
@@ -174,7 +175,7 @@ def lost(message: str, *, proof: bool) -> attempts.Outcome:
 
 
 def link_closed(mem: memory.Memory, item: inputs.LinkClosed) -> None:
-    """Handle a closed link: attempts continue, and the worker may come back until its lease
+    """Handle a closed link; attempts continue, and the worker may come back until its lease
     ends.
     """
     worker = mem.links.pop(item.link, None)
@@ -186,7 +187,10 @@ def link_closed(mem: memory.Memory, item: inputs.LinkClosed) -> None:
 
 
 def renew(mem: memory.Memory, item: inputs.Renew, now: inputs.Moment) -> None:
-    """Extend the lease by a full term. The timer stays, and checks the lease when it is due."""
+    """Extend the lease of a worker by a full term.
+
+    The timer stays, and checks the lease when it is due.
+    """
     worker = mem.links.get(item.link)
     if worker is not None:
         # The worker counts from when it sent the message, which was earlier: it stops in time.
@@ -194,7 +198,7 @@ def renew(mem: memory.Memory, item: inputs.Renew, now: inputs.Moment) -> None:
 
 
 def lease_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
-    """Lose the worker, unless its lease was renewed since the timer was set."""
+    """Treat the worker as lost, unless its lease was renewed since the timer was set."""
     if (
         # Lost already; it is still among `workers` only while proofs are missing.
         mem.workers.get(worker.session) is not worker
@@ -218,15 +222,15 @@ def lease_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
 
 
 def renew_all(mem: memory.Memory, now: inputs.Moment) -> None:
-    """Give every worker a full term: the dispatcher was suspended, so none could renew."""
+    """Extend every worker's lease by a full term, since none could renew while the dispatcher was
+    suspended.
+    """
     for worker in mem.workers.values():
         worker.lease_until = max(worker.lease_until, now.mono + mem.lease_s)
 
 
 def drain(mem: memory.Memory, item: inputs.Drain) -> None:
-    """Drain these workers: their tasks continue. A worker that is no longer named gets tasks
-    again.
-    """
+    """Drain the named workers, whose tasks continue; workers no longer named get tasks again."""
     cluster = mem.cluster(item.namespace, item.cluster)
     if cluster.draining != item.pods:
         cluster.draining = item.pods
@@ -235,7 +239,7 @@ def drain(mem: memory.Memory, item: inputs.Drain) -> None:
 
 
 def set_portions(mem: memory.Memory, item: inputs.SetPortions) -> None:
-    """Send tasks that need a portion to workers on these nodes from now on; running tasks
+    """Assign tasks that need a portion to workers on these nodes from now on; running tasks
     continue.
     """
     cluster = mem.cluster(item.namespace, item.cluster)
@@ -245,8 +249,9 @@ def set_portions(mem: memory.Memory, item: inputs.SetPortions) -> None:
 
 
 def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment) -> None:
-    """Lose each worker whose Pod is gone or whose container has ended, which proves that its
-    attempts have ended too.
+    """Treat as lost each worker whose Pod is gone or whose container has ended.
+
+    This proves that its attempts have ended too.
     """
     for worker in list(mem.workers.values()):
         if worker.pod_uid == item.pod_uid and _is_over(worker, item.ended):
@@ -261,10 +266,10 @@ def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment)
 
 
 def _is_over(worker: records.Worker, ended: float | None) -> bool:
-    """Return whether this session can be the one that ended.
+    """Return whether the worker's session can be the session whose container ended at `ended`.
 
-    The API server's report about a container may be old: a worker that started later is a different
-    one, connected or not.
+    The API server's report about a container may be old: a worker that started later has another
+    session, connected or not.
     """
     if ended is None:
         return True
@@ -280,8 +285,9 @@ def lose(
     proof: bool,
     message: str,
 ) -> None:
-    """Lose everything the worker held. Without proof, remember it while a proof could still
-    come.
+    """Conclude all attempts of a lost worker as lost.
+
+    Without proof of their end, the worker is remembered while a proof can still come.
     """
     if worker.link:
         mem.links.pop(worker.link, None)
@@ -305,7 +311,7 @@ def lose(
 def _lose_slot(
     mem: memory.Memory, slot: records.Slot, now: inputs.Moment, *, proof: bool, message: str
 ) -> None:
-    """Lose a slot along with its worker."""
+    """Conclude all attempts of a slot whose worker is lost."""
     if slot.link:
         mem.send(instructions.CloseLink(slot.link, "lost", "its worker is lost"))
         cut_off(mem, slot)
@@ -317,7 +323,7 @@ def _lose_slot(
 
 
 def cut_off(mem: memory.Memory, slot: records.Slot) -> None:
-    """Send nothing more over the link of this slot."""
+    """Send no more messages over the link of this slot."""
     mem.slot_links.pop(slot.link, None)
     submitter = mem.submitters.pop(slot.link, None)
     if submitter is not None:
@@ -327,7 +333,7 @@ def cut_off(mem: memory.Memory, slot: records.Slot) -> None:
 
 
 def prove(mem: memory.Memory, worker: records.Worker, ref: attempts.AttemptRef) -> None:
-    """Note that nothing is left of an attempt that was abandoned without proof."""
+    """Record the proof that an attempt which was abandoned without proof has ended."""
     task = worker.unproven.pop(ref, None)
     if task is None:
         return

@@ -1,12 +1,12 @@
 """A thread that commits to SQLite, one transaction at a time.
 
-Used by the journal. The owner is called on its event loop when a transaction is on disk; what it
-has gathered meanwhile is the next one. Knows no table.
+Used by the journal. The owner is called on its event loop when a transaction is on disk; the
+changes that it has gathered meanwhile are the next transaction. Knows no table.
 
 The write-ahead log must be copied into the file from time to time (a checkpoint), which takes tens
-of milliseconds. Another thread does it while commits go on; only what arrived meanwhile is copied
-between two commits, and then the log can start over (sqlite.org/wal.html, "Avoiding Excessively
-Large WAL Files").
+of milliseconds. Another thread does it while commits go on; only pages that were logged meanwhile
+are copied between two commits, and then the log can start over (sqlite.org/wal.html, "Avoiding
+Excessively Large WAL Files").
 
 A commit that makes the log longer forces the file system to write the new length as well, which
 takes as long again (fdatasync(2): "metadata needed to retrieve the data"). So the log is extended
@@ -54,8 +54,9 @@ class _Work(NamedTuple):
 
 
 class Preallocation:
-    """Extends the log of the database file `path` in advance; only for the thread that writes
-    there.
+    """Extends the write-ahead log of the database file `path` in advance.
+
+    Only for the thread that writes to that file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,8 +64,9 @@ class Preallocation:
         self._end = 0
 
     def extend(self, pages: int) -> None:
-        """Make room beyond `pages`, the current length of the log. Errors of a full disk are left
-        to the commit.
+        """Extend the log beyond `pages`, its current length, if little room is left.
+
+        Errors of a full disk are ignored here; the next commit reports them.
         """
         used = pages * FRAME_BYTES
         # Half a step ahead, so that few commits come upon the end.
@@ -85,7 +87,7 @@ class Preallocation:
 
 
 def free_space_problem(path: Path) -> str | None:
-    """Return why the log cannot become longer, such as a full disk, or None."""
+    """Return the reason for which the log cannot become longer, such as a full disk, or None."""
     found = os.statvfs(path.parent)
     if found.f_bavail * found.f_frsize >= STEP_BYTES:
         return None
@@ -93,10 +95,10 @@ def free_space_problem(path: Path) -> str | None:
 
 
 class Committer:
-    """The thread that writes to the file `path` by `connection`.
+    """The thread that commits to the database file `path` over `connection`.
 
-    `retry_s`: interval between tries of a commit that the disk refused. `log_pages`: as
-    `LOG_PAGES`. `refused`: why the disk refuses the current commit, or None.
+    `retry_s`: interval between tries of a commit that failed because of the disk. `log_pages`: as
+    `LOG_PAGES`. `refused`: the reason for which the current commit fails, or None.
     """
 
     def __init__(
@@ -125,12 +127,13 @@ class Committer:
 
     @property
     def trouble(self) -> str | None:
-        """Return why nothing is written at the moment, or soon will not be; or None."""
+        """Return the reason for which nothing is written now, or soon will not be, or None."""
         return self.refused or free_space_problem(self._path)
 
     def start(self, call_soon: CallSoon, *, on_failure: Callable[[BaseException], None]) -> None:
-        """Start the thread. `on_failure` is called, by `call_soon`, with errors that no retry can
-        mend.
+        """Start the thread.
+
+        `on_failure`: called, through `call_soon`, with an error after which retries are useless.
         """
         self._call_soon, self._on_failure = call_soon, on_failure
         self._thread = threading.Thread(target=self._write_all, name=self._path.stem, daemon=True)
@@ -142,15 +145,14 @@ class Committer:
         return self._thread is not None
 
     def put(self, commit: Callable[[], None], done: Callable[[], None]) -> None:
-        """Call `commit`, which is one transaction, in the thread, and then `done` when it is on
-        disk.
+        """Call `commit`, which is one transaction, in the thread, and `done` when that is on disk.
 
-        Hand over one at a time.
+        Hand over the next transaction only after that.
         """
         self._work.put(_Work(commit, done))
 
     def close(self) -> None:
-        """Finish the current commit; the connection can be closed then. Idempotent."""
+        """Finish the current commit; after that the connection can be closed. Idempotent."""
         # First: it ends the pause between two tries of a commit that the disk refuses.
         self._closing.set()
         if self._thread is not None:
@@ -177,8 +179,9 @@ class Committer:
             self._call_soon(lambda: self._on_failure(failure))
 
     def _commit_with_retries(self, commit: Callable[[], None]) -> bool:
-        """Commit, and retry while the disk is full or fails. Return False if the journal was closed
-        before a commit succeeded.
+        """Commit, and retry while the disk is full or fails.
+
+        Returns False if the journal was closed before a commit succeeded.
         """
         while True:
             try:
@@ -196,7 +199,7 @@ class Committer:
             return True
 
     def _logged(self, _: apsw.Connection, __: str, pages: int) -> int:
-        """Note the length of the log; SQLite calls this after each commit."""
+        """Record the length of the log; SQLite calls this after each commit."""
         self._pages = pages
         self._preallocation.extend(pages)
         return apsw.SQLITE_OK
@@ -224,8 +227,9 @@ class Committer:
             connection.close()
 
     def _copy(self, connection: apsw.Connection) -> None:
-        """Copy the log as far as readers allow. On errors it stays in the log, which is as
-        durable.
+        """Copy the log into the file as far as readers allow.
+
+        After an error the pages stay in the log, which is as durable.
         """
         try:
             # PASSIVE waits neither for readers nor for the writer.

@@ -1,4 +1,4 @@
-"""SQLite connections of the journal: opening, transactions, migrations, and the meaning of errors.
+"""SQLite connections of the journal: opening, transactions, migrations, and translation of errors.
 
 Used by `journal` and `queries`. Knows tables only through `statements`.
 """
@@ -21,7 +21,10 @@ _REMEDY = (
 
 
 def writing(path: Path) -> apsw.Connection:
-    """Open the connection that writes, and migrate its tables. Raises `JournalUnreadable`."""
+    """Open the connection that writes to the journal at `path`, and migrate its tables.
+
+    Raises `JournalUnreadable`.
+    """
     try:
         # Before SQLite sees the file: it takes an empty one for a new database.
         database_loss.check_content(path)
@@ -48,7 +51,7 @@ def writing(path: Path) -> apsw.Connection:
 
 
 def reading(path: Path) -> apsw.Connection:
-    """Open a read-only connection."""
+    """Open a read-only connection to the journal at `path`."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     # Readers wait for a moment when the log is recovered or removed (SQLITE_BUSY).
     connection.set_busy_timeout(5000)
@@ -57,7 +60,7 @@ def reading(path: Path) -> apsw.Connection:
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[apsw.Cursor]:
-    """Commit everything done in the context, or nothing."""
+    """Run the body of a `with` statement in a transaction, which an exception rolls back."""
     cursor = connection.cursor()
     # With the write lock: a transaction that asks for it after a read can fail at once, whatever
     # the busy timeout (SQLITE_BUSY_SNAPSHOT).
@@ -73,7 +76,9 @@ def transaction(connection: apsw.Connection) -> Iterator[apsw.Cursor]:
 
 
 def readable_error(path: Path, error: apsw.Error) -> errors.JournalUnreadable | None:
-    """Return the error as `JournalUnreadable` if it is about the file itself, else None."""
+    """Return an error of SQLite as `JournalUnreadable`, or None if it is not about the file
+    itself.
+    """
     if isinstance(error, apsw.NotADBError):
         return errors.JournalUnreadable(
             f"{path} is no journal of kilnwork; {_REMEDY.format(path.name)}"
@@ -96,10 +101,9 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def _make_private(path: Path) -> None:
-    """Make the journal readable for its owner only, whatever the umask: it holds arguments and
-    results.
+    """Make the journal readable for its owner only, whatever the umask.
 
-    SQLite gives the files beside it the same mode.
+    It holds arguments and results. SQLite gives the files beside it the same mode.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for file in path.parent.glob(f"{path.name}*"):

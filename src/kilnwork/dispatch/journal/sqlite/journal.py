@@ -1,10 +1,10 @@
-"""The journal: SQLite, with one writing connection that commits in groups on a thread of its own.
+"""The journal in SQLite, with one writing connection that commits in groups on a thread of its own.
 
 Used by the hub, which hands over the rows of one batch at a time and is called on its event loop
-when they are on disk; what it has gathered meanwhile is the next batch. Each opening raises the
-epoch, which is checked inside every transaction, so that a dispatcher that lost the journal can
-write nothing. An OS lock on a file beside it keeps a second process out in the first place. Reading
-is done by `queries`, over read-only connections.
+when they are on disk; the changes that it has gathered meanwhile are the next batch. Each opening
+raises the epoch, which is checked inside every transaction, so that a dispatcher that lost the
+journal can write nothing. An OS lock on a file beside the journal keeps a second process from
+opening it at all. Reading is done by `queries`, over read-only connections.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ ROWS_AT_ONCE = 1024
 class _MultiRow:
     """A statement with one row of values, executed for any number of rows in few steps.
 
-    `flat`: the values of all rows, one row after the other.
+    In its methods, `flat` has the values of all rows, one row after the other.
     """
 
     def __init__(self, statement: str) -> None:
@@ -51,7 +51,9 @@ class _MultiRow:
         self._texts = [(many, text.format(",".join([row] * many))) for many in PARTS]
 
     def run(self, cursor: apsw.Cursor, flat: Sequence[rows.Value]) -> list[Any]:
-        """Execute the statement for all rows; return what it returns, as tuples."""
+        """Execute the statement for all rows; return the rows that the statement returns, as
+        tuples.
+        """
         at, end = 0, len(flat)
         returned: list[Any] = []
         for many, text in self._texts:
@@ -62,7 +64,7 @@ class _MultiRow:
         return returned
 
     def count(self, flat: Sequence[rows.Value]) -> int:
-        """Return the number of rows."""
+        """Return the number of rows whose values are in `flat`."""
         return len(flat) // self._width
 
 
@@ -78,24 +80,27 @@ _FORGET_ROWS = _MultiRow(_SQL["forget_rows"])
 
 @functools.cache
 def _repeated(name: str) -> _MultiRow | None:
-    """Return a participant's statement for many rows in one step, or None if it has no row to
-    repeat.
+    """Return a participant's statement for many rows in one step.
+
+    Returns None if the statement has no row of values that can be repeated.
     """
     return _MultiRow(_SQL[name]) if "VALUES (" in _SQL[name] else None
 
 
 class Identity(NamedTuple):
-    """Identifies a journal: a UUID, which copies share, and how often it was taken over."""
+    """The identity of a journal: a UUID, which copies share, and how often the journal was taken
+    over.
+    """
 
     uid: str
     epoch: int
 
 
 class Journal:
-    """One journal file and its lock. Implements `port.Store`.
+    """A journal file and its lock. Implements `port.Store`.
 
-    `retry_s`: interval between tries of a commit that the disk refused. `sync_delay_s` makes every
-    commit slower, as a cloud disk would; for measurements only.
+    `retry_s`: interval between tries of a commit that failed because of the disk. `sync_delay_s`
+    makes every commit slower, as a cloud disk would; for measurements only.
     """
 
     reader: queries.Queries
@@ -112,17 +117,19 @@ class Journal:
 
     @property
     def trouble(self) -> str | None:
-        """Return why nothing can be stored at the moment, or None."""
+        """Return the reason for which nothing can be stored at the moment, or None."""
         return None if self._committer is None else self._committer.trouble
 
     @property
     def refused(self) -> str | None:
-        """Return why the disk has refused the current write, or None; does not access the disk."""
+        """Return the reason for which the current write has failed, or None; does not access the
+        disk.
+        """
         return None if self._committer is None else self._committer.refused
 
     def identify(self) -> Identity:
-        """Return the identity of the journal without taking it over; create it if it does not
-        exist.
+        """Return the identity of the journal without taking the journal over; create it if
+        necessary.
 
         Raises `JournalLocked` or `JournalUnreadable`.
         """
@@ -140,8 +147,9 @@ class Journal:
             self._lock.release()
 
     def open(self, *, lease_s: float = 0.0) -> port.Opened:
-        """Lock and migrate the journal, and raise the epoch. Raises `JournalLocked` or
-        `JournalUnreadable`.
+        """Lock and migrate the journal, and raise its epoch.
+
+        Raises `JournalLocked` or `JournalUnreadable`.
         """
         # First: migrating and raising the epoch are writes.
         self._take_lock()
@@ -173,11 +181,11 @@ class Journal:
     def start(
         self, call_soon: port.CallSoon, *, on_failure: Callable[[BaseException], None]
     ) -> None:
-        """Start the writer thread."""
+        """Start the thread that writes."""
         self._opened.start(call_soon, on_failure=on_failure)
 
     def used_bytes(self) -> int:
-        """Return the bytes in use on disk; see `port.Store`."""
+        """Return the bytes that the journal uses on disk; see `port.Store`."""
         # A connection of its own: this is called in any thread.
         with contextlib.closing(connections.reading(self.path)) as connection:
             pages, free, size = (
@@ -187,7 +195,10 @@ class Journal:
         return (pages - free) * size
 
     def write(self, batch: instructions.Batch, done: Callable[[port.Written], None]) -> None:
-        """Write one transaction; `done` is called when it is on disk. Hand over one at a time."""
+        """Write a batch in one transaction; `done` is called when it is on disk.
+
+        Hand over the next batch only after that.
+        """
         # On the thread of the loop: records change while the other thread writes.
         made = rows.of_batch(batch)
         self._opened.put(
@@ -195,7 +206,7 @@ class Journal:
         )
 
     def close(self) -> None:
-        """Finish the current batch, then release file and lock. Idempotent."""
+        """Finish the current batch, then close the file and release the lock. Idempotent."""
         self._closing.set()
         if self._committer is not None:
             self._committer.close()
@@ -268,7 +279,7 @@ def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -
 
 
 def _write_tasks(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -> bool:
-    """Write rows of tasks, new ones first; return False if not all were accepted."""
+    """Write rows of tasks, new ones first; return False if some rows were not accepted."""
     before = connection.total_changes()
     expected = len(batch.inserts) + len(batch.updates)
     _INSERT_CALLS.run(cursor, batch.calls)
@@ -288,7 +299,7 @@ def _write_tasks(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.R
 def _count_moves(
     cursor: apsw.Cursor, batch: rows.Rows, *, all_written: bool
 ) -> Counter[rows.CountKey]:
-    """Return by how much the counts change with the written rows of tasks.
+    """Return the differences that the written rows of tasks make to the counts of tasks.
 
     Rows that were not accepted (a duplicate id, a run that has ended) are not counted.
     """
@@ -305,7 +316,9 @@ def _count_moves(
 
 
 def _forget(cursor: apsw.Cursor, batch: rows.Rows) -> Counter[rows.CountKey]:
-    """Delete tasks and everything that belongs to their rows; return how they were counted."""
+    """Delete tasks and everything that belongs to their rows; return the counts of the deleted
+    tasks.
+    """
     found = _ROWS_OF_TASKS.run(cursor, batch.forgotten)
     # The newest run of each task comes last, and is the one that is counted.
     newest = dict(found)

@@ -1,8 +1,8 @@
 """Reads the journal's rows, for the hub, the web page, `/v1` and the command line.
 
-Sees only what is on disk: a task that is not committed yet does not exist here. Each `Queries`
-holds one read-only connection. A point read takes about ten microseconds, so it may be called on an
-event loop.
+Sees only rows on disk: a task that is not committed yet does not exist here. Each `Queries` holds
+one read-only connection. A point read takes about ten microseconds, so it may be called on an event
+loop.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ PAGE_ROWS = 10_000
 
 
 class Queries(row_reader.RowReader):
-    """A read-only connection to a journal that some dispatcher has open. Also implements
-    `port.Saved`.
+    """A reader of the journal over a read-only connection, while any dispatcher has the journal
+    open.
 
-    Raises `JournalUnreadable` when the file is found to be damaged.
+    Also implements `port.Saved`. Raises `JournalUnreadable` when the file is found to be damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,11 +38,11 @@ class Queries(row_reader.RowReader):
         self._connection = connections.reading(path)
 
     def close(self) -> None:
-        """Close the file. Idempotent."""
+        """Close the connection. Idempotent."""
         self._connection.close()
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """Return a row as `row_reader` says, as do the methods below."""
+        """Return the row of a task, as `row_reader` documents this and the methods below."""
         name, arguments = ("newest_run", (task,)) if run is None else ("one_run", (task, run))
         return next(self._task_rows(name, arguments), None)
 
@@ -70,7 +70,10 @@ class Queries(row_reader.RowReader):
         return [ids.TaskId(task) for (task,) in self._all("unfinished_children", (parent, run))]
 
     def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
-        """Read over a connection of its own, so that it may run in a thread beside other reads."""
+        """Return the failed tasks of a namespace, each with the tasks whose results it takes.
+
+        Reads over a connection of its own, so that it may run in a thread beside other reads.
+        """
         with contextlib.closing(connections.reading(self._path)) as connection:
             found: list[Any] = connection.execute(
                 _SQL["failed_dependents"], (namespace,)
@@ -92,7 +95,10 @@ class Queries(row_reader.RowReader):
     def page(
         self, namespace: str | None, wanted: model.TaskQuery, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
-        """Read at most `PAGE_ROWS` rows, by the index of their state if one is asked for."""
+        """Return rows of a page of tasks after reading at most `PAGE_ROWS` rows.
+
+        If `wanted` names a state, uses the index of that state.
+        """
         # A number instead of a condition, so that one statement serves all pages.
         below = below or _NEWEST
         by = _index_of(wanted.state)
@@ -117,8 +123,8 @@ class Queries(row_reader.RowReader):
     def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
         """Return tasks whose ids begin or end with these hexadecimal digits; see `ids.abbreviated`.
 
-        Scans every id, 0.1 s for a million: over a connection of its own, so that it may run in a
-        thread.
+        Scans every id, 0.1 s for a million: reads over a connection of its own, so that it may run
+        in a thread.
         """
         first, last = (bytes.fromhex(digits.ljust(32, filler)) for filler in "0f")
         end = bytes.fromhex(digits[len(digits) % 2 :])
@@ -130,13 +136,19 @@ class Queries(row_reader.RowReader):
         return [ids.TaskId(task) for task in dict.fromkeys(task for (task,) in found)][:limit]
 
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
-        """Read over a connection of its own, so that it may run in a thread beside other reads."""
+        """Return the blobs among `digests` to which a task refers, in any namespace.
+
+        Reads over a connection of its own, so that it may run in a thread beside other reads.
+        """
         with contextlib.closing(connections.reading(self._path)) as connection:
             used = (connection.execute(_SQL["blob_used"], (digest,)).get for digest in digests)
             return {digest for digest, known in zip(digests, used, strict=True) if known}
 
     def blobs_of(self, tasks: Iterable[ids.TaskId]) -> set[tuple[str, bytes]]:
-        """Read over a connection of its own, as `referenced`."""
+        """Return the blobs to which these tasks refer, as namespace and digest.
+
+        Reads over a connection of its own, as `referenced`.
+        """
         with contextlib.closing(connections.reading(self._path)) as connection:
             found = (connection.execute(_SQL["blobs_of"], (task,)) for task in tasks)
             return {(namespace, digest) for rows in found for namespace, digest in rows}
@@ -148,8 +160,9 @@ class Queries(row_reader.RowReader):
         return list(self._all(name, values))
 
     def unfinished(self) -> Iterator[task_rows.TaskRow]:
-        """Yield every run that has not ended, in order of submission; rows are read as they are
-        consumed.
+        """Yield every run that has not ended, in order of submission.
+
+        Rows are read as they are consumed.
         """
         with connections.readable(self._path):
             # Row by row: there may be a million, and nothing is written before the start is over.
@@ -157,18 +170,18 @@ class Queries(row_reader.RowReader):
                 yield task_rows.TaskRow(*values)
 
     def templates(self) -> Iterator[port.TemplateRow]:
-        """Yield every template, ordered by number."""
+        """Yield every stored template, ordered by number."""
         return self._all("templates", ())
 
     def families(self) -> Iterator[port.FamilySize]:
-        """Yield children by state, for every parent that is unfinished or has an unfinished
-        child.
+        """Yield the numbers of children by state, for each parent that is unfinished or has an
+        unfinished child.
         """
         for parent, run, declared, state, number in self._all("family_sizes", ()):
             yield parent, run, bool(declared), state, number
 
     def _all(self, name: str, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-        """Read all rows at once, so that no read transaction stays open."""
+        """Read all rows of a statement at once, so that no read transaction stays open."""
         try:
             # An open read keeps the log from starting over, so that it would grow.
             return iter(self._connection.execute(_SQL[name], arguments).fetchall())
@@ -183,7 +196,7 @@ class Queries(row_reader.RowReader):
 
 
 def _index_of(state: api_task.State | None) -> str:
-    """Return which of `statements.NARROWED` finds tasks in that state."""
+    """Return the key of `statements.NARROWED` whose statement finds tasks in that state."""
     if state in (None, api_task.State.SUCCESS):
         return ""
     waiting = state in (api_task.State.PENDING, api_task.State.STAGING)

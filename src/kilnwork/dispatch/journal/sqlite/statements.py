@@ -1,7 +1,7 @@
 """The journal's SQL, read from the `.sql` files beside this module.
 
 Used by `journal`, `connections` and `queries`. `QUERIES` holds statements by name, `MIGRATIONS` the
-scripts in order.
+migration scripts in order.
 """
 
 import re
@@ -39,7 +39,7 @@ _DIRECTORY = resources.files("kilnwork.dispatch.journal.sqlite") / "sql"
 
 
 def parse(text: str) -> dict[str, str]:
-    """Return statements by the name in the `-- name:` line above each."""
+    """Return the statements of a file, by the name in the `-- name:` line above each."""
     parts = _NAME.split(text)
     return {
         name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)
@@ -47,7 +47,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def compact(statement: str) -> tuple[str, str]:
-    """Return the statement's last row of `?`, and the statement with `{}` in its place.
+    """Return the last row of `?` in a statement, and the statement with `{}` in place of that row.
 
     Constants may follow the `?`. Comments and white space are removed, so that as many rows as
     possible fit a statement that is kept prepared.
@@ -59,7 +59,7 @@ def compact(statement: str) -> tuple[str, str]:
 
 
 def _row(width: int, *constants: object) -> str:
-    """Return a row of `width` times `?`, and constants."""
+    """Return the SQL of a row of values: `width` times `?`, then the constants."""
     return f"({', '.join([*'?' * width, *map(_literal, constants)])})"
 
 
@@ -68,8 +68,9 @@ def _literal(constant: object) -> str:
 
 
 def _pieces() -> dict[str, str]:
-    """Return the texts for names in braces: task columns, in the order in which `task_rows` makes
-    values.
+    """Return the SQL that replaces each name in braces, such as lists of task columns.
+
+    The columns are in the order in which `task_rows` makes their values.
     """
     changing = [column.name for column in task_rows.CHANGING]
     new_call, constants = task_rows.NEW_CALL, task_rows.CALL_CONSTANTS
@@ -95,13 +96,13 @@ def _pieces() -> dict[str, str]:
 
 
 def _assigned(columns: Sequence[codec.Column]) -> str:
-    """Return assignments for all columns but the first, which identifies the row."""
+    """Return the SQL that assigns all columns but the first, which identifies the row."""
     numbered = enumerate(columns[1:], 2)
     return ", ".join(f"{column.name} = v.column{number}" for number, column in numbered)
 
 
 def read(text: str, pieces: Mapping[str, str]) -> dict[str, str]:
-    """Return the statements of a file, with names in braces replaced by these pieces."""
+    """Return the statements of a file by name, with names in braces replaced by `pieces`."""
     return parse(_BRACES.sub(lambda found: pieces[found.group(1)], text))
 
 
