@@ -1,4 +1,4 @@
-"""Errors of talking to a Kubernetes API: one class per reaction of the caller.
+"""Errors of requests to a Kubernetes API, one class for each reaction of the caller.
 
 `retry` of the class says whether repeating the request later may help. Messages are the server's
 own if it sent one, so that people see what kubectl would show.
@@ -24,8 +24,8 @@ class NotSynced(KubeError):
 class ApiError(KubeError):
     """The Kubernetes API responded with an error.
 
-    `status` is the HTTP status (0: no response), `reason` and `details` those of metav1.Status, and
-    `retry_after_s` what the server asked for in Retry-After, if it did.
+    `status` is the HTTP status (0: no response); `reason` and `details` are those of metav1.Status;
+    `retry_after_s` is the time in Retry-After, if the server sent it.
     """
 
     retry: ClassVar[bool] = False
@@ -111,7 +111,7 @@ def from_status(
     details: dict[str, Any] | None = None,
     retry_after_s: float | None = None,
 ) -> ApiError:
-    """Return an error of the right class for an HTTP status and the reason of a metav1.Status."""
+    """Return an error of the class for an HTTP status and for the reason in a metav1.Status."""
     kind = _BY_STATUS.get(status)
     if kind is None:
         kind = Unavailable if status >= 500 else Invalid if status >= 400 else ApiError
