@@ -18,7 +18,7 @@ class Untrusted(KubeError):
 
 
 class NotSynced(KubeError):
-    """The caches did not fill in time."""
+    """The caches of a manager were not filled in time."""
 
 
 class ApiError(KubeError):
@@ -48,11 +48,11 @@ class ApiError(KubeError):
 
 
 class NotFound(ApiError):
-    """There is no such object, or no such resource."""
+    """The requested object, or its kind, does not exist."""
 
 
 class AlreadyExists(ApiError):
-    """An object of this name exists."""
+    """An object with this name already exists."""
 
 
 class Conflict(ApiError):
@@ -72,7 +72,7 @@ class Invalid(ApiError):
 
 
 class Forbidden(ApiError):
-    """The server knows the credential, but it does not allow this."""
+    """The server accepts the credential, but does not permit the request."""
 
 
 class Unauthorized(ApiError):

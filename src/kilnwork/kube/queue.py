@@ -72,7 +72,7 @@ class Ledger:
         return key
 
     def done(self, key: objects.Key) -> None:
-        """Return a taken key to the ledger; it is ready again if it was added meanwhile."""
+        """Mark a taken key as done; it is ready again if it was added meanwhile."""
         self._in_hand.discard(key)
         # Added during the reconcile, which may have read the object before that change.
         if key in self._again:
@@ -157,9 +157,7 @@ class WorkQueue:
         return None
 
     def done(self, key: objects.Key) -> None:
-        """Return a key that `get` has taken to the queue; from then on `add` makes it ready
-        again.
-        """
+        """Mark a key that `get` has returned as done; from then on `add` makes it ready again."""
         self._ledger.done(key)
         self._wake_for_ready()
 

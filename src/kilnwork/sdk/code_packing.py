@@ -252,7 +252,7 @@ def _importable(names: Iterable[str], directories: Sequence[str]) -> Iterator[st
 
 
 class _Stream:
-    """A blob writer as a file object in which `zipfile` cannot seek."""
+    """A file object that writes to a blob; `zipfile` cannot seek in it."""
 
     def __init__(self, new: blobs.Writer) -> None:
         self._new = new

@@ -117,7 +117,7 @@ class _Logger(logging.LoggerAdapter[logging.Logger]):
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
     ) -> tuple[Any, MutableMapping[str, Any]]:
-        """Add the task's fields to the `extra` fields of the caller."""
+        """Add the fields of the task to the `extra` fields of a log record."""
         kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
         return msg, kwargs
 

@@ -114,7 +114,7 @@ class Driver(session.Session):
         atexit.register(self.close)
 
     def lost(self, error: Exception) -> None:
-        """Reconnect at once, without back-off, because the dispatcher's process has ended."""
+        """Reconnect at once, without back-off; called when the dispatcher's process has ended."""
         self.link.reconnect_now()
 
     def close(self, timeout: float | None = None) -> None:

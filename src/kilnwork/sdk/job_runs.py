@@ -289,7 +289,7 @@ class JobRun(Generic[R_co]):
             self._patch({"killTimestamp": clock.rfc3339(self._clock.wall())})
 
     def retry(self) -> None:
-        """Run the indexes of a finished Job that have not succeeded again.
+        """Run again the indexes of a finished Job that have not succeeded.
 
         Raises ConfigurationError.
         """

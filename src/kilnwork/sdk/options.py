@@ -191,7 +191,7 @@ def spec(
 def spec_of(options: Options, **runs: Any) -> api_task.TaskSpec:
     """Return the task spec that all tasks with these options share.
 
-    `runs`: the fields of the spec that say what runs.
+    `runs`: the fields of the spec for the function, program or object that runs.
     """
     return api_task.TaskSpec(
         **runs,

@@ -482,7 +482,10 @@ class Session:
                 self._send_batch()
 
     def tick(self) -> None:
-        """Renew the blobs that this process still needs; called in the background thread."""
+        """Renew the blobs that this process still needs, so that they are not deleted.
+
+        Called in the background thread.
+        """
         if self._blob_directory is not None:
             blob_renewal.renew(self.blobs, self._submitted_digests)
 

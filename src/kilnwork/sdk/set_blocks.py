@@ -23,14 +23,14 @@ class Steps:
 
 
 class BlockOwner(set_steps.StepOwner):
-    """A set that can direct the declaration of steps into a block."""
+    """A SyncSet that can add steps to a block while the block is open."""
 
     def enter_block(self, steps: Steps) -> None:
-        """Add steps declared from now on to this block."""
+        """Add the steps that are declared from now on to this block."""
         raise NotImplementedError
 
     def leave_block(self, steps: Steps) -> None:
-        """Add steps declared from now on to the enclosing block again."""
+        """Add the steps that are declared from now on to the enclosing block again."""
         raise NotImplementedError
 
 

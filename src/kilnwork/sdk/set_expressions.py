@@ -15,11 +15,11 @@ _MEMBER = re.compile(r"[A-Za-z_]\w*")
 
 
 class Named(Protocol):
-    """An object with a name in expressions, which may be chosen later."""
+    """An object that has a name in expressions; the name may be chosen later."""
 
     @property
     def name(self) -> str:
-        """The current name."""
+        """The current name of the object."""
         ...
 
 

@@ -325,7 +325,7 @@ class SyncSet(set_blocks.BlockOwner):
         return self._aside(self._finally, runs, inputs)
 
     def returns(self, value: "Expression | set_steps.Step") -> None:
-        """Set the flow's result; default: the value of the last step."""
+        """Set the flow's result; by default it is the value of the last step."""
         self._result = value.as_expression if isinstance(value, set_steps.Step) else value
 
     # what becomes of it
@@ -400,11 +400,11 @@ class SyncSet(set_blocks.BlockOwner):
         return name
 
     def enter_block(self, steps: set_blocks.Steps) -> None:
-        """Add steps declared from now on to this block."""
+        """Add the steps that are declared from now on to this block."""
         self._open.append(steps)
 
     def leave_block(self, steps: set_blocks.Steps) -> None:
-        """Add steps declared from now on to the enclosing block again."""
+        """Add the steps that are declared from now on to the enclosing block again."""
         self._open.remove(steps)
 
     def _named(self, runs: set_steps.Runs) -> tuple[str, str]:

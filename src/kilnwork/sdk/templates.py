@@ -29,7 +29,7 @@ _DEFAULTS = sdk_options.Options(kill_grace=KILL_GRACE_S)
 
 
 class TypedFuture(futures.CallFuture[R_co]):
-    """A future whose result is checked and converted when it is asked for."""
+    """A future whose result is checked and converted to a type when it is first read."""
 
     __slots__ = ("wanted",)
 
