@@ -1,4 +1,4 @@
-"""Entry point of `python -m kilnwork`, the same as the command `kiln`."""
+"""Entry point of `python -m kilnwork`, which is the command `kiln`."""
 
 import sys
 

@@ -47,12 +47,12 @@ async def serve(
     kubeconfig: str | os.PathLike[str] | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Claim tasks of executor `name` and call `function` for each, `slots` at once, until
-    cancelled.
+    """Claim tasks of the executor `name` and call `function` for each task, until cancelled.
 
-    Only tasks of `namespace` are claimed, by default the namespace of the kubeconfig. `ready` is
-    called once tasks can arrive. After cancellation, running tasks may continue for 15 seconds.
-    Raises ExecutorLost, or another KilnError if no manager can be found.
+    `slots`: the maximum number of tasks at once. `namespace`: the namespace whose tasks are
+    claimed; by default that of the kubeconfig. `ready` is called once tasks can arrive. After
+    cancellation, running tasks may continue for 15 seconds. Raises ExecutorLost, or another
+    KilnError if no manager can be found.
     """
     path = None if kubeconfig is None else Path(kubeconfig)
     load = functools.partial(config.load, path)
@@ -119,4 +119,4 @@ def run(
 
 
 def _ignore(text: str) -> None:
-    """Discard the text: the outcome is reported to no client."""
+    """Ignore the text about the outcome of a task: there is no client to report it to."""

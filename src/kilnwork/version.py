@@ -1,3 +1,3 @@
-"""The version, read by the build, the CLI and the handshakes. Nothing else lives here."""
+"""The version of kilnwork, read by the build, the command line and the handshakes."""
 
 __version__ = "0.1.0"

@@ -1,8 +1,8 @@
 """Blocking connections to one manager with TLS, credentials and tokens, from any thread.
 
-Used by the sdk. `ManagerConnector.find` carries out `discovery`; then it gives the blocking HTTP
-client and the channel what they need: new connections, the URL path of the manager, and headers
-with the credentials.
+Used by the SDK. `ManagerConnector.find` carries out `discovery`; then it provides the blocking HTTP
+client and the channel with new connections, the URL path of the manager, and headers with the
+credentials.
 """
 
 import os
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class ServerConnector:
-    """Connects to the server of a kubeconfig, with its credentials.
+    """Connects to the server of a kubeconfig, with the credentials in it.
 
     `load`: returns the current kubeconfig; it is called again, since tokens are renewed there.
     """
@@ -43,7 +43,7 @@ class ServerConnector:
         self.settings = load()
 
     def connect(self) -> socket.socket:
-        """Return a new connection to the server, with TLS unless it is plain http.
+        """Return a new connection to the server, with TLS unless its URL is plain http.
 
         Raises OSError, and ConfigurationError if the server's certificate is wrong.
         """
@@ -74,13 +74,13 @@ class ServerConnector:
         return {"Host": parse.urlsplit(self.settings.server).netloc, **shown}
 
     def refused(self) -> None:
-        """Reload the credential, which was rejected (401)."""
+        """Reload the credential after the server has rejected it (401)."""
         self._reload_at = 0.0
         held = self._held()
         held.renew(held.get())
 
     def token(self) -> str | None:
-        """Return the token of the kubeconfig, or None if it has another credential."""
+        """Return the token of the kubeconfig, or None if its credential is not a token."""
         return self._held().get().token
 
     def path(self, path: str) -> str:
@@ -88,7 +88,9 @@ class ServerConnector:
         return parse.urlsplit(self.settings.server).path.rstrip("/") + path
 
     def _held(self) -> credentials.Credentials:
-        """Return the credentials of the kubeconfig, at most a moment old."""
+        """Return the credentials of the kubeconfig, which are reloaded if they were read a while
+        ago.
+        """
         now_s = self._clock.monotonic()
         if self._known is None or now_s >= self._reload_at:
             self._reload_at = now_s + RELOAD_S
@@ -133,8 +135,9 @@ class ManagerConnector:
         return self._server.settings.server
 
     def find(self) -> dict[str, Any]:
-        """Find the manager and return its `/v1/endpoints` document. Raises ConfigurationError with
-        what is missing.
+        """Find the manager and return its `/v1/endpoints` document.
+
+        Raises ConfigurationError, which says what is missing.
         """
         steps = discovery.ask_server(self._server.settings)
         document = self._carry_out(steps, self._server)
@@ -145,7 +148,10 @@ class ManagerConnector:
         return self._carry_out(discovery.ask_behind(home), self)
 
     def get(self, path: str) -> http_types.ClientResponse:
-        """Send a GET for a path of the manager. Raises ConfigurationError without a response."""
+        """Send a GET for a path of the manager and return the response.
+
+        Raises ConfigurationError without a response.
+        """
         steps = discovery.get(self.prefix + path)
         return self._carry_out(steps, self if self.prefix else self._server)
 
@@ -161,20 +167,20 @@ class ManagerConnector:
         return shown
 
     def refused(self) -> None:
-        """Reload the credential, which was rejected (401)."""
+        """Reload the credential after it was rejected (401)."""
         self._server.refused()
         self._account = None
 
     def token(self) -> str:
-        """Return the token by which the manager knows a driver.
+        """Return the token that authenticates a driver to the manager.
 
-        Raises ConfigurationError if there is none, OSError if the API server cannot be asked for
-        one now.
+        Raises ConfigurationError if there is no token, OSError if the API server cannot be asked
+        for one now.
         """
         return self._token_headers()[manager.TOKEN_HEADER]
 
     def _token_headers(self) -> Mapping[str, str]:
-        """Return headers with the kubeconfig's own token, or else with one of the driver
+        """Return headers with the token of the kubeconfig, or else with a token of the driver
         account.
         """
         own = self._server.token()
@@ -217,7 +223,7 @@ class ManagerConnector:
 
 
 def _plain(host: str) -> str | bytes:
-    """Return an ASCII host name as bytes.
+    """Return a host name, as bytes if it is ASCII.
 
     For a str, Python imports the IDNA codec (RFC 3490), which takes as long as connecting.
     """
@@ -225,7 +231,10 @@ def _plain(host: str) -> str | bytes:
 
 
 def _dial(settings: config.Config, host: str, port: int) -> socket.socket:
-    """Return a TCP connection, through the kubeconfig's proxy if it names one. Raises OSError."""
+    """Return a TCP connection to a server, through the proxy of the kubeconfig if it names one.
+
+    Raises OSError.
+    """
     if settings.proxy_url is None:
         address: tuple[Any, int] = (_plain(host), port)  # typeshed does not allow bytes
         return socket.create_connection(address, timeout=http_types.CONNECT_S)

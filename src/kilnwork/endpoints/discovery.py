@@ -1,10 +1,10 @@
-"""Discovery of a manager: which requests to send, and what the responses mean. Pure.
+"""Discovery of a manager: generators of the requests, which interpret the responses. Pure.
 
-In a cluster a manager is reached through the API server's proxy of its Service (`api.manager`), so
-that a kubeconfig is enough. The proxy does not forward the caller's credential: the manager gets a
-token in a header of its own, that of the kubeconfig, or one of a ServiceAccount of the namespace.
-Each function is a generator that yields requests and receives the responses; the caller that runs
-it adds the credential of the kubeconfig to each request.
+In a Kubernetes cluster a manager is reached through the API server's proxy of its Service
+(`api.manager`), so that a kubeconfig is enough. The proxy does not forward the caller's credential:
+the manager gets a token in a separate header, either the token of the kubeconfig or that of a
+ServiceAccount of the namespace. Each function is a generator that yields requests and receives the
+responses; the caller that runs it adds the credential of the kubeconfig to each request.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -30,17 +30,17 @@ Steps = Generator[http_types.ClientRequest, http_types.ClientResponse, T]
 
 
 class AccountToken(NamedTuple):
-    """Headers with a token of a ServiceAccount, and how long to use it."""
+    """Headers with a token of a ServiceAccount, and the time for which to use them."""
 
     headers: Mapping[str, str]
     lasts_s: float
 
 
 def ask_server(settings: config.Config) -> Steps[dict[str, Any] | None]:
-    """Return the `/v1/endpoints` document of a `kiln up`, or None for a cluster's API server.
+    """Return the `/v1/endpoints` document of a `kiln up`, or None for a Kubernetes API server.
 
-    Raises EndpointError if it is neither, or if the kubeconfig impersonates a user, which a manager
-    behind an API server would not see.
+    Raises EndpointError if the server is neither, or if the kubeconfig impersonates a user, which a
+    manager behind an API server would not see.
     """
     server = settings.server
     # Only the kubeconfig's own credential: the API server of a cluster must not see a token for the
@@ -71,9 +71,10 @@ def ask_server(settings: config.Config) -> Steps[dict[str, Any] | None]:
 
 
 def ask_behind(home: str, headers: Mapping[str, str] | None = None) -> Steps[dict[str, Any]]:
-    """Return the `/v1/endpoints` document of the manager in namespace `home` of a cluster.
+    """Return the `/v1/endpoints` document of the manager in namespace `home`, behind the API
+    server.
 
-    `headers` contains the manager's token; None if the sender adds it to every request. Raises
+    `headers`: headers with the manager's token; None if the sender adds it to every request. Raises
     EndpointError, which explains why the manager cannot be reached.
     """
     path = manager.proxy_path(home) + manager.ENDPOINTS_PATH
@@ -93,13 +94,14 @@ def ask_behind(home: str, headers: Mapping[str, str] | None = None) -> Steps[dic
 
 
 def get(path: str) -> Steps[http_types.ClientResponse]:
-    """Return the response to one GET."""
+    """Return the response to a GET for this path."""
     return (yield _get(path))
 
 
 def ask_readiness(home: str) -> Steps[str]:
-    """Return what the manager in namespace `home` waits for, or why it cannot be asked; "" if it is
-    ready.
+    """Return a text about why the manager in namespace `home` is not ready; "" if it is ready.
+
+    The text says what it waits for, or why it cannot be asked.
     """
     response = yield _get(f"{manager.proxy_path(home)}/readyz")
     if response.ok:
@@ -112,10 +114,11 @@ def ask_readiness(home: str) -> Steps[str]:
 
 
 def request_token(server: str, namespace: str, accounts: Sequence[str]) -> Steps[AccountToken]:
-    """Return a token of the first of these ServiceAccounts for which the caller may request one
-    (authentication.k8s.io/v1 TokenRequest).
+    """Return a token of the first ServiceAccount in `accounts` for which the caller may request
+    one.
 
-    Raises AccessDenied if there is none.
+    The request is a TokenRequest (authentication.k8s.io/v1). Raises AccessDenied if there is no
+    such account.
     """
     base = resource.SERVICE_ACCOUNTS.base(parse.quote(namespace, safe=""))
     refusals, missing = [], False

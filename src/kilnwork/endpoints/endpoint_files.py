@@ -1,4 +1,4 @@
-"""The file DIR/endpoints.json: which process serves a directory, and how to reach it.
+"""The file DIR/endpoints.json, which says what process serves a directory, and how to reach it.
 
 `controlplane.cluster` writes it into the data directory of `kiln up`, `sdk.durable_home` into that
 of `kiln.start(DIR)`; both read it at the next start, and `resolve` reads it to find them. It
@@ -17,8 +17,9 @@ SOCKET = "channel.sock"
 
 
 class Process(msgspec.Struct, frozen=True):
-    """Identity of a process that distinguishes it from a later one with the same pid; see
-    `kit.processes`.
+    """The identity of a process, which differs from that of a later process with the same pid.
+
+    See `kit.processes`.
     """
 
     pid: int
@@ -26,7 +27,7 @@ class Process(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> processes.ProcessId:
-        """Return the identity as `kit.processes` takes it."""
+        """Return the identity in the form of `kit.processes`."""
         return processes.ProcessId(self.pid, self.started)
 
     def alive(self) -> bool:
@@ -35,13 +36,13 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Channel(msgspec.Struct, frozen=True):
-    """Addresses of the channel; None: not offered."""
+    """The addresses of the channel; None: the channel has no such address."""
 
     unix: str | None = None
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Content of the file: of a `kiln up`, which has URLs, or of a home of `kiln.start`."""
+    """The content of the file: a `kiln up`, which has URLs, or a home of `kiln.start`."""
 
     version: str
     pid: int
@@ -65,7 +66,10 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def read(directory: Path) -> Endpoints | None:
-    """Return which process last served a directory, or None if there is no readable file."""
+    """Return the content of the file in a directory, or None if there is no readable file.
+
+    It describes the process that serves the directory, or that served it last.
+    """
     try:
         return msgspec.json.decode((directory / FILE).read_bytes(), type=Endpoints)
     except (OSError, msgspec.MsgspecError):
@@ -73,13 +77,13 @@ def read(directory: Path) -> Endpoints | None:
 
 
 def write(directory: Path, found: Endpoints) -> None:
-    """Replace the file; mode 0600."""
+    """Replace the file in a directory; its mode is 0600."""
     document = msgspec.json.format(msgspec.json.encode(found), indent=2)
     paths.write_private(directory / FILE, document + b"\n")
 
 
 def token(directory: Path) -> str:
-    """Return the token of the process that serves the directory, or "" if it cannot be read."""
+    """Return the token of the process that serves a directory, or "" if it cannot be read."""
     try:
         return (directory / TOKEN).read_text().strip()
     except OSError:
@@ -87,7 +91,7 @@ def token(directory: Path) -> str:
 
 
 def socket(directory: Path) -> str:
-    """Return the Unix socket of the process that serves the directory, or "" if none ever did.
+    """Return the Unix socket of the process that serves a directory, or "" if it was never served.
 
     Successive processes use the same socket.
     """

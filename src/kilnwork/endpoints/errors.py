@@ -1,4 +1,4 @@
-"""Errors of reaching a manager: one class per reaction."""
+"""Errors of reaching a manager, one class for each reaction of the caller."""
 
 from kilnwork.kit import errors
 
@@ -16,7 +16,7 @@ class ManagerNotReady(EndpointError):
 
 
 def unanswered(server: str, why: object) -> str:
-    """Return the error text of commands and drivers for a missing response of `server`."""
+    """Return the error text of commands and drivers for a server that does not respond."""
     return (
         f"{server} does not respond ({why}): is the server running, and is this the right "
         "kubeconfig or address?"

@@ -1,6 +1,7 @@
-"""Blocking HTTP client of a manager, which keeps connections and retries while the manager is away.
+"""A blocking HTTP client of a manager, which keeps connections and retries while the manager is
+away.
 
-Used by `connector` (requests of the sdk), `data.remote_blobs` (blobs) and `data.stores.remote`
+Used by `connector` (requests of the SDK), `data.remote_blobs` (blobs) and `data.stores.remote`
 (objects). It imports no TLS itself, only its `Connector` does if needed; so slots, which connect to
 a relay over a Unix socket, load none. It does not follow redirects.
 """
@@ -30,9 +31,9 @@ R = TypeVar("R")
 
 
 class TryAgain(Exception):
-    """There is no response, or one that may differ on a retry.
+    """There is no response, or a response that may differ after a retry.
 
-    `wait_s`: how long to wait before it, if the server asks for that.
+    `wait_s`: how long to wait before the retry, if the server asks for that.
     """
 
     def __init__(self, text: str, *, wait_s: float = 0.0) -> None:
@@ -41,8 +42,9 @@ class TryAgain(Exception):
 
 
 class OpenResponse(NamedTuple):
-    """A response whose body is still to be read from the connection. `repeated`: the request may
-    have been processed before by an attempt whose response was lost.
+    """A response whose body is still to be read from the connection.
+
+    `repeated`: an earlier attempt, whose response was lost, may have processed the request.
     """
 
     head: http1.ResponseHead
@@ -51,7 +53,7 @@ class OpenResponse(NamedTuple):
 
 
 class Failures(NamedTuple):
-    """Exceptions to raise when there is no expected response."""
+    """The exception classes to raise when the manager does not return an expected response."""
 
     unreachable: type[errors.KilnError]
     refused: type[errors.KilnError]
@@ -62,25 +64,31 @@ _ANY_FAILURE = Failures(errors.KilnError, errors.KilnError, errors.KilnError)
 
 
 class Connector(Protocol):
-    """Connects to one manager, with credentials. Called from several threads."""
+    """Connects to one manager, with credentials; its methods are called from several threads."""
 
     def connect(self) -> socket.socket:
-        """Return a new connected socket: over TLS, or to a relay. Raises OSError if a retry may
-        help, KilnError if not.
+        """Return a new connected socket: over TLS, or to a relay.
+
+        Raises OSError if a retry may help, and otherwise KilnError.
         """
         ...
 
     def headers(self) -> Mapping[str, str]:
-        """Return the headers of each request."""
+        """Return the headers to send with each request."""
         ...
 
     def refused(self) -> None:
-        """Use another credential from now on, if there is one: the current one was rejected."""
+        """Use another credential from now on, if there is one: the current credential was
+        rejected.
+        """
         ...
 
 
 class SlotManager(NamedTuple):
-    """The manager of a slot. `spool`: directory of this worker for data that waits to be sent."""
+    """The connection of a slot to the manager.
+
+    `spool`: the directory of this worker for data that waits to be sent.
+    """
 
     connector: Connector
     spool: Path | None
@@ -92,7 +100,7 @@ to be seen, or there is no manager."""
 
 
 class Client:
-    """Client of one manager. Safe to use from several threads, and in a forked child.
+    """A client of one manager; safe to use from several threads, and in a forked child.
 
     `what`: the path to name in messages. `patience_s`: how long the manager may be away.
     """
@@ -126,7 +134,7 @@ class Client:
         *,
         lend: bool = False,
     ) -> R:
-        """Send a repeatable request until there is a response or the patience has expired.
+        """Send a request that may be repeated until there is a response, for at most `patience_s`.
 
         `read` is called with a response that has a status in `expected`, perhaps more than once.
         `lend`: the caller owns the connection afterwards, and closes it or gives it back once the
@@ -154,8 +162,9 @@ class Client:
         repeated: bool = False,
         lend: bool = False,
     ) -> R:
-        """Send a request once. Raises `TryAgain` if a retry may help, otherwise what `send`
-        raises.
+        """Send a request once; return the result of `read`, which is called with the response.
+
+        Raises `TryAgain` if a retry may help, otherwise the errors of `send`.
         """
         renewed = False
         while True:
@@ -184,13 +193,14 @@ class Client:
                 raise
 
     def exchange(self, request: http_types.ClientRequest) -> http_types.ClientResponse:
-        """Return the response to one request, whatever its status. Raises `TryAgain` without a
-        response.
+        """Send a request once and return the response, whatever its status.
+
+        Raises `TryAgain` without a response.
         """
         return self.send_once(request, (), _whole)
 
     def close(self) -> None:
-        """Close the connections; new requests open new ones."""
+        """Close the idle connections; later requests open new connections."""
         _close(self._idle)
 
     def _no_patience(self, error: TryAgain) -> str:
@@ -218,8 +228,9 @@ class Client:
         return self._failures.refused(f"the manager refuses {self._what}: {text}")
 
     def _take(self) -> tuple[http1.Connection, bool]:
-        """Return a connection, and whether it was used before: the server may have closed such a
-        connection.
+        """Return a connection, and whether it was used before.
+
+        The server may have closed a connection that was used before.
         """
         if self._owner != os.getpid():  # after a fork, connections belong to the parent
             self._owner = os.getpid()
@@ -232,7 +243,7 @@ class Client:
             raise TryAgain(str(error) or type(error).__name__) from error
 
     def give_back(self, connection: http1.Connection) -> None:
-        """Return a connection whose response is read to the pool, or close it."""
+        """Return a connection to the pool once its response is read, or close it."""
         if connection.reusable and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:
@@ -240,7 +251,7 @@ class Client:
 
 
 def drop(response: OpenResponse) -> None:
-    """Read and discard a body, so that the connection can be used again."""
+    """Read and discard the body of a response, so that the connection can be used again."""
     response.connection.read()
 
 

@@ -1,6 +1,6 @@
-"""Resolution of the manager that a user names: nothing, a kubeconfig, a directory or a URL.
+"""Resolution of the manager that a user chooses: by default, or by kubeconfig, directory or URL.
 
-Used by the sdk; the command line, which takes only kubeconfigs, uses `kube.config`, whose order of
+Used by the SDK; the command line, which takes only kubeconfigs, uses `kube.config`, whose order of
 precedence applies here too. Reads files and the environment, and sends no request.
 """
 
@@ -32,9 +32,9 @@ def _no_server() -> config.Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Location of a dispatcher, and the credentials for it.
+    """The location of a dispatcher, and the credentials for it.
 
-    Either a server (a `kiln up`, or an API server with a manager behind it), whose URL, TLS
+    It is either a server (a `kiln up`, or an API server with a manager behind it), whose URL, TLS
     settings and credential `load` reads each time, since tokens are renewed; or the `directory` of
     a `kiln.start(DIRECTORY)`, which has only a Unix socket.
     """
@@ -49,11 +49,11 @@ class Endpoint:
 
 
 def local_socket(server: str, document: Mapping[str, Any]) -> str | None:
-    """Return the dispatcher's Unix socket from a `/v1/endpoints` document, or None if it is on
-    another machine.
+    """Return the dispatcher's Unix socket if it is on this machine, or None.
 
-    A server on loopback may be a cluster's, whose paths mean nothing here: a socket that another
-    user has put there must not get the token.
+    `document`: the `/v1/endpoints` document of the server. A server on loopback may be that of a
+    Kubernetes cluster, whose paths mean nothing here: a socket that another user has put there must
+    not get the token.
     """
     path = str(document.get("channel", {}).get("unix") or "")
     if not path or parse.urlsplit(server).hostname not in _LOOPBACK:
@@ -128,10 +128,10 @@ def _in_directory(directory: Path) -> Endpoint:
 
 
 def _by_url(url: str) -> Endpoint:
-    """Return the endpoint of a URL, which says where to connect but has no credentials.
+    """Return the endpoint for a URL, with credentials from elsewhere.
 
-    They come from KILN_TOKEN or KILN_TOKEN_FILE (and KILN_CA_FILE), or from the kubeconfig of the
-    environment if it is of the same server.
+    The credentials come from KILN_TOKEN or KILN_TOKEN_FILE (and KILN_CA_FILE), or from the
+    kubeconfig of the environment if that is for the same server.
     """
     if os.environ.get(TOKEN) or os.environ.get(TOKEN_FILE):
         return _by_config(lambda: _of_url(url))
@@ -152,8 +152,8 @@ def _by_url(url: str) -> Endpoint:
 
 
 def _of_url(url: str) -> config.Config:
-    """Return the configuration of a manager that is reached at a URL, such as that of an ingress or
-    a forwarded port.
+    """Return the configuration for a manager at a URL, such as that of an ingress or a forwarded
+    port.
     """
     ca, token_file = os.environ.get(CA_FILE), os.environ.get(TOKEN_FILE)
     if parse.urlsplit(url).scheme == "http" and _port(url) is None:
@@ -167,8 +167,9 @@ def _of_url(url: str) -> config.Config:
 
 
 def _same(url: str, server: str) -> bool:
-    """Return whether both are the same server, also if one is the TLS port and the other the plain
-    HTTP port after it.
+    """Return whether two URLs are of the same server.
+
+    True also if one has the TLS port and the other the plain HTTP port after it.
     """
     ours, theirs = _port(url), _port(server)
     if ours is None or theirs is None:
@@ -177,7 +178,7 @@ def _same(url: str, server: str) -> bool:
 
 
 def _port(url: str) -> int | None:
-    """Return the TLS port of a server on this machine, or None for any other server."""
+    """Return the TLS port in the URL of a server on this machine, or None for any other server."""
     try:
         parts = parse.urlsplit(url)
         host, port = parts.hostname, parts.port

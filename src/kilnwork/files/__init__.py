@@ -3,7 +3,7 @@
 Public API, like `kilnwork` itself: `from kilnwork import files`. Works in any session, of
 `kiln.start()` or `kiln.connect()`, with the engine of `kiln upload`: the same records, parts, bad
 records and bytes of the result. No file job is created: the tasks belong to the program, like its
-other tasks. For a file that should outlive its program, upload it.
+other tasks. To map a file independently of the program, upload it.
 """
 
 from kilnwork.files.bad_records import BadRecord, BadRecords

@@ -14,10 +14,11 @@ from kilnwork.files import part_work
 
 
 class BadRecord(TypedDict):
-    """A record without a result.
+    """A record of the file without a result.
 
-    `line`: its number in the file, from 1. `reason`: one line, up to 1000 characters. `raw`: the
-    record as text; `base64`: its bytes, only if they are not UTF-8.
+    `line`: the number of its line in the file, from 1. `reason`: why it has no result, one line of
+    up to 1000 characters. `raw`: the record as text; `base64`: its bytes, only if they are not
+    UTF-8.
     """
 
     line: int
@@ -27,10 +28,11 @@ class BadRecord(TypedDict):
 
 
 class BadRecords(Sequence[BadRecord]):
-    """The bad records in the order of the file.
+    """The bad records of a mapped file, in the order of the file.
 
-    Iterate it as often as you like: only those of one part are in memory at a time. `len` counts
-    them without reading. All operations wait for the parts and raise the errors of failed ones.
+    They can be iterated any number of times: only the bad records of one part are in memory at a
+    time. `len` counts them without reading them. All operations wait for the parts and raise the
+    errors of failed parts.
     """
 
     def __init__(self, done: Callable[[], Iterator[part_work.Done]]) -> None:

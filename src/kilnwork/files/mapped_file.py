@@ -1,4 +1,4 @@
-"""The result of `files.map`: results in the order of the file, bad records, counts.
+"""The result of `files.map`: the results in the order of the file, the bad records, and the counts.
 
 Public as `kilnwork.files.Mapped`. Holds futures of the parts, not the results themselves.
 """
@@ -19,13 +19,13 @@ _SHOWN_BY = "iterate it, .write(path), .errors, .records"
 
 
 class Limit(NamedTuple):
-    """Maximum number of bad records, absolute or as a percentage; unlimited if both are None."""
+    """The maximum number of bad records, absolute or as a percentage; no limit if both are None."""
 
     records: int | None = None
     percent: float | None = None
 
     def exceeded(self, bad: int, *, of: int) -> bool:
-        """Return whether there are too many."""
+        """Return whether `bad` records of `of` are more than the limit allows."""
         if self.records is not None and bad > self.records:
             return True
         return self.percent is not None and bad * 100 > self.percent * of
@@ -34,10 +34,11 @@ class Limit(NamedTuple):
 class Mapped:
     """The results of a file that is being mapped.
 
-    Iterate over it for the results, in the order of the records; iteration waits for each part in
-    turn and raises the error of a failed part. It may be iterated again. Results of one part are in
-    memory at a time: 1 M records of 50 bytes took 40 MiB more, in parts of 100,000. `write(path)`
-    writes them to a file, one per line, byte for byte what `kiln upload` would have written.
+    Iterate over it for the results, in the order of the records; the iteration waits for each part
+    in turn and raises the error of a failed part. It may be iterated again. The results of one part
+    are in memory at a time: 1 M records of 50 bytes took 40 MiB more, in parts of 100,000.
+    `write(path)` writes them to a file, one per line, byte for byte what `kiln upload` would have
+    written.
     """
 
     def __init__(
@@ -60,22 +61,23 @@ class Mapped:
             part.add_done_callback(functools.partial(self._over, index))
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the results: JSON values, and str or bytes where the function returned the line
-        itself.
+        """Yield the results in order.
+
+        A result is a JSON value, or str or bytes where the function returned the line itself.
         """
         for done in self._done():
             yield from part_work.values_of(done)
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the results as they are written, each with its line end."""
+        """Yield the results as the lines that `write` writes, with their line ends."""
         for done in self._done():
             yield from io.BytesIO(done.lines.value())
 
     def write(self, path: str | os.PathLike[str]) -> int:
-        """Write all results to a file and return its size in bytes. The file appears when it is
-        complete.
+        """Write all results to a file and return its size in bytes.
 
-        Raises the error of a failed part, TooManyFailed, OSError.
+        The file appears when it is complete. Raises the error of a failed part, TooManyFailed,
+        OSError.
         """
         target = Path(path).resolve()  # a link stays one
         if target.exists() and not target.is_file():  # a device or a pipe
@@ -96,15 +98,15 @@ class Mapped:
     def errors(self) -> bad_records.BadRecords:
         """The bad records, in order: `line` (from 1), `reason`, `raw`.
 
-        Reading them waits for parts and raises the errors of failed ones; after TooManyFailed those
-        that are known are returned.
+        Reading them waits for parts and raises the errors of failed parts. After TooManyFailed, the
+        bad records that are known are returned.
         """
         return bad_records.BadRecords(self._mapped)
 
     @property
     def records(self) -> filejobs.Records:
-        """The counts `total`, `succeeded`, `failed` and `skipped` of the parts that have
-        finished.
+        """The counts `total`, `succeeded`, `failed` and `skipped` of the records in finished
+        parts.
         """
         for index, part in enumerate(self._parts):
             if part.done():
@@ -155,7 +157,9 @@ class Mapped:
             raise self._stopped
 
     def _mapped(self) -> Iterator[part_work.Done]:
-        """Yield parts as `_done` does; after TooManyFailed those that had finished before."""
+        """Yield the outcomes of the parts in order; after TooManyFailed, only those of finished
+        parts.
+        """
         for part in self._parts:
             try:
                 done = part.result()
@@ -169,7 +173,7 @@ class Mapped:
         self._count(index)
 
     def _count(self, index: int) -> None:
-        """Count a finished part, once; called in any thread."""
+        """Count the records of a finished part once; called in any thread."""
         part = self._parts[index]
         if part.failed():
             return

@@ -1,4 +1,4 @@
-"""`files.map`: indexes a file and submits a task for each part.
+"""`files.map`: indexes a file and submits a task for each of its parts.
 
 Public as `kilnwork.files.map`. A file that workers see is read where it is; a file that is
 compressed, is a JSON array, or is not visible to workers is first copied into one blob, with one
@@ -46,22 +46,23 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
     """Call a function with each record of a file, in parallel; return a `Mapped` with the results.
 
     Reads the file once (about a second per GB), submits a task for each part and returns. The
-    function gets a record and returns a JSON value, None for no result, or yields several; with
-    `batch=n` it gets lists of up to n records and returns a list with a result for each. It runs in
-    slots, under the same rules for functions and their modules as for `@kiln.task`. Instead of a
-    function, a list of words is a command, which gets the records of a part on its standard input,
-    one per line.
+    function gets a record and returns a JSON value, None for no result, or yields several values;
+    with `batch=n` it gets lists of up to n records and returns a list with a result for each. It
+    runs in slots, under the same rules for functions and their modules as for `@kiln.task`. A list
+    of words is a command instead of a function; it gets the records of a part on its standard
+    input, one per line.
 
-    `items_per_part`: lines of a part; the default makes some seconds of work for fast functions;
-    use fewer for slow ones, so that each slot gets two parts or more. `bytes_per_part`: maximum
-    size of a part; None: any size. `batch`: None: records one by one. `format`: "jsonl", "text",
-    "csv" or "json" (one array); None: by the file's name, else "jsonl". `delimiter`: of CSV; None:
-    a comma, for .tsv a tab. `blank`: "skip" blank lines, or treat each as a "record".
-    `bad_records`: "report" records that cannot be read or for which the function raises, since one
-    bad line should not lose the others, or "fail" the part. `max_failed`: more bad records than
-    this, a number or "1%", stop the map with TooManyFailed; None: any number. `retries`: how often
-    a failed part is tried again; lost workers do not count. `timeout`: of a part, seconds; None: no
-    limit.
+    `items_per_part`: the number of lines of a part; the default makes some seconds of work for fast
+    functions; use fewer lines for slow functions, so that each slot gets two parts or more.
+    `bytes_per_part`: the maximum size of a part; by default any size. `batch`: the maximum number
+    of records of a list; by default records are passed one by one. `format`: "jsonl", "text", "csv"
+    or "json" (one array); by default it is taken from the file's name, else "jsonl". `delimiter`:
+    the delimiter of CSV; by default a comma, or a tab for .tsv. `blank`: "skip" blank lines, or
+    treat each as a "record". `bad_records`: "report" records that cannot be read or for which the
+    function raises, since one bad line should not lose the others, or "fail" the part.
+    `max_failed`: more bad records than this, a number or "1%", stop the map with TooManyFailed; by
+    default any number is allowed. `retries`: how often a failed part is tried again; lost workers
+    do not count. `timeout`: the time limit of a part in seconds; by default there is none.
 
     Raises BadOption, NoSession, `InputRefused` (a DataError) for a file that cannot be read in this
     format or has no record, `FileChanged`, OSError. Errors of parts are raised by `Mapped`.
@@ -101,8 +102,8 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
 
 
 def _mapper(function: Callable[..., Any] | Sequence[str], *, batch: int | None) -> Any:
-    """Return what is sent to the slots: a function, without the decorator of a task, or a
-    command.
+    """Return the mapper to send to the slots: a command, or a function without its task
+    decorator.
     """
     if isinstance(function, list | tuple) and function and all(type(w) is str for w in function):
         if batch is not None:
@@ -144,7 +145,9 @@ def _spec(path: str | os.PathLike[str], given: dict[str, Any]) -> filejobs.FileJ
 
 
 def _option(where: str) -> str:
-    """Return our name of the last field in a path such as `input.maxLineBytes`."""
+    """Return the option of `map` that sets the last field in a path such as
+    `input.maxLineBytes`.
+    """
     name = where.rstrip("`").rpartition(".")[2]
     snake = re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
     return {"batch_records": "batch"}.get(snake, snake)
@@ -167,7 +170,7 @@ def _limit(max_failed: int | str | None) -> mapped_file.Limit:
 
 
 def _indexed(path: Path, spec: filejobs.FileJobSpec) -> _Indexed:
-    """Return the file and its parts; reads all of it once."""
+    """Return the file and its parts; reads the whole file once."""
     full = os.path.abspath(path)  # noqa: PTH100 - symbolic links stay unresolved
     here = session.current()
     with path.open("rb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""The work of a slot for `files.map`: maps one part of the file, with the engine of file jobs.
+"""Maps one part of a file in a slot, for `files.map`, with the engine of file jobs.
 
 Imported by name in the slot. The results are stored as a blob, so that neither journal nor program
 holds them until they are read.
@@ -25,7 +25,9 @@ _PIECE_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Instructions for reading and mapping one part; the counterpart of `filejobs.PartWork`."""
+    """Instructions for reading and mapping one part of a file; the counterpart of
+    `filejobs.PartWork`.
+    """
 
     part: filejobs.Part
     spec: filejobs.InputSpec
@@ -38,8 +40,9 @@ class Work:
 class Done:
     """The outcome of a part.
 
-    `lines`: the results, each with LF. `own`: for each of them 1 if the function returned the line
-    itself as str, 2 if as bytes, else 0: JSON; empty if all are JSON. `errors`: of bad records.
+    `lines`: the results, each with LF. `own`: a byte for each result: 1 if the function returned
+    the line itself as str, 2 if it returned it as bytes, 0 if the line is JSON; empty if all lines
+    are JSON. `errors`: the bad records.
     """
 
     records: filejobs.Records
@@ -133,7 +136,7 @@ def _marking(encode: encoding.Encode, *, text: bool) -> encoding.Encode:
 
 
 class _Outputs(outputs.Outputs):
-    """Outputs that record which lines are the function's own text, not JSON."""
+    """Outputs that record which lines are text that the function returned, not JSON."""
 
     def __init__(
         self, out: outputs.Sink, open_errors: Callable[[], outputs.Sink], *, refuse: bool
@@ -146,13 +149,13 @@ class _Outputs(outputs.Outputs):
         super().results(lines)
 
     def printed(self, data: bytes) -> None:
-        """Add a line that a command has printed, which is its own text."""
+        """Add a line that a command has printed, which is recorded as text, not JSON."""
         self.own += b"\1" * data.count(b"\n")
         super().printed(data)
 
 
 class _Kept(closing.Abortable):
-    """A `port.Writer` that keeps its object in memory."""
+    """A `port.Writer` that keeps the written object in memory."""
 
     def __init__(self) -> None:
         self._buffer = io.BytesIO()
@@ -169,12 +172,14 @@ class _Kept(closing.Abortable):
         return port.ObjectFacts("", self.bytes, "", 0.0)
 
     def abort(self) -> None:
-        """Drop the object."""
+        """Drop the data that was written."""
 
 
 def values_of(done: Done) -> Iterator[Any]:
-    """Yield the results of a part: a str or bytes where the function returned the line itself,
-    otherwise the decoded JSON value.
+    """Yield the results of a part.
+
+    A result is str or bytes where the function returned the line itself, otherwise the decoded JSON
+    value.
     """
     content = done.lines.value()
     if not done.own:

@@ -1,4 +1,4 @@
-"""Objects of one kind in memory, by key and by owner; reconcilers read from it.
+"""A cache of the objects of one kind, by key and by owner; reconcilers read from it.
 
 Filled by a `reflector`, or by tests. It sends no requests, and belongs to the thread of one event
 loop. Its objects are shared: readers must not change them.
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Cache(Generic[T]):
-    """A map from keys to objects, and from an owner's uid to the objects of that owner."""
+    """A map from keys to objects, and from the uid of an owner to the objects that it owns."""
 
     def __init__(self) -> None:
         self._objects: dict[objects.Key, T] = {}
@@ -26,11 +26,11 @@ class Cache(Generic[T]):
         return key in self._objects
 
     def get(self, key: objects.Key) -> T | None:
-        """Return the object of this key, or None."""
+        """Return the object with this key, or None."""
         return self._objects.get(key)
 
     def keys(self) -> builtins.list[objects.Key]:
-        """Return a copy of all keys."""
+        """Return a list of the keys of all objects."""
         return builtins.list(self._objects)
 
     def list(self) -> builtins.list[T]:
@@ -52,7 +52,7 @@ class Cache(Generic[T]):
         return old
 
     def remove(self, key: objects.Key) -> T | None:
-        """Remove an object and return it, or None if there was none."""
+        """Remove the object with this key and return it, or None if there was no such object."""
         old = self._objects.pop(key, None)
         if old is None:
             return None

@@ -1,8 +1,8 @@
-"""The verbs of a Kubernetes API on any resource, as coroutines.
+"""A client with the verbs of a Kubernetes API for any resource, as coroutines.
 
 Used by reflectors, controllers, the local node and the command line. Objects are passed as anything
 that encodes to JSON and returned as JSON or as the requested struct. Raises the classes of
-`kube.errors`; `transport` documents which requests it repeats by itself.
+`kube.errors`; `transport` documents the cases in which a request is repeated automatically.
 """
 
 import builtins
@@ -31,7 +31,7 @@ LATE_S = 15
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True):
-    """A page of a list, or a whole one; `continue_` is empty at the end."""
+    """A page of a list, or a whole list; `continue_` is empty at the end."""
 
     items: Sequence[T]
     resource_version: str
@@ -41,9 +41,9 @@ class Listed(msgspec.Struct, Generic[T], frozen=True):
 class Client:
     """A client of one API server; an async context manager.
 
-    A namespaced request without a namespace uses the object's, else the configuration's; `list` and
-    `watch` without one mean all namespaces. `timeout_s` limits every request except streams. `app`:
-    the server itself, if it is in this process.
+    A namespaced request without a namespace uses that of the object, else that of the
+    configuration; `list` and `watch` without a namespace are for all namespaces. `timeout_s` limits
+    every request except streams. `app`: the server itself, if it is in this process.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Client:
         *,
         type: Any = dict,  # noqa: A002
     ) -> Any:
-        """Return an object as the server has it now."""
+        """Return an object in its current state on the server."""
         response = await self.raw("GET", self._path(resource, name, namespace))
         return decoding.whole(response.body, type)
 
@@ -109,8 +109,9 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
     ) -> Listed[T]:
-        """Return all objects at one resource version; objects that cannot be decoded are
-        omitted.
+        """Return all objects of a resource at one resource version.
+
+        Objects that cannot be decoded are omitted.
         """
 
         async def gather(limit: int) -> Listed[T]:
@@ -143,8 +144,9 @@ class Client:
         field_selector: str = "",
         limit: int = PAGE,
     ) -> AsyncGenerator[Listed[T], None]:
-        """Yield a list in pages of one snapshot. Raises Expired if the server drops the snapshot
-        meanwhile.
+        """Yield a list in pages, all of one snapshot.
+
+        Raises Expired if the server drops the snapshot meanwhile.
         """
         # A limit of 0 asks for the whole list as one page.
         query = _selection(label_selector, field_selector, limit=str(limit))
@@ -165,7 +167,7 @@ class Client:
         acts_as: str = "",
         dry_run: bool = False,
     ) -> meta.JsonObject:
-        """Create `obj` (name or generateName in its metadata); return the stored object.
+        """Create `obj` (its metadata has name or generateName); return the stored object.
 
         `strict`: raise Invalid for fields that the server does not know, instead of dropping them.
         `acts_as`: the user to impersonate; requires the verb `impersonate` on that user. `dry_run`:
@@ -187,8 +189,9 @@ class Client:
         *,
         subresource: str | None = None,
     ) -> meta.JsonObject:
-        """Replace the object that has the name of `obj`. Raises Conflict if it has changed since
-        `obj` was read.
+        """Replace the object that has the name of `obj`, and return the stored object.
+
+        Raises Conflict if the object has changed since `obj` was read.
         """
         # A resourceVersion in `obj` makes the server check that nothing has changed.
         in_object, name = objects.key(obj)
@@ -204,8 +207,9 @@ class Client:
         *,
         subresource: str | None = None,
     ) -> meta.JsonObject:
-        """Apply a JSON merge patch (RFC 7386). Raises Conflict for an outdated resourceVersion in
-        the patch.
+        """Apply a JSON merge patch (RFC 7386) to an object, and return the stored object.
+
+        Raises Conflict for an outdated resourceVersion in the patch.
         """
         path = self._path(resource, name, namespace, subresource)
         return await self._send("PATCH", path, patch, content_type=http_types.MERGE_PATCH)
@@ -217,8 +221,9 @@ class Client:
         operations: Sequence[meta.JsonObject],
         namespace: str | None = None,
     ) -> meta.JsonObject:
-        """Apply a JSON patch (RFC 6902). Raises Conflict if it replaces an outdated
-        resourceVersion.
+        """Apply a JSON patch (RFC 6902) to an object, and return the stored object.
+
+        Raises Conflict if the patch replaces an outdated resourceVersion.
         """
         path = self._path(resource, name, namespace)
         return await self._send("PATCH", path, operations, content_type=http_types.JSON_PATCH)
@@ -232,11 +237,10 @@ class Client:
         force: bool = False,
         subresource: str | None = None,
     ) -> meta.JsonObject:
-        """Apply an object server-side (KEP-555): `obj` contains all fields that `manager` is to
-        own.
+        """Apply an object server-side (KEP-555), and return the stored object.
 
-        Creates the object if it does not exist. Raises Conflict if another manager owns one of the
-        fields, unless `force` is set.
+        `obj` contains all fields that `manager` is to own. Creates the object if it does not exist.
+        Raises Conflict if another manager owns one of the fields, unless `force` is set.
         """
         namespace, name = objects.key(obj)
         path = self._path(resource, name, namespace or None, subresource)
@@ -280,7 +284,7 @@ class Client:
         body: Any,
         namespace: str | None = None,
     ) -> meta.JsonObject:
-        """Create on a subresource: `token` of a ServiceAccount, `eviction` of a Pod."""
+        """Create a subresource of an object: `token` of a ServiceAccount, `eviction` of a Pod."""
         return await self._send("POST", self._path(resource, name, namespace, sub), body)
 
     async def watch(
@@ -293,11 +297,10 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
     ) -> AsyncGenerator[watch_stream.Change[T], None]:
-        """Yield changes after `resource_version`, until the server ends the stream (which is no
-        error).
+        """Yield changes after `resource_version`, until the server ends the stream.
 
-        Raises Expired if the server no longer has the changes since then. Close the generator
-        (`contextlib.aclosing`) when leaving it early.
+        The end of the stream is no error. Raises Expired if the server no longer has the changes
+        since then. Close the generator (`contextlib.aclosing`) when leaving it early.
         """
         query = _selection(
             label_selector,
@@ -331,7 +334,10 @@ class Client:
         accept: str = http_types.JSON,
         headers: Mapping[str, str] | None = None,
     ) -> http_types.ClientResponse:
-        """Send any request to an encoded path, for what has no method here (discovery, Tables)."""
+        """Send a request with any method and encoded path, and return the response.
+
+        For requests that have no method here (discovery, Tables).
+        """
         request = http_types.ClientRequest(
             method=method,
             path=path,
@@ -347,9 +353,9 @@ class Client:
     async def stream(
         self, path: str, *, query: Mapping[str, str] | None = None, endless: bool = False
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the body of a GET of an encoded path as it arrives.
+        """Send a GET for an encoded path, and yield the body of the response as it arrives.
 
-        `endless`: without time limit, for a log that is followed. Close the generator
+        `endless`: no time limit, for a log that is followed. Close the generator
         (`contextlib.aclosing`) when leaving it early.
         """
         request = http_types.ClientRequest(
@@ -423,8 +429,9 @@ def _base(resource: resources.Resource, namespace: str | None) -> str:
 
 
 def _segment(text: str) -> str:
-    """Return the text as one segment of a URL path, checked by the server's IsValidPathSegmentName
-    rule.
+    """Return the text as one segment of a URL path.
+
+    It is checked by the server's rule, IsValidPathSegmentName.
     """
     if text in ("", ".", "..") or "/" in text or "%" in text:
         raise errors.Invalid(400, "BadRequest", f'"{text}" cannot be the name of an object')

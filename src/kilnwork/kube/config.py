@@ -1,7 +1,8 @@
 """The address of the API server and our credentials: kubeconfig files and service accounts of Pods.
 
-Used by code that creates a `client.Client`. Every error contains a remedy. This module holds tokens
-and names files and login programs; `credentials` reads and runs them.
+Used by code that creates a `client.Client`. Every error contains a remedy. This module holds
+tokens, and the names of files and login programs; `credentials` reads the files and runs the
+programs.
 """
 
 import base64
@@ -32,7 +33,7 @@ class ExecPlugin:
     """A login program that prints a credential for the server (KEP-541).
 
     `cluster`: the server as JSON in the Cluster type of that API, passed to the program; empty:
-    nothing is passed. `install_hint`: for people who lack the program.
+    nothing is passed. `install_hint`: a text for people who do not have the program.
     """
 
     command: str
@@ -46,7 +47,7 @@ class ExecPlugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impersonation:
-    """The user to act as; the server asks RBAC whether that is allowed (verb `impersonate`)."""
+    """The user to impersonate; RBAC must allow that (verb `impersonate`)."""
 
     user: str
     uid: str = ""
@@ -56,7 +57,7 @@ class Impersonation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """One server and one identity.
+    """The address of one server, and one identity with its credentials.
 
     `server`: URL without a trailing slash. CA: PEM in `ca_data`, else `ca_file`, else the system's.
     `token_file` is read again when it changes and takes precedence over `token` if it can be read.
@@ -89,7 +90,7 @@ def load(
     context: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Config:
-    """Return the configuration of `path`, else of $KUBECONFIG, our Pod, or the default directory.
+    """Return the configuration in `path`, else in $KUBECONFIG, our Pod, or the default directory.
 
     Raises ConfigurationError.
     """
@@ -109,7 +110,7 @@ def load(
 
 
 def named_by(environ: Mapping[str, str]) -> bool:
-    """Return whether the environment names an API server, by $KUBECONFIG or as that of our Pod."""
+    """Return whether the environment names an API server: by $KUBECONFIG, or as that of our Pod."""
     return bool(_kubeconfigs(environ) or environ.get("KUBERNETES_SERVICE_HOST"))
 
 
@@ -118,9 +119,9 @@ def _kubeconfigs(environ: Mapping[str, str]) -> list[Path]:
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ) -> Config:
-    """Return the API server and service account of the Pod we run in. Raises ConfigurationError.
+    """Return the configuration for the API server and service account of the Pod we run in.
 
-    The files are found as described in `kit.container_mounts`.
+    The files are found as described in `kit.container_mounts`. Raises ConfigurationError.
     """
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     port = environ.get("KUBERNETES_SERVICE_PORT", "443")
@@ -142,7 +143,7 @@ def in_cluster(environ: Mapping[str, str] = os.environ) -> Config:
 
 
 def from_files(files: Sequence[Path], *, context: str | None = None) -> Config:
-    """Return the configuration of kubeconfig files in YAML or JSON, merged as kubectl merges them.
+    """Return the configuration in kubeconfig files (YAML or JSON), merged as kubectl merges them.
 
     Missing files are skipped if at least one exists. Raises ConfigurationError.
     """
@@ -234,7 +235,7 @@ def _exec(given: kubeconfig.ExecConfig, chosen: kubeconfig.Chosen, settings: Con
 
 
 def _cluster_info(chosen: kubeconfig.Chosen, settings: Config) -> bytes:
-    """Return the Cluster of client.authentication.k8s.io as JSON, with the CA as data."""
+    """Return the Cluster object of client.authentication.k8s.io as JSON, with the CA as data."""
     ca = settings.ca_data or _text(settings.ca_file) or ""
     facts = {
         "server": settings.server,
@@ -284,8 +285,9 @@ def _pem(data: str, name: str, where: str) -> str | None:
 
 
 def _existing(name: str, directory: Path, where: str) -> Path | None:
-    """Return a file named in a kubeconfig, relative to the kubeconfig's directory as for
-    kubectl.
+    """Return the path of a file named in a kubeconfig.
+
+    As for kubectl, it is relative to the kubeconfig's directory.
     """
     if not name:
         return None

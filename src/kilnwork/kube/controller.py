@@ -1,7 +1,7 @@
 """The loop of a controller: takes a key, reconciles it, and repeats when due or after an error.
 
-Used by the manager; the reconciler belongs to a kind. A reconciler gets only a key, reads
-everything afresh, converges, and may be called again at any time (controller-runtime's contract).
+Used by the manager; each kind has a reconciler. A reconciler gets only a key, reads everything
+afresh, converges, and may be called again at any time (controller-runtime's contract).
 """
 
 import asyncio
@@ -19,10 +19,10 @@ Reconcile = Callable[[objects.Key], Awaitable[float | None]]
 
 
 class Controller:
-    """Runs `reconcile` for the keys of a queue: `workers` in parallel, but one key never twice at a
-    time.
+    """Calls `reconcile` for the keys of a queue: several in parallel, but never twice for one key.
 
-    Errors are retried with the queue's back-off, and not before the server's Retry-After.
+    `workers`: the number of reconciles in parallel. Errors are retried with the queue's back-off,
+    and not before the server's Retry-After.
     """
 
     def __init__(
@@ -34,8 +34,9 @@ class Controller:
         workers: int = 1,
         turn: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Make a controller. `turn`: awaited before each key; it waits until the controller may
-        continue.
+        """Make a controller.
+
+        `turn` is awaited before each key; it returns when the controller may continue.
         """
         self.name = name
         self.queue = queue
@@ -52,9 +53,7 @@ class Controller:
         ]
 
     async def stop(self, *, grace_s: float = 5.0) -> None:
-        """Take no more keys; running reconciles may finish within `grace_s` and are then
-        cancelled.
-        """
+        """Take no more keys and wait up to `grace_s` for running reconciles, then cancel them."""
         self.queue.close()
         if self._workers:
             # `wait` cancels nothing when its time is over; `stop` does.

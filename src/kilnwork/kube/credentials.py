@@ -29,7 +29,7 @@ _HEADER_CHARACTERS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """A bearer token, or a client certificate and its key (PEM), or both, or neither."""
+    """A bearer token, a client certificate with its key (PEM), both, or neither."""
 
     token: str | None = field(default=None, repr=False)
     cert: str | None = field(default=None, repr=False)
@@ -37,7 +37,7 @@ class Credential:
 
 
 class Credentials:
-    """The credential of one `config.Config`, kept current."""
+    """The credential of one `config.Config`, renewed when it changes or expires."""
 
     def __init__(self, settings: config.Config, *, time: clock.Clock | None = None) -> None:
         self._settings = settings
@@ -55,19 +55,26 @@ class Credentials:
 
     @property
     def at_hand(self) -> bool:
-        """Return whether `get` would run no program, so that it may be called on an event loop."""
+        """Return whether `get` would return without running a program.
+
+        It may then be called on an event loop.
+        """
         return self._plugin is None or self._usable() is not None
 
     def get(self) -> Credential:
-        """Return the current credential. Raises ConfigurationError if there is no way to get
-        one.
+        """Return the current credential.
+
+        Raises ConfigurationError if there is no way to get one.
         """
         # Held while a plugin runs: two threads must not ask the user to log in twice.
         with self._lock:
             return self._usable() or self._make()
 
     def renew(self, refused: Credential) -> Credential:
-        """Return a credential to replace the refused one; the same if there is no other."""
+        """Return a credential to use instead of a refused one.
+
+        If there is no other, the refused credential is returned.
+        """
         with self._lock:
             known = self._current
             if known is not None and known != refused:
@@ -82,8 +89,9 @@ class Credentials:
         return self._current
 
     def _now(self) -> float:
-        """Return the time by which the credential expires: monotonic for files, time of day for
-        plugins.
+        """Return the current time of the clock in which the expiry of the credential is given.
+
+        It is monotonic time for files, and time of day for plugins.
         """
         return self._clock.wall() if self._plugin else self._clock.monotonic()
 
@@ -98,8 +106,9 @@ class Credentials:
         return self._current
 
     def _read(self) -> Credential:
-        """Read the files, each of which overrides the configuration; unreadable files keep their
-        old value.
+        """Return the credential in the files, each of which overrides the configuration.
+
+        If a file cannot be read, its last value is used.
         """
         settings, before = self._settings, self._current
         try:
@@ -156,8 +165,9 @@ def _acting_as(who: config.Impersonation) -> list[tuple[str, str]]:
 
 
 def _header_name(text: str) -> str:
-    """Return the text percent-encoded as client-go does it, since keys of `extra` are often
-    URLs.
+    """Return the text percent-encoded as client-go does it, for the name of a header.
+
+    Keys of `extra` are often URLs.
     """
     return "".join(
         chr(byte) if byte in _HEADER_CHARACTERS else f"%{byte:02X}" for byte in text.encode()

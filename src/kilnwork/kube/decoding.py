@@ -1,4 +1,4 @@
-"""Decodes objects and lists, and item by item if some items of a list cannot be read.
+"""Decodes objects and lists; if some items of a list cannot be read, decodes it item by item.
 
 Used by client and watch. Each type has one decoder. An object that its struct does not fit is
 logged and omitted: one bad object must not hide the others. A struct field of type `msgspec.Raw`
@@ -32,7 +32,7 @@ class _List(msgspec.Struct, Generic[T]):
 
 
 def decoder(as_type: Any) -> msgspec.json.Decoder[Any]:
-    """Return the decoder of a type; it accepts numbers in texts and ignores unknown fields."""
+    """Return the decoder for a type; it accepts numbers in texts and ignores unknown fields."""
     return _decoder(as_type)
 
 
@@ -47,7 +47,7 @@ def _list_decoder(as_type: Any) -> msgspec.json.Decoder[Any]:
 
 
 def whole(body: bytes | msgspec.Raw, as_type: type[T]) -> T:
-    """Return a decoded object. Raises Invalid if it does not fit the type."""
+    """Decode an object and return it. Raises Invalid if it does not fit the type."""
     try:
         found: T = decoder(as_type).decode(body)
     except msgspec.MsgspecError as error:
@@ -58,9 +58,7 @@ def whole(body: bytes | msgspec.Raw, as_type: type[T]) -> T:
 
 
 def lenient(body: msgspec.Raw, as_type: type[T]) -> T | None:
-    """Return a decoded object of a list; log an object that does not fit the type, and return
-    None.
-    """
+    """Decode an object of a list and return it, or log it and return None if it does not fit."""
     try:
         found: T = decoder(as_type).decode(body)
     except msgspec.MsgspecError as error:
@@ -79,8 +77,9 @@ def lenient(body: msgspec.Raw, as_type: type[T]) -> T | None:
 
 
 def identify(body: msgspec.Raw) -> meta.Partial:
-    """Return only the metadata, however malformed the rest is; empty if even that cannot be
-    read.
+    """Return the metadata of an object, however malformed its other fields are.
+
+    The metadata is empty if it cannot be read either.
     """
     try:
         found: meta.Partial = decoder(meta.Partial).decode(body)
@@ -90,7 +89,7 @@ def identify(body: msgspec.Raw) -> meta.Partial:
 
 
 def items(body: bytes, as_type: type[T]) -> tuple[list[T], ListMeta]:
-    """Return the readable objects of a list, and the metadata of the list."""
+    """Return the objects of a list that can be read, and the metadata of the list."""
     kind: Any = as_type
     if not _keeps_raw(kind):
         try:

@@ -1,12 +1,12 @@
-"""Leader election: one holder of a Lease at a time, each term with an epoch of its own.
+"""Leader election: a Lease has one holder at a time, and each term of a holder has its own epoch.
 
 Used by `kiln manager`, which acts only while its term lasts. The rules are those of client-go's
 leaderelection, with which it may compete for the same Lease, and one more: every term increases
 `leaseTransitions`, which is its epoch. Clocks of two machines are never compared: a candidate waits
 a whole lease after it has *seen* a renewal, and the holder counts from before it *sent* one, so a
-holder that cannot renew has stopped `lease_s - renew_s` before any other candidate may begin. A
-holder whose process was paused in between is kept out not by this but by epochs: check them where
-you write.
+holder that cannot renew has stopped `lease_s - renew_s` before any other candidate may begin.
+Epochs, not this rule, keep out a holder whose process was paused in between: check them where you
+write.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class ElectionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The Lease, the identity and the timing of a candidate; the defaults are client-go's."""
+    """The Lease, the identity and the timing of a candidate; the default times are client-go's."""
 
     namespace: str
     name: str
@@ -60,15 +60,17 @@ class ElectionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def identity(host: str, *, new_uid: ids.NewUid = ids.new_uid) -> str:
-    """Return `HOST_UUID`, the form of client-go: it shows the host, and is unique to this
-    process.
+    """Return `HOST_UUID`, an identity in the form of client-go.
+
+    It shows the host, and is unique to this process.
     """
     return f"{host}_{new_uid()}"
 
 
 class Record(msgspec.Struct, frozen=True):
-    """The record in a Lease; empty if the Lease does not exist. `renewed` is only compared, never
-    parsed.
+    """The record in a Lease; empty if the Lease does not exist.
+
+    `renewed` is compared with earlier values, but never parsed.
     """
 
     holder: str = ""
@@ -78,7 +80,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def read(lease: meta.JsonObject) -> Record:
-    """Return the record in a Lease; missing fields are empty."""
+    """Return the record in a Lease object; fields that are missing there are empty."""
     spec = lease.get("spec") or {}
     return Record(
         spec.get("holderIdentity") or "",
@@ -89,7 +91,10 @@ def read(lease: meta.JsonObject) -> Record:
 
 
 class View:
-    """What a candidate has seen of a Lease, and since when: decides how long it must still wait."""
+    """The last record that a candidate has seen in a Lease, and since when it has not changed.
+
+    It decides how long the candidate must wait before it may take the Lease.
+    """
 
     def __init__(self, me: str, *, floor: int = 0) -> None:
         self.record = Record()
@@ -98,7 +103,7 @@ class View:
         self._highest = floor
 
     def see(self, record: Record, *, now_s: float) -> None:
-        """Record a Lease that was read at `now_s` (monotonic)."""
+        """Store the record of a Lease that was read at `now_s` (monotonic)."""
         # Any change is a sign of life. Times in the record are those of other clocks.
         if record != self.record:
             self._since_s = now_s
@@ -106,18 +111,20 @@ class View:
         self._highest = max(self._highest, record.transitions)
 
     def wait_s(self, now_s: float) -> float:
-        """Return the seconds until the Lease may be taken if nothing changes; 0: now."""
+        """Return the seconds until the Lease may be taken if it does not change; 0: it may be taken
+        now.
+        """
         if self.record.holder in ("", self._me):
             return 0.0
         return max(0.0, self._since_s + self.record.lease_s - now_s)
 
     def next_epoch(self) -> int:
-        """Return an epoch above every epoch that was seen, in deleted Leases too."""
+        """Return an epoch above every epoch that was seen, also in Leases that were deleted."""
         return self._highest + 1
 
 
 class Term:
-    """A period of holding the Lease, under `epoch`.
+    """A period in which this process holds the Lease, under `epoch`.
 
     Call `holds()` right before acting: it checks the clock, and so is right even in a process that
     was paused for a while and has not noticed that yet. `lost()` waits for the end.
@@ -135,7 +142,7 @@ class Term:
         return not self._over.is_set() and self.left_s() > 0
 
     def left_s(self) -> float:
-        """Return the seconds until the term ends unless it is renewed."""
+        """Return the seconds until the term ends if it is not renewed."""
         return self._until_s - self._clock.monotonic()
 
     async def lost(self) -> str:
@@ -144,22 +151,23 @@ class Term:
         return self._why
 
     def renewed(self, until_s: float) -> None:
-        """Extend the term until `until_s` (monotonic). For the elector only."""
+        """Extend the term until `until_s` (monotonic). Called by the elector only."""
         self._until_s = until_s
 
     def end(self, why: str) -> None:
-        """End the term, even if the clock would allow more. For the elector only."""
+        """End the term, even if its time has not expired. Called by the elector only."""
         if not self._over.is_set():
             self._why = why
             self._over.set()
 
 
 class Elector:
-    """One candidate. `acquire` waits for a term and keeps renewing it; `stop` ends it.
+    """A candidate for a Lease: `acquire` waits for a term and keeps renewing it; `stop` ends it.
 
-    Give it a client of its own: a renewal must not queue behind other requests. Texts for people:
-    `holder` is the present holder, `problem` why the Lease cannot be requested, `objection` why
-    this candidate does not request it. `on_objection` is called with each new objection.
+    Pass it a client that nothing else uses: a renewal must not queue behind other requests. Texts
+    for people: `holder` is the present holder, `problem` why the Lease cannot be requested,
+    `objection` why this candidate does not request it. `on_objection` is called with each new
+    objection.
     """
 
     def __init__(
@@ -183,14 +191,15 @@ class Elector:
 
     @property
     def holder(self) -> str:
-        """The identity of the last seen holder of the Lease; empty: none."""
+        """The identity of the last seen holder of the Lease; empty if it had no holder."""
         return self._view.record.holder
 
     async def acquire(self) -> Term:
-        """Wait until the Lease is ours; from then on the term is renewed in the background.
+        """Wait until this candidate holds the Lease; return the term, which is renewed in the
+        background.
 
         Raises the API server's error if its first response is that this is not allowed, or that the
-        namespace does not exist; later responses of this kind are waited out and reported as
+        namespace does not exist; after later responses of this kind it waits and reports them as
         `problem`.
         """
         if self._term is not None and self._term.holds():
@@ -249,7 +258,7 @@ class Elector:
         self.problem = ""
 
     def _has_objection(self) -> bool:
-        """Return whether `objection` forbids this candidate to take the Lease; log a new
+        """Return whether `objection` keeps this candidate from taking the Lease; log a new
         objection.
         """
         objection = self._settings.objection(self._lease)
@@ -269,7 +278,7 @@ class Elector:
         return Term(epoch, sent + self._settings.renew_s, self._clock)
 
     async def _renew(self, term: Term) -> None:
-        """Renew the term until that fails for too long or another candidate has the Lease."""
+        """Renew the term until renewing fails for too long, or another candidate has the Lease."""
         while term.holds():
             await asyncio.sleep(min(self._settings.retry_s, max(0.0, term.left_s())))
             # This process may have been paused for longer than it wanted to sleep.
@@ -329,7 +338,10 @@ class Elector:
         }
 
     async def _write(self, changes: dict[str, Any]) -> None:
-        """Create the Lease or change the last seen one. Raises Conflict if it has changed since."""
+        """Create the Lease, or write changes to the Lease that was last seen.
+
+        Raises Conflict if it has changed since.
+        """
         place = self._settings
         if self._lease is None:
             metadata = {
@@ -358,7 +370,9 @@ class Elector:
         self._responded = True
 
     async def _release(self, term: Term) -> None:
-        """Release the Lease as client-go does: no holder, and a lease duration of one second."""
+        """Release the Lease as client-go does: with no holder and a lease duration of one
+        second.
+        """
         with contextlib.suppress(errors.KubeError, TimeoutError):
             await self._in_time(self._clear_holder(term), self._patience_s)
 
@@ -377,8 +391,9 @@ class Elector:
             return await work
 
     def _pause_s(self) -> float:
-        """Return the pause until the next read, with jitter; shorter if a silent holder's lease
-        ends sooner.
+        """Return the seconds until the next read of the Lease, with jitter.
+
+        The pause is shorter if the lease of a holder that no longer renews it ends sooner.
         """
         pause_s = self._settings.retry_s * (1 + 0.2 * self._entropy.random())
         wait_s = self._view.wait_s(self._clock.monotonic())

@@ -1,4 +1,4 @@
-"""Errors of talking to a Kubernetes API: one class per reaction of the caller.
+"""Errors of requests to a Kubernetes API, one class for each reaction of the caller.
 
 `retry` of the class says whether repeating the request later may help. Messages are the server's
 own if it sent one, so that people see what kubectl would show.
@@ -18,14 +18,14 @@ class Untrusted(KubeError):
 
 
 class NotSynced(KubeError):
-    """The caches did not fill in time."""
+    """The caches of a manager were not filled in time."""
 
 
 class ApiError(KubeError):
     """The Kubernetes API responded with an error.
 
-    `status` is the HTTP status (0: no response), `reason` and `details` those of metav1.Status, and
-    `retry_after_s` what the server asked for in Retry-After, if it did.
+    `status` is the HTTP status (0: no response); `reason` and `details` are those of metav1.Status;
+    `retry_after_s` is the time in Retry-After, if the server sent it.
     """
 
     retry: ClassVar[bool] = False
@@ -48,11 +48,11 @@ class ApiError(KubeError):
 
 
 class NotFound(ApiError):
-    """There is no such object, or no such resource."""
+    """The requested object, or its kind, does not exist."""
 
 
 class AlreadyExists(ApiError):
-    """An object of this name exists."""
+    """An object with this name already exists."""
 
 
 class Conflict(ApiError):
@@ -72,7 +72,7 @@ class Invalid(ApiError):
 
 
 class Forbidden(ApiError):
-    """The server knows the credential, but it does not allow this."""
+    """The server accepts the credential, but does not permit the request."""
 
 
 class Unauthorized(ApiError):
@@ -111,7 +111,7 @@ def from_status(
     details: dict[str, Any] | None = None,
     retry_after_s: float | None = None,
 ) -> ApiError:
-    """Return an error of the right class for an HTTP status and the reason of a metav1.Status."""
+    """Return an error of the class for an HTTP status and for the reason in a metav1.Status."""
     kind = _BY_STATUS.get(status)
     if kind is None:
         kind = Unavailable if status >= 500 else Invalid if status >= 400 else ApiError

@@ -1,9 +1,9 @@
-"""Records kube events (core/v1 Event) about objects, aggregated so that no loop floods the server.
+"""Recorder of kube events (core/v1 Event), which aggregates them so that no loop floods the server.
 
 Used by controllers and the local node. `emit` never waits and never fails: events are written in
-the background, and an event that cannot be written is logged and dropped. Not our events
-(CloudEvents). `Aggregator` decides; `Recorder` writes. Rules and figures are those of client-go's
-event correlator.
+the background, and an event that cannot be written is logged and dropped. Not for CloudEvents.
+`Aggregator` decides; `Recorder` writes. Rules and figures are those of client-go's event
+correlator.
 """
 
 import asyncio
@@ -64,9 +64,10 @@ def reference(resource: resources.Resource, obj: Any) -> Reference:
 
 
 class Entry(msgspec.Struct):
-    """One kube event with its count; it is counted up until it is dropped from memory.
+    """An Event object and its count, which is increased until the entry is dropped from memory.
 
-    `name`: of its object, kept while it is unknown whether the server has created it.
+    `name`: the name of the Event object, kept while it is unknown whether the server has created
+    it.
     """
 
     about: Reference
@@ -91,7 +92,10 @@ class _Bucket(msgspec.Struct):
 
 
 class Aggregator:
-    """Decides which entry a kube event is added to, if any. No clock, no server."""
+    """Decides which entry counts a kube event, or that the event is dropped.
+
+    It uses neither a clock nor a server.
+    """
 
     def __init__(self) -> None:
         self._entries: collections.OrderedDict[tuple[str, ...], Entry] = collections.OrderedDict()
@@ -103,7 +107,9 @@ class Aggregator:
     def note(
         self, about: Reference, type_: str, reason: str, *, message: str, now_s: float
     ) -> Entry | None:
-        """Count a kube event and return its entry; None if the object has had too many events."""
+        """Count a kube event and return its entry, or None if the object has had too many
+        events.
+        """
         identity = (about.kind, about.namespace, about.name, about.uid)
         if not self._allowed(identity, now_s):
             return None
@@ -191,9 +197,7 @@ class Recorder:
         await self._background.stop()
 
     async def flush(self, *, timeout_s: float = 5.0) -> bool:
-        """Wait until all emitted events are written or dropped; return False if that took too
-        long.
-        """
+        """Wait until all emitted events are written or dropped; return False after `timeout_s`."""
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_s)
         except TimeoutError:
@@ -201,7 +205,10 @@ class Recorder:
         return True
 
     def emit(self, about: Reference, type_: str, reason: str, message: str) -> None:
-        """Record that `reason` (CamelCase) happened to `about`; `type_` is NORMAL or WARNING."""
+        """Emit a kube event about an object, with a reason in CamelCase.
+
+        `type_` is NORMAL or WARNING.
+        """
         now_s = self._clock.wall()
         entry = self._aggregator.note(about, type_, reason, message=message, now_s=now_s)
         # The pending entry has been counted up. Its id is not reused: the dict keeps it alive.
@@ -269,8 +276,9 @@ class Recorder:
         entry.written = True
 
     def _name(self, entry: Entry) -> str:
-        """Return a unique name as client-go makes it, of object and time; long names are cut and
-        hashed.
+        """Return a unique name for an Event object, made of object and time as by client-go.
+
+        Long names are cut and hashed.
         """
         self._named += 1
         name = entry.about.name

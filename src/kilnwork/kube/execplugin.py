@@ -21,8 +21,9 @@ LIMIT_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginCredential:
-    """A credential for the server. `expires_s`: since the epoch, None: valid until it is
-    refused.
+    """A credential that a login program has printed.
+
+    `expires_s`: seconds since the epoch; None: valid until the server refuses it.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -45,7 +46,10 @@ class _Printed(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def run(plugin: config.ExecPlugin) -> PluginCredential:
-    """Run the program once and return what it prints. Raises ConfigurationError with the cause."""
+    """Run a login program once and return the credential that it prints.
+
+    Raises ConfigurationError with the cause.
+    """
     interactive = _interactive(plugin)
     try:
         # Standard error is passed through: login programs write their prompts to it.
@@ -90,8 +94,9 @@ def _environment(plugin: config.ExecPlugin, *, interactive: bool) -> dict[str, s
 
 
 def _read(plugin: config.ExecPlugin, printed: bytes) -> PluginCredential:
-    """Parse the printed credential by client-go's rules; unreadable secrets are not quoted in
-    errors.
+    """Return the credential in the output of a login program, by client-go's rules.
+
+    Output that cannot be read is not quoted in errors, since it may contain secrets.
     """
     try:
         found = msgspec.json.decode(printed, type=_Printed)
@@ -127,7 +132,10 @@ def _moment(plugin: config.ExecPlugin, text: str | None) -> float | None:
 
 
 def _plain(text: str) -> str:
-    """Return the text without escape sequences: a kubeconfig may come from any source."""
+    """Return the text without terminal escape sequences.
+
+    A kubeconfig may come from any source.
+    """
     return "".join(c for c in text if c == "\n" or c.isprintable())
 
 

@@ -1,7 +1,8 @@
-"""Finalizers: added before something external is created, removed after that is gone.
+"""Adds and removes finalizers of objects for which something outside of Kubernetes was created.
 
-Used by controllers. An object with a finalizer stays, with a deletionTimestamp, until the last one
-is removed. Concurrent writes of other clients are not overwritten: the object is read again.
+Used by controllers, which add the finalizer before they create it and remove the finalizer once it
+is gone. An object with a finalizer stays, with a deletionTimestamp, until its last finalizer is
+removed. Concurrent writes of other clients are not overwritten: the object is read again.
 """
 
 from typing import Any
@@ -17,10 +18,10 @@ TRIES = 5
 async def add(
     kube: client.Client, resource: resources.Resource, obj: Any, *, finalizer: str
 ) -> None:
-    """Add the finalizer to `obj` unless it has it.
+    """Add the finalizer to `obj` if it does not have it.
 
-    Raises Invalid for an object that is being deleted (the server's rule), NotFound for one that
-    was deleted or re-created.
+    Raises Invalid for an object that is being deleted (the server's rule), NotFound for an object
+    that was deleted or re-created.
     """
     await _change(kube, resource, obj, finalizer=finalizer, wanted=True)
 
@@ -28,7 +29,7 @@ async def add(
 async def remove(
     kube: client.Client, resource: resources.Resource, obj: Any, *, finalizer: str
 ) -> None:
-    """Remove the finalizer from `obj`; do nothing if it has none or was deleted."""
+    """Remove the finalizer from `obj`; do nothing if it does not have it or was deleted."""
     try:
         await _change(kube, resource, obj, finalizer=finalizer, wanted=False)
     except errors.NotFound:

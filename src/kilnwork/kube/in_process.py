@@ -19,7 +19,7 @@ MAX_UNREAD_BYTES = 1 << 18
 
 
 class InProcessServer:
-    """The ASGI app of an API server; close it when no more requests are sent."""
+    """A connection to an API server in this process; close it when no more requests are sent."""
 
     def __init__(self, app: asgi.App) -> None:
         self._app = app
@@ -27,7 +27,7 @@ class InProcessServer:
         self._streams: set[Stream] = set()
 
     async def close(self) -> None:
-        """Wait a while for requests whose senders have been cancelled, then end them."""
+        """Wait for requests whose senders have been cancelled, up to a limit, and then end them."""
         for stream in tuple(self._streams):
             stream.close()
         await self._background.wait(timeout_s=_END_S)
@@ -51,7 +51,8 @@ class InProcessServer:
     async def open(
         self, request: http_types.ClientRequest, headers: Iterable[tuple[str, str]]
     ) -> "Stream":
-        """Send a request and return its open response once the head is there. Close it after use.
+        """Send a request and return its response once the head has arrived; the caller must close
+        it.
 
         Raises TimeoutError after `head_timeout_s`; after `timeout_s` reading the body raises it.
         """
@@ -73,7 +74,7 @@ class InProcessServer:
 
 
 class _Exchange:
-    """The server's side of one request."""
+    """The server's side of one request with a whole response."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body
@@ -99,9 +100,9 @@ class _Exchange:
 
 
 class Stream:
-    """A response whose body arrives in pieces: the server's side and the reader's side.
+    """A response whose body arrives in pieces, as the server writes it and as the client reads it.
 
-    `closed` is called with it.
+    `closed` is called with the stream when it is closed.
     """
 
     def __init__(self, closed: "Callable[[Stream], None]", *, timeout_s: float | None) -> None:
@@ -120,7 +121,9 @@ class Stream:
         self._timer = None if timeout_s is None else loop.call_later(timeout_s, self._too_late)
 
     async def begun(self) -> None:
-        """Wait until the response has a status. Raises the stream's error if that comes first."""
+        """Wait until the response has a status. Raises the error of the stream if it fails
+        before.
+        """
         while not self.status:
             await self._more()
 
@@ -151,7 +154,7 @@ class Stream:
         self._taken.set()
 
     async def receive(self) -> asgi.Message:
-        """Return the ASGI message of the request, which has no body; later that of the
+        """Return the ASGI message of the request, which has no body, and later that of the
         disconnect.
         """
         if not self._asked:
@@ -175,7 +178,9 @@ class Stream:
             await self._taken.wait()
 
     def served(self, work: "asyncio.Task[None]") -> None:
-        """Handle the end of the server's work, successful or not."""
+        """Handle the end of the server's coroutine task; an incomplete response becomes an
+        error.
+        """
         if not self._over:
             self._fail(ConnectionResetError("the server has cut the response off"))
 

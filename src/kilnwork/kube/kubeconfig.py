@@ -1,7 +1,7 @@
 """Kubeconfig files: parses them, merges them as kubectl does, and selects one context.
 
 Used by `config`, which makes a client's configuration from `Chosen`. Opens only the kubeconfig
-files themselves. Fields that only other programs use are ignored.
+files themselves. Fields that kilnwork does not use are ignored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,18 +19,18 @@ EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
 
 class _Kebab(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
-    """The base of structs with field names in kebab case, as most of a kubeconfig is written."""
+    """The base of structs with field names in kebab case, as in most of a kubeconfig."""
 
 
 class Extension(msgspec.Struct, frozen=True):
-    """A value of any type with a name."""
+    """A named extension of a kubeconfig entry, with a value of any type."""
 
     name: str
     extension: Any = None
 
 
 class Cluster(_Kebab, frozen=True):
-    """The address of an API server, and how to verify it."""
+    """The address of an API server, and the settings for verifying its certificate."""
 
     server: str = ""
     certificate_authority: str = ""
@@ -42,15 +42,13 @@ class Cluster(_Kebab, frozen=True):
     extensions: list[Extension] | None = None
 
     def exec_config(self) -> Any:
-        """Return the data about this cluster that login programs get besides its address, or
-        None.
-        """
+        """Return the data about this server for login programs besides its address, or None."""
         named = (e.extension for e in self.extensions or () if e.name == EXEC_EXTENSION)
         return next(named, None)
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """One environment variable of a login program."""
+    """An environment variable of a login program."""
 
     name: str
     value: str = ""
@@ -115,7 +113,7 @@ class _File(_Kebab, frozen=True):
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """One context with its cluster and user.
+    """The selected context of a kubeconfig, with its cluster and user.
 
     `where` names the files, for messages; relative paths in the entries refer to the directories.
     """
@@ -130,7 +128,10 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Merged(msgspec.Struct):
-    """Several files merged: the first file with an entry of a name wins; its directory is kept."""
+    """The merged entries of several kubeconfig files, with the directories of their files.
+
+    Of several entries with the same name, the entry of the first file is used.
+    """
 
     names: str
     clusters: dict[str, tuple[Cluster, Path]] = msgspec.field(default_factory=dict)
@@ -150,7 +151,7 @@ class _Merged(msgspec.Struct):
 
 
 def read(files: Sequence[Path], *, context: str | None = None) -> Chosen:
-    """Return the context of that name, else the current one, of YAML or JSON files.
+    """Return the context with the given name, else the current context, from YAML or JSON files.
 
     Missing files are skipped if at least one exists. Raises ConfigurationError.
     """
@@ -169,8 +170,9 @@ def read(files: Sequence[Path], *, context: str | None = None) -> Chosen:
 
 
 def there(path: Path) -> bool:
-    """Return whether the path is a file; True if permissions hide it, so that reading it fails with
-    the cause.
+    """Return whether the path is a file; True if permissions hide whether it is.
+
+    Reading it then fails with the cause.
     """
     try:
         return path.is_file()

@@ -1,4 +1,4 @@
-"""Starts and stops everything that follows a Kubernetes API, in one defined order.
+"""Starts and stops all services, reflectors and controllers of a process, in a fixed order.
 
 Used by the composition root. Start: services, then reflectors, then (with full caches) controllers.
 Stop: the reverse. It has no logic of its own.
@@ -16,19 +16,20 @@ log = logging.getLogger(__name__)
 
 
 class Service(Protocol):
-    """A service that controllers use: the recorder of kube events, the hub."""
+    """A service that controllers use, such as the recorder of kube events or the hub."""
 
     async def start(self) -> None: ...
 
     async def stop(self) -> None:
-        """Stop; called once, after all its users have stopped."""
+        """Stop the service; called once, after all its users have stopped."""
         ...
 
 
 class Manager:
-    """A set of services, reflectors and controllers.
+    """A set of services, reflectors and controllers that are started and stopped together.
 
-    `on_failure(name, error)` is called if a part ends that should run for ever; default: log it.
+    `on_failure(name, error)` is called if a part ends that should run for ever; by default the
+    failure is logged.
     """
 
     def __init__(
@@ -44,19 +45,20 @@ class Manager:
         self._started: list[Callable[[], Any]] = []
 
     def add_service(self, *services: Service) -> None:
-        """Add services, in the order of their start."""
+        """Add services, which are started in this order."""
         self._services.extend(services)
 
     def add_reflector(self, *reflectors: reflector.Reflector[Any]) -> None:
-        """Add reflectors, all of which must be synced before any controller starts."""
+        """Add reflectors; all reflectors must be synced before any controller starts."""
         self._reflectors.extend(reflectors)
 
     def add_controller(self, *controllers: controller.Controller) -> None:
-        """Add controllers, in the order of their start."""
+        """Add controllers, which are started in this order."""
         self._controllers.extend(controllers)
 
     async def start(self, *, sync_timeout_s: float = 30.0) -> None:
-        """Start all parts; if one fails, stop those that have started and raise.
+        """Start all parts; if one of them fails, stop the parts that have started and raise its
+        error.
 
         Raises NotSynced, with resources and their problems, if the caches are not full in time.
         """
@@ -77,9 +79,7 @@ class Manager:
             raise
 
     async def stop(self) -> None:
-        """Stop the started parts in reverse order; a part that fails to stop does not keep the
-        others running.
-        """
+        """Stop the started parts in reverse order; continue if stopping a part fails."""
         while self._started:
             # Removed first, so that no part is stopped twice.
             stop = self._started.pop()

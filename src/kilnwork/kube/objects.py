@@ -12,7 +12,7 @@ Key = tuple[str, str]
 
 
 def metadata(obj: Any) -> meta.ObjectMeta | dict[str, Any]:
-    """Return the `metadata` of an object, in the object's own form."""
+    """Return the `metadata` of an object: a dict for decoded JSON, else a struct."""
     found: meta.ObjectMeta | dict[str, Any] = (
         obj.get("metadata") or {} if isinstance(obj, dict) else obj.metadata
     )
@@ -39,8 +39,9 @@ def resource_version(obj: Any) -> str:
 
 
 def age(obj: Any) -> tuple[str, str]:
-    """Return a sort key, oldest first: `metadata.creationTimestamp`, in whole seconds, and the
-    name.
+    """Return a sort key of an object by age, oldest first.
+
+    It consists of `metadata.creationTimestamp`, in whole seconds, and the name.
     """
     m = metadata(obj)
     created = m.get("creationTimestamp") if isinstance(m, dict) else m.creation_timestamp
@@ -48,7 +49,7 @@ def age(obj: Any) -> tuple[str, str]:
 
 
 def owner_uids(obj: Any) -> tuple[str, ...]:
-    """Return the uids of all owners, controller or not."""
+    """Return the uids of all owners of an object, whether they are its controller or not."""
     m = metadata(obj)
     if isinstance(m, dict):
         return tuple(o.get("uid") or "" for o in m.get("ownerReferences") or ())

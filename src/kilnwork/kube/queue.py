@@ -1,9 +1,8 @@
-"""A work queue of keys to reconcile: each key is queued at most once and handled by one worker at a
-time.
+"""A work queue of keys to reconcile, which hands out each key to one worker at a time.
 
-Used by controllers. `Ledger` is the bookkeeping without clock or waiting; `WorkQueue` adds both.
-The design is that of client-go's workqueue. The queue holds keys only: reconcilers read the objects
-afresh.
+Used by controllers. A key is in the queue at most once. `Ledger` is the bookkeeping without clock
+or waiting; `WorkQueue` adds both. The design is that of client-go's workqueue. The queue holds keys
+only: reconcilers read the objects afresh.
 """
 
 import asyncio
@@ -18,7 +17,9 @@ BACKOFF = backoff.Backoff(base_s=0.05, max_s=30.0, jitter=0.2)
 
 
 class Ledger:
-    """Which keys are ready, taken, or due later, and how often each has failed in a row."""
+    """The state of each key: ready, taken, or due later, and the number of its failures in a
+    row.
+    """
 
     def __init__(self) -> None:
         self._ready: dict[objects.Key, None] = {}
@@ -29,18 +30,18 @@ class Ledger:
         self._failures: collections.Counter[objects.Key] = collections.Counter()
 
     def __len__(self) -> int:
-        """Return how many keys are ready now."""
+        """Return the number of keys that are ready now."""
         return len(self._ready)
 
     def add(self, key: objects.Key) -> None:
-        """Make a key ready now, or, if it is taken, as soon as it is done."""
+        """Make a key ready: now, or when it is done if it is taken."""
         if key in self._in_hand:
             self._again.add(key)
         else:
             self._ready[key] = None
 
     def add_at(self, key: objects.Key, due: float) -> None:
-        """Make a key ready at `due`, unless it is due earlier anyway."""
+        """Make a key ready at the time `due`, unless it is already due earlier."""
         known = self._due.get(key)
         if known is None or due < known:
             self._due[key] = due
@@ -51,7 +52,7 @@ class Ledger:
         self._due.pop(key, None)
 
     def next_due(self) -> float | None:
-        """Return when the next key becomes ready by its time, or None."""
+        """Return the earliest time at which a key is due, or None if no key has such a time."""
         # The heap keeps entries that `add_at` or `cancel` has superseded: `_due` decides.
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
@@ -71,7 +72,7 @@ class Ledger:
         return key
 
     def done(self, key: objects.Key) -> None:
-        """Return a taken key; it is ready again if it was added meanwhile."""
+        """Mark a taken key as done; it is ready again if it was added meanwhile."""
         self._in_hand.discard(key)
         # Added during the reconcile, which may have read the object before that change.
         if key in self._again:
@@ -79,7 +80,7 @@ class Ledger:
             self._ready[key] = None
 
     def failed(self, key: objects.Key) -> int:
-        """Count a failure of a key; return the number of failures in a row."""
+        """Count a failure of a key; return the number of its failures in a row."""
         self._failures[key] += 1
         return self._failures[key]
 
@@ -89,7 +90,7 @@ class Ledger:
 
 
 class WorkQueue:
-    """A ledger with a clock and waiting consumers. For the thread of one event loop."""
+    """A ledger with a clock and waiting consumers; belongs to the thread of one event loop."""
 
     def __init__(
         self,
@@ -110,11 +111,11 @@ class WorkQueue:
         self._closed = False
 
     def __len__(self) -> int:
-        """Return how many keys are ready now; 0 after `close`."""
+        """Return the number of keys that are ready now; 0 after `close`."""
         return 0 if self._closed else len(self._ledger)
 
     def add(self, key: objects.Key, after_s: float = 0.0) -> None:
-        """Queue `key` now, or after some seconds unless it is queued earlier."""
+        """Queue `key` now, or after `after_s` seconds unless it is already due earlier."""
         if self._closed:
             return
         if after_s > 0:
@@ -136,11 +137,14 @@ class WorkQueue:
         self._ledger.forget(key)
 
     def cancel(self, key: objects.Key) -> None:
-        """Cancel the delayed queueing of `key`: a running reconcile decides on the next time."""
+        """Cancel the delayed queueing of `key`.
+
+        A reconcile that is running decides when the key is due next.
+        """
         self._ledger.cancel(key)
 
     async def get(self) -> objects.Key | None:
-        """Wait for a key and take it until `done` is called; return None after `close`."""
+        """Wait for a key and take it until `done` is called with it; return None after `close`."""
         while not self._closed:
             key = self._ledger.take(self._clock.monotonic())
             if key is not None:
@@ -154,12 +158,12 @@ class WorkQueue:
         return None
 
     def done(self, key: objects.Key) -> None:
-        """Return a key that `get` has taken; from then on `add` makes it ready again."""
+        """Mark a key that `get` has returned as done; from then on `add` makes it ready again."""
         self._ledger.done(key)
         self._wake_for_ready()
 
     def close(self) -> None:
-        """Stop handing out and accepting keys; waiting `get` calls return None."""
+        """Stop accepting keys and handing them out; waiting calls of `get` return None."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -194,7 +198,7 @@ class WorkQueue:
                 return
 
     def _arm(self) -> None:
-        """Set the single timer to the next key that becomes ready by its time."""
+        """Set the timer to the earliest time at which a key is due."""
         due = self._ledger.next_due()
         if self._timer is not None and due == self._timer_due:
             return

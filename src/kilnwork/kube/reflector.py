@@ -1,4 +1,5 @@
-"""Keeps a cache in step with the server: one list, then a watch that resumes where it stopped.
+"""Keeps a cache equal to the server's objects: one list, then a watch that resumes where it
+stopped.
 
 Used by the manager and the local node. It reports changes to its subscribers and decides nothing. A
 lost connection resumes at the last resourceVersion; if the server cannot continue from there (410,
@@ -37,7 +38,7 @@ STEADY_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which objects of a resource to follow; by default all of them.
+    """The selection of the objects of a resource to follow; by default all objects.
 
     `oldest_first`: report listed objects in the order of their age, not by name as the server lists
     them.
@@ -50,10 +51,10 @@ class Scope:
 
 
 class Reflector(Generic[T]):
-    """Follows one resource; `run` it as a coroutine task, or let a manager do so.
+    """Follows the objects of one resource; `run` it as a coroutine task, or add it to a manager.
 
     `synced` is set when the cache is complete for the first time. `problem` says why it is not, or
-    why the watch is interrupted now; empty if all is well.
+    why the watch is interrupted now; empty if there is no problem.
     """
 
     def __init__(
@@ -98,7 +99,9 @@ class Reflector(Generic[T]):
             await asyncio.sleep(wait_s)
 
     async def _round(self) -> errors.KubeError | None:
-        """List if needed, then watch once; return the error that ended the watch, if any."""
+        """List the objects if needed, then watch once; return the error that ended the watch, if
+        any.
+        """
         try:
             if self._version is None:
                 self._version = await self._list()
@@ -121,7 +124,7 @@ class Reflector(Generic[T]):
         return None
 
     async def _list(self) -> str:
-        """Replace the contents of the cache by a list; return the resourceVersion of the list."""
+        """List the objects, update the cache and return the resourceVersion of the list."""
         try:
             return await self._list_by(client.PAGE)
         except errors.Expired:
@@ -215,10 +218,10 @@ class Reflector(Generic[T]):
 
 
 def _lists_again(error: errors.KubeError) -> bool:
-    """Return whether the server cannot continue the watch, so that a new list is needed, as
-    client-go decides.
+    """Return whether a new list is needed after this error, by the rules of client-go.
 
-    One such error is the 500 "etcd event received with PrevKv=nil". The server returns it every
-    time if the watch starts right before a change whose previous version was removed by compaction.
+    It is needed if the server cannot continue the watch. One such error is the 500 "etcd event
+    received with PrevKv=nil". The server returns it every time if the watch starts right before a
+    change whose previous version was removed by compaction.
     """
     return isinstance(error, errors.ApiError) and error.status not in PASSING

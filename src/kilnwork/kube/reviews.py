@@ -1,4 +1,4 @@
-"""Reviews by the API server: who a token belongs to, and what a user may do.
+"""Reviews by the API server: which user a token belongs to, and what a user may do.
 
 Used by the manager (`server.reviews`) and the node (`controlplane.node.access`), which decide how
 long a result is cached: TokenReview (authentication.k8s.io/v1) and SubjectAccessReview
@@ -29,7 +29,7 @@ _Kept = OrderedDict[Hashable, tuple[float, V]]
 
 
 class User(NamedTuple):
-    """authentication.k8s.io/v1 UserInfo; `extra` as sorted pairs."""
+    """The fields of authentication.k8s.io/v1 UserInfo; `extra` as sorted pairs."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class User(NamedTuple):
 
 
 class Remembered(Generic[V]):
-    """A cache of results with expiry; limits how many results are requested at once.
+    """A cache of results with expiry, which limits how many results are requested at the same time.
 
     Refusals (None, False) are stored separately, so that any number of them evicts no other result.
     """
@@ -51,9 +51,10 @@ class Remembered(Generic[V]):
         self._waiting = 0
 
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[tuple[V, float]]]) -> V:
-        """Return the cached result, else what `ask` returns: a result, and its validity in seconds.
+        """Return the cached result for a key, else the result that `ask` returns.
 
-        Raises what `ask` raises, and Unavailable if too many callers are waiting.
+        `ask` returns a result and its validity in seconds. Raises the errors of `ask`, and
+        Unavailable if too many callers are waiting.
         """
         known = self._known(key)
         if known is not None:
@@ -87,14 +88,14 @@ class Remembered(Generic[V]):
 
 
 def digest(token: str) -> bytes:
-    """Return the cache key of a token, since the token itself is a secret."""
+    """Return the key for a token in a cache: a digest, since the token itself is a secret."""
     return hashlib.sha256(token.encode()).digest()
 
 
 async def user_of(kube: client.Client, token: str, *, audiences: Sequence[str] = ()) -> User | None:
-    """Return the user of a token, or None if the token is invalid. Raises KubeError.
+    """Return the user that a token belongs to, or None if it is invalid. Raises KubeError.
 
-    `audiences`: the audiences that the token must be for; default: the API server.
+    `audiences`: the audiences that the token must be for; by default the API server.
     """
     spec: meta.JsonObject = {"token": token, **({"audiences": audiences} if audiences else {})}
     status = await _status(kube, resource.TOKEN_REVIEWS, spec)
@@ -111,7 +112,10 @@ async def user_of(kube: client.Client, token: str, *, audiences: Sequence[str] =
 
 
 async def allows(kube: client.Client, user: User, attributes: meta.JsonObject) -> bool:
-    """Return whether `user` may do this; `attributes` are ResourceAttributes. Raises KubeError."""
+    """Return whether `user` has the access that `attributes` describes. Raises KubeError.
+
+    `attributes`: the ResourceAttributes of a SubjectAccessReview.
+    """
     who = {"user": user.name, "groups": user.groups, "uid": user.uid, "extra": dict(user.extra)}
     spec = {**who, "resourceAttributes": attributes}
     status = await _status(kube, resource.SUBJECT_ACCESS_REVIEWS, spec)

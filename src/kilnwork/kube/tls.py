@@ -1,4 +1,4 @@
-"""TLS contexts for an API server as a kubeconfig describes it.
+"""TLS contexts for the API server that a kubeconfig describes.
 
 Used by `transport`, and by clients that do not use it.
 """
@@ -13,7 +13,7 @@ from kilnwork.kube import config, credentials
 def context(
     settings: config.Config, credential: credentials.Credential | None = None
 ) -> ssl.SSLContext:
-    """Return a context with CA, host name check, and the client certificate, if any.
+    """Return a TLS context with CA, host name check, and client certificate if there is one.
 
     The certificate is that of `credential`, else of the configuration. Raises ConfigurationError
     for invalid PEM.
@@ -41,9 +41,9 @@ def context(
 
 
 def _load_pair(context: ssl.SSLContext, cert: str, key: str) -> None:
-    """Load certificate and key, which `ssl` takes from files only, from a file in memory.
+    """Load a certificate and its key into a TLS context, through a file in memory.
 
-    So the key is on no disk (memfd_create(2)).
+    `ssl` takes them from files only; so the key is on no disk (memfd_create(2)).
     """
     # Python's memfd_create sets close-on-exec.
     with os.fdopen(os.memfd_create("client.pem"), "w") as file:

@@ -1,4 +1,5 @@
-"""HTTP to one API server: connections, TLS, credential, timeouts, and errors by reaction.
+"""HTTP to one API server: connections, TLS, credentials, timeouts, and one error class per
+reaction.
 
 Used by `client`; it knows URLs and bytes, but no resource and no object. It repeats a request by
 itself only if the first one has certainly had no effect: when the credential was expired (401) and
@@ -53,7 +54,7 @@ _read_status = msgspec.json.Decoder(_Status)
 
 
 class Content(Protocol):
-    """A body that arrives in pieces."""
+    """The body of a response, which arrives in pieces."""
 
     async def readany(self) -> bytes:
         """Return the bytes that have arrived, waiting for at least one; b"" at the end."""
@@ -61,7 +62,7 @@ class Content(Protocol):
 
 
 class Transport:
-    """Connections to the server of a `config.Config`; an async context manager.
+    """A pool of connections to the server of a `config.Config`; an async context manager.
 
     `on_warning(text)` is called with every Warning header (RFC 7234 §5.5, as KEP-1693 uses it);
     None: log it. `throttled` counts how often a request waited because the server was too busy.
@@ -114,7 +115,7 @@ class Transport:
             await self._here.close()
 
     def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        """Create a socket as aiohttp does, and keep track of it until it is closed."""
+        """Create a socket as aiohttp does, and record it until it is closed."""
         family, kind, protocol, _, _ = address
         made = socket.socket(family=family, type=kind, proto=protocol)
         self._sockets.add(made)
@@ -137,11 +138,10 @@ class Transport:
             await asyncio.sleep(0.001)
 
     async def send(self, request: http_types.ClientRequest) -> http_types.ClientResponse:
-        """Send a request and return the whole response. Raises a `KubeError` for an error or no
-        response.
+        """Send a request and return the whole response.
 
-        A request that waits for a busy server keeps its slot of `IN_FLIGHT`: the server needs fewer
-        requests.
+        Raises a `KubeError` for an error or no response. A request that waits for a busy server
+        keeps its slot of `IN_FLIGHT`: the server needs fewer requests.
         """
         if self._here is not None:
             return await self._served_here(self._here, request)
@@ -173,8 +173,9 @@ class Transport:
         return headers
 
     async def exchange(self, request: http_types.ClientRequest) -> http_types.ClientResponse:
-        """Send as `send` does, but return error responses too. Raises a `KubeError` if there is no
-        response.
+        """Send a request as `send` does, but return error responses too.
+
+        Raises a `KubeError` if there is no response.
         """
         async with self._gate:
             response = await self._begin(request)
@@ -194,8 +195,9 @@ class Transport:
     async def open(
         self, request: http_types.ClientRequest
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request and return the response once its head is here, for bodies that arrive in
-        pieces.
+        """Send a request and return the response once its head has arrived.
+
+        For bodies that arrive in pieces.
         """
         response = await self._begin(request)
         try:
@@ -209,8 +211,9 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def watch(self, request: http_types.ClientRequest) -> AsyncIterator[Content]:
-        """Open a watch and return its body, which needs no connection if the server is in this
-        process.
+        """Open a watch and return the body of the response.
+
+        It needs no connection if the server is in this process.
         """
         if self._here is None:
             async with self.open(request) as response:
@@ -231,7 +234,10 @@ class Transport:
             stream.close()
 
     async def _begin(self, request: http_types.ClientRequest) -> aiohttp.ClientResponse:
-        """Send a request, and again while the response asks for that and repeating is allowed."""
+        """Send a request and return the response, of which only the head has arrived.
+
+        The request is repeated while the response asks for that and repeating is allowed.
+        """
         shown = await self.credential()
         patience_s = BUSY_S if request.timeout_s is None else min(BUSY_S, request.timeout_s)
         renewed = False
@@ -265,8 +271,9 @@ class Transport:
         return response
 
     def _busy_s(self, response: aiohttp.ClientResponse) -> float | None:
-        """Return how long to wait, with jitter, so that requests refused together do not return
-        together.
+        """Return the seconds to wait if the server was too busy, or None.
+
+        They have jitter, so that requests that were refused together are not repeated together.
         """
         asked_s = self._retry_after_s(response.headers)
         return None if asked_s is None else asked_s * (1 + 0.2 * self._entropy.random())
@@ -307,8 +314,9 @@ class Transport:
         return await asyncio.to_thread(self._credentials.renew, refused)
 
     def _context(self, shown: credentials.Credential) -> ssl.SSLContext:
-        """Return the TLS context of a client certificate; each has its own, which separates
-        connections.
+        """Return the TLS context for a client certificate.
+
+        Each certificate has its own context, which separates its connections from others.
         """
         if self._tls is not None and (self._tls[0].cert, self._tls[0].key) == (
             shown.cert,
@@ -328,7 +336,9 @@ class Transport:
 
     @contextlib.contextmanager
     def failures(self) -> Iterator[None]:
-        """Translate errors of sending, and of reading a body that `open` returned, to ours."""
+        """Translate errors of sending a request, and of reading a body from `open`, to
+        `KubeError`.
+        """
         server = self._settings.server
         try:
             yield
@@ -367,7 +377,10 @@ class Transport:
 
 
 def keep_alive(response: aiohttp.ClientResponse) -> None:
-    """Let the kernel detect a peer that vanished without closing: an idle watch sends nothing."""
+    """Enable TCP keep-alive, by which the kernel detects a peer that vanished without closing.
+
+    An idle watch sends nothing.
+    """
     connection = response.connection
     raw = (
         connection.transport.get_extra_info("socket")
@@ -382,10 +395,9 @@ def keep_alive(response: aiohttp.ClientResponse) -> None:
 
 
 def _end(response: aiohttp.ClientResponse) -> None:
-    """Return the connection to the pool after a whole response; abort it if the response was left
-    early.
+    """Return the connection to the pool after a whole response; otherwise abort it.
 
-    A graceful end of TLS would wait for the peer, half a minute for one that hangs.
+    A graceful end of TLS would wait for the peer, half a minute for a peer that hangs.
     """
     connection = response.connection  # None once the response was read
     if connection is not None and connection.transport is not None:
@@ -394,10 +406,10 @@ def _end(response: aiohttp.ClientResponse) -> None:
 
 
 def _sent(body: bytes | Path | None) -> bytes | io.BytesIO | None:
-    """Return a body to send; a large one is sent in pieces, so that other coroutines run in
-    between.
+    """Return the body of a request in the form in which it is sent.
 
-    It is created again for each try.
+    A large body is sent in pieces, so that other coroutines run in between. It is created again for
+    each try.
     """
     if isinstance(body, Path):
         raise TypeError("files are sent by the blocking client only")
@@ -405,7 +417,7 @@ def _sent(body: bytes | Path | None) -> bytes | io.BytesIO | None:
 
 
 def status_error(body: bytes) -> errors.ApiError:
-    """Return the error for a metav1.Status inside a stream."""
+    """Return the error for a metav1.Status that was received in a stream."""
     status = _status(body)
     # Without a code: an error of the server, after which the caller tries again.
     return errors.from_status(
@@ -414,7 +426,9 @@ def status_error(body: bytes) -> errors.ApiError:
 
 
 def _status(body: bytes) -> _Status:
-    """Return the Status in a body; for any other body, its beginning as the message."""
+    """Return the metav1.Status in a body; for any other body, a Status with its beginning as
+    message.
+    """
     try:
         return _read_status.decode(body)
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""Parser of a watch: splits the bytes into lines and decodes them into changes.
+"""A parser of watch streams: splits the bytes into lines and decodes the lines into changes.
 
 Used by `client.watch`. Lines may be as long as the largest object (1.5 MiB on etcd), so it splits
 lines itself, with no limit but `MAX_LINE`. One piece is handled at a time and the event loop runs
@@ -24,7 +24,7 @@ Kind = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 class Change(msgspec.Struct, Generic[T], frozen=True):
     """One item of a watch.
 
-    `object` is None for a bookmark, and for an object that the type cannot read.
+    `object` is None for a bookmark, and for an object that cannot be decoded as the type.
     """
 
     kind: Kind
@@ -42,15 +42,16 @@ _read_line = msgspec.json.Decoder(_Line)
 
 
 class Cutter:
-    """Splits a stream of bytes into lines without their newline; copies each byte once."""
+    """Splits a stream of bytes into lines without their line feeds; copies each byte once."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that `data` completes, without empty ones. Raises Unavailable at
-        `MAX_LINE`.
+        """Return the lines that end in `data`, without empty lines.
+
+        Raises Unavailable for a line of more than `MAX_LINE` bytes.
         """
         head, newline, tail = data.rpartition(b"\n")
         if not newline:
@@ -70,7 +71,7 @@ class Cutter:
 
 
 def change(line: bytes, as_type: type[T]) -> Change[T]:
-    """Decode one line. Raises the error that an ERROR item contains, such as Expired."""
+    """Decode a line and return the change. Raises the error in an ERROR item, such as Expired."""
     try:
         item = _read_line.decode(line)
     except msgspec.MsgspecError as error:
@@ -94,8 +95,9 @@ def change(line: bytes, as_type: type[T]) -> Change[T]:
 async def batches(
     http: transport.Transport, content: transport.Content
 ) -> AsyncIterator[list[bytes]]:
-    """Yield the complete lines of each piece; an incomplete line at the end of the stream is
-    dropped.
+    """Yield the complete lines of each piece of a watch stream.
+
+    An incomplete line at the end of the stream is dropped.
     """
     cutter = Cutter()
     async for some in pieces(http, content):
@@ -105,8 +107,9 @@ async def batches(
 
 
 async def pieces(http: transport.Transport, content: transport.Content) -> AsyncIterator[bytes]:
-    """Yield the body as it arrives; other coroutines run between two pieces even if more is here
-    already.
+    """Yield the pieces of a body as they arrive.
+
+    Other coroutines run between two pieces, even if the second has already arrived.
     """
     while True:
         with http.failures():

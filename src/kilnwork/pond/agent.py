@@ -1,9 +1,8 @@
-"""The agent: turns the manager's orders into deliveries and pins, and reports the state of the
-node.
+"""The agent of a pond: carries out the manager's orders on its node, and reports the node's state.
 
-Used by `__main__`. One loop asks the manager for orders and waits for new ones, another reports
-changes; both send the whole report and get the whole order, so it does not matter which of them
-arrives.
+Used by `__main__`. It turns orders into deliveries and pins. One loop asks the manager for orders
+and waits for new ones, another reports changes; each request sends the whole report and returns the
+whole order, so it does not matter which of the two requests arrives.
 """
 
 import asyncio
@@ -104,7 +103,7 @@ class Agent:
     async def run(self, stop: asyncio.Event) -> bool:
         """Run until `stop` is set, or until the manager has been away for too long.
 
-        Returns False after an internal error. Fetched data stays for the next agent.
+        Returns False after an internal error. Fetched data stays on the node for the next agent.
         """
         async with self._link:
             try:
@@ -124,7 +123,7 @@ class Agent:
         return not self._failed.is_set()
 
     async def _wait_absent(self) -> None:
-        """Return when the manager has not responded for as long as it may be away."""
+        """Wait until the manager has not responded for as long as the settings allow."""
         while True:
             allowed_s = self._settings.absence_s
             away_s = self._clock.monotonic() - self._heard
@@ -134,11 +133,11 @@ class Agent:
             await asyncio.sleep(3600.0 if allowed_s is None else allowed_s - away_s)
 
     def _fail(self, name: str, error: BaseException) -> None:
-        """End the agent after a failure of background work, which is logged already."""
+        """Stop the agent after a failure of background work; the failure is logged already."""
         self._failed.set()
 
     async def _open_store(self) -> None:
-        """Open the store; report what prevents that and retry, until the pond is removed."""
+        """Open the store; if that fails, report the reason and retry, until the pond is removed."""
         while not self._removed:
             try:
                 await asyncio.to_thread(self._store.open)
@@ -162,10 +161,10 @@ class Agent:
             await asyncio.sleep(OPEN_S)
 
     async def _tell_once(self) -> None:
-        """Report to the manager once, and keep its order if that is the removal of the pond.
+        """Report to the manager once, and remember if its order is to remove the pond.
 
-        Without a store only the removal matters; a directory that another agent holds is removed by
-        that agent.
+        Without a store no other order can be carried out. A directory that another agent holds is
+        removed by that agent.
         """
         try:
             order = await self._link.report(await self._report())
@@ -197,7 +196,9 @@ class Agent:
     # the manager
 
     async def _listen(self) -> None:
-        """Ask the manager for orders, and wait there for new ones."""
+        """Request orders from the manager again and again; each request waits there for a new
+        order.
+        """
         await self._again_and_again(self._wait_for_news)
 
     async def _wait_for_news(self) -> None:
@@ -208,15 +209,16 @@ class Agent:
 
     @property
     def _wait_s(self) -> float:
-        """Return how long to wait for orders: whole seconds, short enough to notice that the
-        manager is away.
+        """Return the number of seconds that a request waits for a new order.
+
+        It is a whole number, short enough to notice that the manager is away.
         """
         if self._settings.absence_s is None:
             return pond_messages.WAIT_S
         return min(pond_messages.WAIT_S, max(1, self._settings.absence_s // 3))
 
     async def _tell(self) -> None:
-        """Report changes, not more often than the controller needs them."""
+        """Report changes to the manager, not more often than the controller needs them."""
         await self._again_and_again(self._tell_next)
 
     async def _tell_next(self) -> None:
@@ -252,7 +254,7 @@ class Agent:
 
     @property
     def _busy(self) -> bool:
-        """Return whether something is being fetched or pinned."""
+        """Return whether a delivery or a pin is in progress."""
         every = (*self._deliveries.values(), *self._pins.values())
         return any(not task.done() for _, task in every)
 
@@ -263,8 +265,9 @@ class Agent:
         self._news.set()
 
     def _deliver_again(self) -> None:
-        """Restart all deliveries after a damaged blob was found, to which existing trees may
-        link.
+        """Restart all deliveries after a damaged blob was found.
+
+        Trees that have been delivered may contain links to the blob.
         """
         for delivery, task in tuple(self._deliveries.values()):
             if task.done():
@@ -276,7 +279,7 @@ class Agent:
     # orders
 
     async def _apply(self, order: pond_messages.NodeOrder, sequence: int) -> None:
-        """Carry out an order, unless it is older than the last one.
+        """Carry out an order, unless it is older than the last order.
 
         An order that arrives later may have been requested earlier; `sequence` is the number of its
         request.
@@ -372,8 +375,9 @@ class Agent:
         return [self._order.peers[node] for node in nodes if node in self._order.peers]
 
     async def _stop_deliveries(self, which: Callable[[_Key], bool]) -> None:
-        """Stop deliveries and wait for their end: a tree must not be completed after its
-        release.
+        """Stop the selected deliveries and wait until they have ended.
+
+        Otherwise a tree could be completed after its release.
         """
         gone = [key for key in self._deliveries if which(key)]
         running = [self._deliveries.pop(key)[1] for key in gone]

@@ -1,4 +1,4 @@
-"""Connections to sources and peers: checked addresses, TLS, reused for later requests.
+"""Connections to sources and peers over checked addresses and TLS; they are reused.
 
 Used by `http_source` and `peers`, from several threads. Blocking: each file has a thread, which
 spends its time in the kernel and in SHA-256.
@@ -24,8 +24,9 @@ MAX_IDLE = 64
 
 
 class Server(NamedTuple):
-    """A server to connect to. `tls_name`: name that its certificate must have, "" for plain
-    http.
+    """The address of a server to connect to.
+
+    `tls_name`: the name that its certificate must have, "" for plain http.
     """
 
     host: str
@@ -37,7 +38,7 @@ class Server(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request; the method is GET or HEAD."""
+    """An HTTP request; the method is GET or HEAD."""
 
     server: Server
     target: str
@@ -46,16 +47,17 @@ class Request(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """A response whose body must still be read from the connection."""
+    """An HTTP response whose body must still be read from the connection."""
 
     head: http1.ResponseHead
     connection: http1.Connection
 
 
 class Connections:
-    """A pool of connections.
+    """A pool of connections to sources and peers.
 
-    `policy`: checks addresses; None if they do not come from users. `context`: TLS context.
+    `policy`: checks addresses; None if the addresses do not come from users. `context`: the TLS
+    context.
     """
 
     def __init__(self, policy: egress.Policy | None, context: Callable[[], ssl.SSLContext]) -> None:
@@ -70,11 +72,10 @@ class Connections:
 
     @contextlib.contextmanager
     def send(self, request: Request) -> Iterator[Exchange]:
-        """Send a request and yield the response; reuse its connection if the body has been read
-        whole.
+        """Send a request and yield the response.
 
-        Raises SourceUnreachable, also for a response that is not HTTP, and SourceRefused for an
-        address.
+        The connection is reused if the body has been read to its end. Raises SourceUnreachable,
+        also for a response that is not HTTP, and SourceRefused for an address that is not allowed.
         """
         with _explained(request.server):
             exchange = self._exchange(request)
@@ -87,7 +88,7 @@ class Connections:
         self._give_back(request.server, exchange.connection)
 
     def close(self) -> None:
-        """Close idle connections, abort the others, and open no more."""
+        """Close idle connections, abort busy connections, and open no further ones."""
         with self._lock:
             self._closed = True
             _close_all(self._idle)
@@ -157,8 +158,9 @@ class Connections:
             raise
 
     def _connected(self, server: Server) -> socket.socket:
-        """Connect to the first address that is allowed and accepts; the checked address is the one
-        used.
+        """Return a socket connected to the first address of the server that is allowed and accepts.
+
+        The connection is made to the address that was checked: the name is not resolved again.
         """
         found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
         failure: Exception = OSError(f"{server.host} has no address")

@@ -1,8 +1,9 @@
-"""Deliveries: fetch one snapshot for one lease, from its manifest to the tree that the run sees.
+"""Deliveries: each fetches one snapshot for one lease, from its manifest to the tree that the run
+sees.
 
-Used by `agent`, which starts one for each snapshot of a lease and stops it when the lease ends. A
-delivery retries until it succeeds: soon and often after temporary errors, at long intervals after
-others, since people may repair the cause.
+Used by `agent`, which starts a delivery for each snapshot of a lease and stops it when the lease
+ends. A delivery retries until it succeeds: soon and often after temporary errors, at long intervals
+after others, since people may repair the cause.
 """
 
 import asyncio
@@ -34,8 +35,9 @@ LASTING = (
 
 
 class Place:
-    """What deliveries and pins share. `changed` is called in the loop if there is something to
-    report.
+    """The store, the fetcher and the manager link of a node, which its deliveries and pins share.
+
+    `changed` is called in the event loop if there is something to report.
     """
 
     def __init__(
@@ -77,8 +79,9 @@ class Delivery:
         self._trouble: pond_messages.PondTrouble | None = None
 
     async def run(self) -> None:
-        """Return when the tree is complete. A cancellation aborts fetches that only this delivery
-        needs.
+        """Deliver the snapshot, with retries, until its tree is complete.
+
+        A cancellation aborts fetches that only this delivery needs.
         """
         failures = 0
         try:
@@ -137,7 +140,7 @@ class Delivery:
         await _to_the_end(functools.partial(kept.make_tree, self.lease, snapshot))
 
     async def _manifest(self) -> manifest.Manifest:
-        """Return the manifest from this node, else from the manager, else from a peer."""
+        """Return the manifest from this node, else from the manager, else from another agent."""
         kept, digest = self._place.store, self.ordered.digest
         known = kept.find_manifest(digest)
         if known is not None:
@@ -173,9 +176,9 @@ class Delivery:
 
 
 async def _to_the_end(work: Callable[[], object]) -> None:
-    """Run the work in a thread to its end, even if the caller is cancelled.
+    """Run `work` in a thread to its end, even if the caller is cancelled.
 
-    Otherwise its effects could come after those of what follows.
+    Otherwise the work could still have effects after later steps of the caller.
     """
     running = asyncio.get_running_loop().run_in_executor(None, work)
     try:
@@ -186,7 +189,7 @@ async def _to_the_end(work: Callable[[], object]) -> None:
 
 
 def trouble(error: Exception) -> pond_messages.PondTrouble:
-    """Return an error in the form of a report."""
+    """Return the description of an error for a report."""
     reason = error.reason if isinstance(error, errors.PondError) else "ManagerUnreachable"
     if isinstance(error, errors.BlobMissing):
         reason = "BlobMissing"

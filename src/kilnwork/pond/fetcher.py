@@ -1,7 +1,7 @@
-"""Fetches blobs and sources to the pond: several in parallel, each once, from peers before the
-source.
+"""Fetches blobs and sources to the pond, several in parallel, from peers before the source.
 
-Used by `deliveries` and `pins`. Reads in threads, `fetch.parallel` of the pond for each source.
+Used by `deliveries` and `pins`. A blob that several runs need is fetched once. Reads in threads,
+`fetch.parallel` of the pond for each source.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _AHEAD = 2
 
 
 class Fetcher:
-    """Fetches for one node. `counts`: its totals, for reports."""
+    """Fetches blobs and sources for one node. `counts`: its totals, for reports."""
 
     def __init__(
         self,
@@ -42,20 +42,20 @@ class Fetcher:
         self._sources: dict[tuple[str, str, tuple[str, ...]], http_source.HttpSource] = {}
 
     def use(self, order: pond_messages.NodeOrder) -> None:
-        """Use the peers and the parallelism of this order from now on."""
+        """Use the peers and the parallelism of an order from now on."""
         self._order = order
         self._parallel = order.limits.parallel
         self._lanes.resize(self._parallel)
 
     def abort(self) -> None:
-        """Abort requests that wait for a server; nothing is fetched any more."""
+        """Abort requests that wait for a server; nothing can be fetched any more."""
         for source in (*self._sources.values(), *self._jobs.values()):
             source.close()
         if self._peers is not None:
             self._peers.close()
 
     def close(self) -> None:
-        """Wait for the threads."""
+        """Wait until the threads have ended."""
         self._lanes.close()
 
     # blobs of a snapshot
@@ -68,7 +68,10 @@ class Fetcher:
         source: pond_messages.SourceOrder | None,
         progress: blob_fetch.Progress,
     ) -> None:
-        """Fetch the blobs of these files of a snapshot. Raises what `blob_fetch.fetch` raises."""
+        """Fetch the blobs of the given files of a snapshot.
+
+        Raises the errors of `blob_fetch.fetch`.
+        """
         todo = iter(files)
 
         async def work() -> None:
@@ -92,7 +95,7 @@ class Fetcher:
     ) -> None:
         """Fetch a blob, or wait for it if it is being fetched for another run.
 
-        If that run is cancelled meanwhile, the blob is fetched for this one.
+        If the other run is cancelled meanwhile, the blob is fetched for this run.
         """
         while (running := self._running.get(file.digest)) is not None:
             with contextlib.suppress(blob_fetch.Stopped):
@@ -126,7 +129,10 @@ class Fetcher:
     def _origins(
         self, file: manifest.File, digest: str, source: origins.Source | None
     ) -> list[origins.Origin]:
-        """Return peers, then the source, then peers that did not respond the last time."""
+        """Return the origins of a blob in the order in which to try them.
+
+        They are peers, then the source, then peers that did not respond the last time.
+        """
         found: list[origins.Origin] = []
         doubtful: list[origins.Origin] = []
         if self._peers is not None:
@@ -147,7 +153,7 @@ class Fetcher:
         return [self._counted(one) for one in (*found, *doubtful)]
 
     async def peer_manifest(self, address: str, digest: str) -> bytes:
-        """Return a peer's manifest of that digest. Raises the errors of `origins`."""
+        """Return the manifest with this digest from a peer. Raises the errors of `origins`."""
         if self._peers is None:
             raise errors.SourceUnreachable("this agent has no certificate to show to others")
         loop, pool = asyncio.get_running_loop(), self._lanes.pool(source_threads.PEERS)
@@ -162,7 +168,9 @@ class Fetcher:
     # sources
 
     def source(self, order: pond_messages.SourceOrder) -> origins.Source:
-        """Return the source of an order. Raises SourceRefused for an address of another kind."""
+        """Return the source that an order names. Raises SourceRefused for an unknown kind of
+        address.
+        """
         if order.inline is not None:
             content = {path: text.encode() for path, text in order.inline.items()}
             return origins.InlineSource(order.name, content)
@@ -200,7 +208,9 @@ class Fetcher:
         return found
 
     def selected(self, order: pond_messages.SourceOrder) -> pinning.Target:
-        """Return the target of a pin, whose bytes are counted."""
+        """Return the selected files of a source as the target of a pin; bytes read from it are
+        counted.
+        """
         return pinning.Target(
             _CountedSource(self.source(order), self.counts.from_source),
             origins.Selection(paths=order.paths, glob=order.glob),
@@ -210,7 +220,9 @@ class Fetcher:
     def read_several(
         self, lane: str, read: pinning.Read, listed: Sequence[origins.ListedFile]
     ) -> Iterator[tuple[origins.ListedFile, tuple[blob_fetch.Fetched, str]]]:
-        """Read files in the threads of a lane, as a `pinning.Map`; call it in another thread."""
+        """Read files in the threads of a lane, as a `pinning.Map`; call it in a thread of another
+        pool.
+        """
         todo = iter(listed)
         running: dict[futures.Future[tuple[blob_fetch.Fetched, str]], origins.ListedFile] = {}
         try:
@@ -229,8 +241,9 @@ class Fetcher:
 
 
 class Counts:
-    """Bytes and files since the start. Several threads add to it without a lock: a few may be
-    missed.
+    """Counts of fetched bytes and files since the agent's start.
+
+    Several threads add to them without a lock: a few bytes or files may be missed.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""HTTP sources: files by their addresses, with ETag and Range (RFC 9110 §8.8, §14).
+"""HTTP sources: files at HTTP addresses, with ETag and Range (RFC 9110 §8.8, §14).
 
-Used by the agent. A server cannot list its files, so they are named, or the source is one file.
-Credentials come from mounted Secrets, are read for each request, and are sent to the source's own
-server only, not after a redirect to another. No message contains them.
+Used by the agent. A server cannot list its files, so the order names them, or the source is one
+file. Credentials come from mounted Secrets, are read for each request, and are sent to the source's
+own server only, not after a redirect to another. No message contains them.
 """
 
 import base64
@@ -31,11 +31,12 @@ _STRONG = 'etag:"'
 
 
 class HttpSource:
-    """The files at `uri`, or below it if it ends with a slash.
+    """The file at `uri`, or the files below it if it ends with a slash.
 
-    `secrets`: directory with `token`, or `username` and `password`, and optionally `ca.crt`; they
-    may appear later. `allow`: addresses, as `egress.parse_allowance` reads them; None: any, for a
-    server that no user has named. `tls_name`: name that the certificate must have, "" for the host.
+    `secrets`: a directory with `token`, or `username` and `password`, and optionally `ca.crt`; they
+    may appear later. `allow`: the allowed addresses, as `egress.parse_allowance` reads them; None:
+    any address, for a server that no user has named. `tls_name`: the name that the certificate must
+    have, "" for the host.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class HttpSource:
         self._connections = connections.Connections(policy, self._tls)
 
     def list(self, selection: origins.Selection) -> Sequence[origins.ListedFile]:
-        """Return the selected files; their facts come from one HEAD request for each."""
+        """Return the selected files, with the facts that a HEAD request for each returns."""
         if selection.glob:
             raise errors.SourceRefused(
                 f"source {self.name}: an HTTP source cannot be listed for glob "
@@ -224,7 +225,7 @@ class _Place(NamedTuple):
 
 
 class Address(NamedTuple):
-    """The address that a file is requested from."""
+    """An address from which a file is requested."""
 
     uri: str
     server: connections.Server
@@ -251,8 +252,9 @@ class _Content(origins.Content):
 
 
 def stamp_of(head: http1.ResponseHead) -> str:
-    """Return a validator that is equal for equal content: ETag, else Last-Modified with length,
-    else "".
+    """Return a validator, which is equal for equal content.
+
+    It is the ETag, else Last-Modified with the length, else "".
     """
     etag = head.headers.get("etag", "")
     if etag:

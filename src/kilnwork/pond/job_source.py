@@ -1,4 +1,4 @@
-"""Files of file jobs, which the manager stores: a source that is read from the manager.
+"""Sources for the files of file jobs, which are read from the manager.
 
 Used by `fetcher` for `kiln:` addresses. The agent sends the pond's token, as it does for orders, so
 it can read file jobs of the pond's namespace only. The manager knows the digest of each file, which
@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(pond_messages.FileList).decode
 
 
 class FileJobSource(http_source.HttpSource):
-    """One directory of a file job."""
+    """A source for the files in one directory of a file job."""
 
     def __init__(
         self, name: str, directory: job_files.JobDirectory, given: settings.AgentSettings
@@ -44,7 +44,7 @@ class FileJobSource(http_source.HttpSource):
         self._directory = directory
 
     def list(self, selection: origins.Selection) -> Sequence[origins.ListedFile]:
-        """Return the files by one request to the manager."""
+        """Return the selected files; one request to the manager lists them."""
         with self._send("", "GET", {}) as exchange:
             self._check(self._directory.uri, exchange)
             files = self._files(exchange)
@@ -81,7 +81,9 @@ class FileJobSource(http_source.HttpSource):
         )
 
     def _address(self, path: str) -> http_source.Address:
-        """Return the address of a file, or that of the directory itself for the list."""
+        """Return the address of a file, or that of the directory for the request that lists the
+        files.
+        """
         found = super()._address(path)
         return found if path else found._replace(target=found.target.rstrip("/"))
 

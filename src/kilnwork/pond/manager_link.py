@@ -19,7 +19,7 @@ _SLACK_S = 15.0
 
 
 class ManagerLink:
-    """Requests to the manager; an async context manager.
+    """A client for requests to the manager; an async context manager.
 
     All methods raise `KubeError` if there is no usable response.
     """
@@ -50,8 +50,9 @@ class ManagerLink:
     async def report(
         self, report: pond_messages.Report, *, wait_s: float = 0.0
     ) -> pond_messages.NodeOrder:
-        """Send a report and return the manager's order for this node. Wait up to `wait_s` for an
-        order that the report does not know yet.
+        """Send a report and return the manager's order for this node.
+
+        Wait up to `wait_s` for an order that is newer than the order named in the report.
         """
         response = await self._transport.send(
             http_types.ClientRequest(
@@ -76,7 +77,7 @@ class ManagerLink:
         return response.body
 
     async def put_manifest(self, encoded: bytes, digest: str) -> None:
-        """Store a manifest at the manager; may be repeated."""
+        """Store a manifest at the manager; may be called again for the same manifest."""
         await self._transport.send(self._manifest("PUT", digest, encoded))
 
     def _manifest(

@@ -25,7 +25,7 @@ DOUBT_S = 30.0
 
 
 class PeerServer:
-    """Serves the blobs and manifests of `kept`.
+    """Serves the blobs and manifests of a store to the other agents.
 
     `served(count)` is called with the number of bytes sent, `damaged()` if a blob that a peer
     doubted turns out to be damaged.
@@ -104,8 +104,9 @@ class PeerServer:
             os.close(descriptor)
 
     async def _is_whole(self, digest: bytes) -> bool:
-        """Check a blob on the disk, as scrubbing does, and return whether it is intact. Raises
-        BlobMissing.
+        """Check a blob on the disk, as scrubbing does, and return whether it is intact.
+
+        Raises BlobMissing.
         """
         blobs, before = self._store.blobs, self._store.blobs.damaged
         size = blobs.sizes().get(digest)
@@ -126,8 +127,9 @@ class PeerServer:
 
 
 class Peers:
-    """Client of the other agents: fetches blobs and manifests. Blocking; safe to use from several
-    threads.
+    """A client of the other agents, which fetches blobs and manifests.
+
+    Blocking; safe to use from several threads.
     """
 
     def __init__(self, certificates: Path, *, time: clock.Clock) -> None:
@@ -139,7 +141,7 @@ class Peers:
         self._connections = connections.Connections(None, self._tls)
 
     def origin(self, node: str, address: str, digest: str) -> origins.Origin:
-        """Return the origin of one blob at a peer.
+        """Return a peer as the origin of one blob.
 
         A second request from its beginning means that the first copy was damaged, so it asks the
         peer to check the blob on its disk.
@@ -154,13 +156,16 @@ class Peers:
         return origins.Origin(node, True, open_)
 
     def is_doubted(self, address: str) -> bool:
-        """Return whether a peer did not respond a short while ago, so that others should be asked
-        first.
+        """Return whether a peer did not respond a short while ago.
+
+        Such a peer should be asked after the other peers.
         """
         return self._clock.monotonic() < self._doubted.get(address, 0.0)
 
     def manifest(self, address: str, digest: str) -> bytes:
-        """Return a manifest, which the caller must check. Raises the errors of `origins`."""
+        """Return a manifest from a peer; the caller must check it. Raises the errors of
+        `origins`.
+        """
         with self._open(address, digest, 0, kind="manifests") as content:
             return b"".join(content.pieces())
 
@@ -243,8 +248,9 @@ class _PeerContent(origins.Content):
 
 
 def _start(header: str | None, size: int) -> int:
-    """Return the start of a range in the only form that agents send, `bytes=N-`; 0 for any
-    other.
+    """Return the start of the range in a Range header of the form that agents send, `bytes=N-`.
+
+    0 for any other header.
     """
     text = (header or "").removeprefix("bytes=").removesuffix("-")
     start = int(text) if text.isascii() and text.isdigit() and len(text) <= asgi.MAX_DIGITS else 0

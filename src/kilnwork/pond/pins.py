@@ -1,6 +1,6 @@
-"""Pins: make a snapshot of a source on this node, and store its manifest at the manager.
+"""Pins: each makes a snapshot of a source on this node, and stores its manifest at the manager.
 
-Used by `agent`, which starts one for each pin that is ordered from this node.
+Used by `agent`, which starts a `PinWork` for each pin that is ordered from this node.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class PinWork:
-    """One pin. `threads`: list the source and wait for it."""
+    """The work for one pin. `threads`: the pool for listing the source and waiting for it."""
 
     def __init__(
         self,

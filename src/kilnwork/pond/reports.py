@@ -12,7 +12,7 @@ from kilnwork.data.pond import leases, store, trees
 
 
 class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the store, which is read from the disk; fields as in a report."""
+    """The state of the store, read from the disk; the fields are those of a report."""
 
     store: str = ""
     capacity: int = 0
@@ -47,7 +47,7 @@ def of_store(kept: store.PondStore) -> StoreFacts:
 
 
 def identity(kept: store.PondStore) -> str:
-    """Return the id of the directory, "" if it has none yet."""
+    """Return the id of the store's directory, or "" if it has none yet."""
     known = kept.identity
     return "" if known is None else known.id
 
@@ -55,10 +55,10 @@ def identity(kept: store.PondStore) -> str:
 def of_leases(
     kept: store.PondStore, under_way: Iterable[tuple[str, pond_messages.SnapshotReport]]
 ) -> tuple[pond_messages.LeaseReport, ...]:
-    """Return all leases on this node, including those that the manager has not ordered since its
-    start.
+    """Return reports of all leases on this node.
 
-    `under_way`: reports of deliveries, by lease.
+    They include leases that the manager has not ordered since its start. `under_way`: reports of
+    deliveries, with the names of their leases.
     """
     running: dict[str, dict[str, pond_messages.SnapshotReport]] = {}
     for name, report in under_way:

@@ -1,6 +1,6 @@
 """Checks the blobs of a node in the background, at the rate that the pond allows.
 
-Used by `agent`, which is notified of damaged blobs: runs that use them need them again.
+Used by `agent`, which is notified of damaged blobs, because runs that use them need new copies.
 """
 
 import asyncio
@@ -22,11 +22,14 @@ _SOON_S = 1.0
 
 
 class _Stopped(Exception):
-    """The rate has changed, or the agent stops."""
+    """The check was interrupted, because the rate has changed or the agent stops."""
 
 
 class ScrubWork:
-    """Checks all blobs again and again. `damaged` is called in the loop, for each damaged blob."""
+    """Checks all blobs of the store, again and again.
+
+    `damaged` is called in the event loop for each damaged blob.
+    """
 
     def __init__(
         self, kept: store.PondStore, *, time: clock.Clock, damaged: Callable[[], None]
@@ -40,15 +43,15 @@ class ScrubWork:
 
     @property
     def checked(self) -> int:
-        """Return the bytes checked since the start."""
+        """Return the number of bytes checked since the start."""
         return self._scrubber.checked
 
     def use(self, rate: int) -> None:
-        """Check at this rate in bytes per second from now on; 0: not at all."""
+        """Set the rate of the checks, in bytes per second; 0: no checks."""
         self._rate = rate
 
     async def run(self) -> None:
-        """Run until cancelled; a cancellation waits for the thread."""
+        """Check blobs until cancelled; a cancellation waits until the thread has ended."""
         while True:
             wait_s = _LOOK_S
             try:
@@ -80,7 +83,7 @@ class ScrubWork:
         log.info("all blobs were checked", extra={"bytes": self._scrubber.checked})
 
     def _pace(self, count: int) -> None:
-        """Wait until `count` more bytes may be read."""
+        """Wait until `count` more bytes may be read at the current rate."""
         if not self._rate:
             raise _Stopped
         now = self._clock.monotonic()

@@ -1,4 +1,6 @@
-"""Settings of an agent, read from the environment that `controllers.data_pond` gives its Pod."""
+"""Settings of an agent, read from the environment variables that `controllers.data_pond` gives its
+Pod.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +11,7 @@ from kilnwork.kit import container_mounts, errors
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of an agent."""
+    """The settings of an agent; see `from_environment`."""
 
     manager: str
     """URL of the manager."""
@@ -46,7 +48,10 @@ _NEEDED = (
 
 
 def from_environment(environment: Mapping[str, str]) -> AgentSettings:
-    """Return the settings of an environment. Raises ConfigurationError for missing variables."""
+    """Return the settings in environment variables.
+
+    Raises ConfigurationError for missing variables.
+    """
     missing = [name for name in _NEEDED if not environment.get(name)]
     if missing:
         raise errors.ConfigurationError(
@@ -78,6 +83,9 @@ def _seconds(environment: Mapping[str, str], name: str) -> float | None:
 
 
 def _path(environment: Mapping[str, str], name: str) -> Path | None:
-    """Return the path in a variable; on a local node, mounts are below another directory."""
+    """Return the path in an environment variable.
+
+    On a local node, mounts are below another directory.
+    """
     text = environment.get(name)
     return container_mounts.locate(Path(text), environment) if text else None

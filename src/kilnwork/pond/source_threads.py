@@ -12,7 +12,10 @@ PEERS = "peers/"
 
 
 class Lanes:
-    """The thread pools by lane. `size`: threads of each. Safe for several threads."""
+    """The thread pools of the agent by lane; may be used from several threads.
+
+    `size`: the number of threads of each pool.
+    """
 
     def __init__(self, prefix: str, size: int) -> None:
         self._prefix = prefix
@@ -21,7 +24,7 @@ class Lanes:
         self._lock = threading.Lock()
 
     def pool(self, lane: str) -> futures.ThreadPoolExecutor:
-        """Return the threads of a lane; do not keep them, since `resize` replaces them."""
+        """Return the thread pool of a lane; do not keep it, since `resize` replaces the pools."""
         with self._lock:
             found = self._pools.get(lane)
             if found is None:
@@ -30,7 +33,7 @@ class Lanes:
             return found
 
     def resize(self, size: int) -> None:
-        """Use this number of threads per lane from now on; running work continues."""
+        """Set the number of threads per lane; running work continues."""
         with self._lock:
             if size == self._size:
                 return
@@ -39,6 +42,6 @@ class Lanes:
             pool.shutdown(wait=False)
 
     def close(self) -> None:
-        """Wait for running work, and start no more."""
+        """Wait until running work has ended, and start no more."""
         for pool in self._pools.values():
             pool.shutdown(wait=True, cancel_futures=True)

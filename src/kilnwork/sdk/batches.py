@@ -1,6 +1,7 @@
 """Batching: groups calls, watches and cancels into few frames, none larger than the limit.
 
-Used by `sdk.session`. Sizes are upper bounds, computed from the fields of a call that may be long.
+Used by `sdk.session`. Sizes are upper bounds; they are computed from the fields of a call that have
+no fixed length.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +35,7 @@ def size(
 
 
 def submits(items: Iterable[calls.CallItem]) -> Iterator[messages.Submit]:
-    """Yield Submit messages that send calls again which were sent on an earlier connection."""
+    """Yield Submit messages with calls that were already sent on an earlier connection."""
     some: list[calls.CallItem] = []
     together = 0
     for item in items:

@@ -1,4 +1,4 @@
-"""A cloudpickle pickler that also handles caches and file names.
+"""A cloudpickle pickler that also handles cached functions and the file names of code.
 
 Used by `sdk.envelope`. Since 3.1.3 cloudpickle leaves out the file that a function is defined in,
 so that tracebacks show no source lines; this pickler puts it back. Pickle refers to a
@@ -20,7 +20,10 @@ _Property: TypeAlias = "functools.cached_property[Any]"
 
 @functools.cache
 def pickler() -> Any:
-    """Return the class that pickles by value whatever other processes cannot import."""
+    """Return the pickler class.
+
+    It pickles functions and classes by value if other processes cannot import them.
+    """
     import cloudpickle  # noqa: PLC0415 - 25 ms that few programs need
 
     ours = {
@@ -62,8 +65,9 @@ def _code_again(
 
 
 def _found_by_name(function: _Cached) -> bool:
-    """Return whether another process can import the function by its module and name; False for
-    functions of modules that are pickled by value.
+    """Return whether another process can import the function by its module and name.
+
+    False for functions of modules that are pickled by value.
     """
     module = function.__module__
     along = {"__main__", "__mp_main__", *sys.modules["cloudpickle"].list_registry_pickle_by_value()}

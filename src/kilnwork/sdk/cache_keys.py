@@ -1,4 +1,4 @@
-"""Cache keys of calls (`cache=`), under which earlier results are used again.
+"""Cache keys of calls (option `cache=`): a call may reuse an earlier result with the same key.
 
 Used by `sdk.task`. Two calls have the same key if these are equal: the function's name and its own
 code with defaults and closure, the code shipped with it, its arguments, and those options that its
@@ -23,8 +23,8 @@ _encode = msgspec.msgpack.encode
 def function_digest(function: Callable[..., Any], *, of: str, blobs: envelope.Blobs) -> bytes:
     """Return the digest of a function's name, code, defaults and closure.
 
-    Raises BadOption for a function that is not written in Python, or whose defaults or closure
-    cannot be pickled.
+    `of`: the name of the function, for messages. Raises BadOption for a function that is not
+    written in Python, or whose defaults or closure cannot be pickled.
     """
     code = getattr(function, "__code__", None)
     if code is None:
@@ -49,7 +49,7 @@ _UNCLEAR = (
 
 
 def _parts(code: CodeType) -> Iterator[bytes]:
-    """Yield the parts of a code object that decide what it does, without file name and line
+    """Yield the parts of a code object that determine its behaviour, without file name and line
     numbers.
     """
     yield code.co_code
@@ -71,8 +71,11 @@ def terms(
     environment: str | None,
     arguments: attempts.Payload,
 ) -> calls.Cache | None:
-    """Return the cache terms of a call, or None if its options have no cache. `function`: digest of
-    the function.
+    """Return the cache key of a call and the maximum age of a reused result, or None without
+    `cache`.
+
+    `function`: the digest of the function. `environment`: the digest of the code shipped with it,
+    if any.
     """
     if given.cache is None:
         return None

@@ -19,10 +19,10 @@ Submit = Callable[[Row], futures.CallFuture[T]]
 
 
 class Limits:
-    """How many calls of a map may be open at once, and how many may fail before it stops.
+    """The limits of a map: the maximum numbers of open calls and of failed calls.
 
-    `max_in_flight`: None: all at once. `max_failed`: None: any number. `of`: the function's name,
-    for messages.
+    `max_in_flight`: None: all calls may be open at once. `max_failed`: if more calls fail, the map
+    stops; None: any number may fail. `of`: the name of the function, for messages.
     """
 
     def __init__(self, *, of: str, max_in_flight: int | None, max_failed: int | None) -> None:
@@ -42,7 +42,7 @@ class Limits:
 def run(
     rows: Iterator[Row], submit: Submit[T], limits: Limits, *, in_background: bool
 ) -> futures.Futures[T]:
-    """Submit a call for each row and return their futures.
+    """Submit a call for each row and return the futures of the calls.
 
     `in_background`: submit further calls even while the caller does nothing. False in a slot: there
     a call belongs to the running task, so only the task's own thread submits.
@@ -62,8 +62,9 @@ _Follower = tuple[Callable[[futures.Future[T]], object], Callable[[BaseException
 class LimitedMap(futures.Futures[T]):
     """The futures of a map with limits, in order; the sequence may still grow.
 
-    Iterating waits for the next call to be submitted, `len()` and pickling wait for all. If
-    failures stopped the map before the iterable had ended, iteration ends with `TooManyFailed`.
+    Iterating waits for the next call to be submitted; `len()` and pickling wait until all calls are
+    submitted. If failures stopped the map before the iterable had ended, iteration ends with
+    `TooManyFailed`.
     """
 
     def __init__(
@@ -132,9 +133,7 @@ class LimitedMap(futures.Futures[T]):
         return f"<Futures of {self._limits.of}: {len(self._items)} {state}, {self._failed} failed>"
 
     def feed(self) -> None:
-        """Submit calls up to the limit. Only one thread at a time submits; others return at
-        once.
-        """
+        """Submit further calls up to the limit; return at once if another thread is submitting."""
         while self._has_room():  # again: one may be over between its last look and its end
             with self._changed:
                 if self._feeding:
@@ -169,7 +168,7 @@ class LimitedMap(futures.Futures[T]):
         future.add_done_callback(lambda _: self._over(index))
 
     def _over(self, index: int) -> None:
-        """Count a finished call, once, and submit the next; called in any thread."""
+        """Count a finished call once and submit the next call; called in any thread."""
         with self._changed:
             future = self._open.pop(index, None)
         if future is None:
@@ -210,10 +209,9 @@ class LimitedMap(futures.Futures[T]):
             ended(error)
 
     def _grow(self, wanted: int | None) -> bool:
-        """Wait until `wanted` calls are submitted (None: all); return False if there will never be
-        so many.
+        """Wait until `wanted` calls are submitted; return False if the map ends with fewer calls.
 
-        Raises the error that ended the map before.
+        `wanted`: None: all calls of the map. Raises the error that ended the map before that.
         """
         while True:
             with self._changed:

@@ -1,4 +1,4 @@
-"""The callback thread: one thread runs all callbacks of users, started with the first one.
+"""The callback thread, which runs all callbacks of users; it is started for the first callback.
 
 Used by futures. A callback may take long, wait for other futures or raise: in the thread that reads
 a link it would block all other results, and in a thread that waits for a result it would come as a
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Runner:
-    """Runs callbacks one after the other, in the order in which they became due."""
+    """The callback thread and its queue; runs callbacks in the order in which they became due."""
 
     def __init__(self) -> None:
         self._due: queue.SimpleQueue[tuple[Callable[[Any], object], Any]] = queue.SimpleQueue()
@@ -42,7 +42,7 @@ class Runner:
 
 
 def call(callback: Callable[[Any], object], future: Any) -> None:
-    """Call the callback now; log what it raises, as `concurrent.futures` does."""
+    """Call the callback now, and log an exception that it raises, as `concurrent.futures` does."""
     try:
         callback(future)
     except BaseException:

@@ -1,6 +1,6 @@
-"""Child processes of a home, dispatcher and worker: start, adopt, watch and signal them by pid.
+"""The child processes of a home, its dispatcher and its worker: starts, adopts and signals them.
 
-Used by `local_home`. They run in sessions of their own (setsid), so that Ctrl-C at the terminal
+Used by `local_home`. The processes run in sessions of their own (setsid), so that Ctrl-C at the terminal
 reaches the driver only. A pidfd reports the end of a process even if it is not our child: after a
 driver was killed, the next driver takes over its home. posix_spawn(3) instead of `subprocess`: half
 the start-up time, and safe in a program with threads.
@@ -23,7 +23,7 @@ _LAST_LINES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How to start a process: `python -P -m MODULE ARGUMENTS`.
+    """The arguments for starting a process: `python -P -m MODULE ARGUMENTS`.
 
     `keep`: descriptors that the process inherits under their own numbers, 3 or more. `output`:
     descriptor that becomes its standard output; None: the log. Standard error goes to `log`,
@@ -39,7 +39,9 @@ class Launch:
 
 
 class Child:
-    """One process, started by this driver or by an earlier one."""
+    """A dispatcher or worker process, started by this driver or by an earlier driver of its
+    home.
+    """
 
     def __init__(self, identity: processes.ProcessId, *, log: Path) -> None:
         self.identity = identity
@@ -51,13 +53,14 @@ class Child:
             self._look()
 
     def fileno(self) -> int:
-        """Return a descriptor that becomes readable when the process ends; -1 once `ended` has
-        returned True.
+        """Return a descriptor that becomes readable when the process ends.
+
+        Returns -1 once `ended` has returned True.
         """
         return -1 if self._pidfd is None else self._pidfd
 
     def ended(self, within_s: float = 0.0) -> bool:
-        """Return whether the process has ended, waiting at most `within_s` for it."""
+        """Return whether the process has ended; wait for its end for at most `within_s` seconds."""
         if self._pidfd is not None:
             poll = select.poll()
             poll.register(self._pidfd, select.POLLIN)
@@ -88,8 +91,9 @@ class Child:
         return lines[-1] if lines else ""
 
     def _look(self) -> None:
-        """Record that the process has ended, with its exit code if it is our child and no other
-        code has waited for it.
+        """Record that the process has ended.
+
+        Its exit code is recorded too, if it is a child of ours and no other code has waited for it.
         """
         self._ended = True
         self.forget()
@@ -136,7 +140,7 @@ def start(launch: Launch) -> Child:
 
 
 def above_streams(descriptor: int) -> int:
-    """Return a descriptor with a number of at least 3, duplicated if it was 0, 1 or 2.
+    """Return a descriptor with a number of at least 3; duplicate it if its number is 0, 1 or 2.
 
     A program may have closed its standard streams, so that new descriptors get their numbers; a
     child process has its own standard streams there.
@@ -150,7 +154,7 @@ def above_streams(descriptor: int) -> int:
 
 
 def _open(identity: processes.ProcessId) -> int | None:
-    """Return a pidfd of exactly this process, or None if it has ended.
+    """Return a pidfd of the process with this identity, or None if it has ended.
 
     The identity is checked again after the pidfd was opened, because the pid may have been reused.
     """

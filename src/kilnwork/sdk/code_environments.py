@@ -36,8 +36,9 @@ _SITES = frozenset({"site-packages", "dist-packages"})
 
 
 def installed(module: str) -> bool:
-    """Return whether a worker with our Python has this top-level module: standard library or
-    installed.
+    """Return whether workers with our Python have a top-level module without shipping.
+
+    True for modules of the standard library and for installed modules.
     """
     if module in sys.stdlib_module_names:
         return True
@@ -47,13 +48,16 @@ def installed(module: str) -> bool:
 
 
 class Entered:
-    """The environment that a call has entered: call `leave`, or use `with`."""
+    """The environment that a call runs in, until `leave` is called; a context manager."""
 
     def __init__(self, before: str | None) -> None:
         self._before = before
 
     def leave(self) -> None:
-        """Restore the working directory; modules stay until another environment is entered."""
+        """Restore the previous working directory.
+
+        Imported modules stay until another environment is entered.
+        """
         if self._before is not None:
             with contextlib.suppress(OSError):  # another process has removed it
                 os.chdir(self._before)
@@ -71,9 +75,10 @@ _NOWHERE = Entered(None)
 def enter(environment: str | None, store: blobs.Blobs, cache: Path | None = None) -> Entered:
     """Enter an environment: import its modules, and use its directory as the working directory.
 
-    `environment`: digest as in specs, None: no environment. `cache`: where to unpack it; default:
-    in the directory of the blobs. Not for two threads at a time, since a process has one working
-    directory. Raises `BlobMissing`, `BlobDamaged`, OSError.
+    `environment`: the digest of its blob, as specs name it; None: no environment. `cache`: the
+    directory to unpack it in; by default a directory next to the blobs. Only one thread of a
+    process may be in an environment, since a process has one working directory. Raises
+    `BlobMissing`, `BlobDamaged`, OSError.
     """
     if environment == slot.environment is None:
         return _NOWHERE
@@ -92,7 +97,7 @@ def _working_directory() -> str:
 
 
 class _Slot:
-    """The current environment of this process."""
+    """State of a slot's process: the environment that it is in."""
 
     def __init__(self) -> None:
         self.environment: str | None = None
@@ -102,7 +107,7 @@ class _Slot:
         self._aside: dict[Path | None, dict[str, ModuleType]] = {}
 
     def switch(self, environment: str | None, store: blobs.Blobs, cache: Path) -> None:
-        """Switch to an environment; do nothing if it is the current one."""
+        """Switch to an environment; do nothing if it is the current environment."""
         if environment == self.environment:
             return
         self._leave()
@@ -149,14 +154,17 @@ def _modules_below(directory: str) -> Iterator[str]:
 
 
 def _taken(tops: set[str]) -> dict[str, ModuleType]:
-    """Remove these modules and their submodules from `sys.modules` and return them."""
+    """Remove the given top-level modules and their submodules from `sys.modules` and return
+    them.
+    """
     found = [name for name in sys.modules if name.partition(".")[0] in tops]
     return {name: sys.modules.pop(name) for name in found}
 
 
 def _unpacked(digest: bytes, store: blobs.Blobs, cache: Path) -> tuple[Path, int]:
-    """Return the directory of an environment, unpacked if necessary, and a lock that protects
-    it.
+    """Return the directory of an environment, and a lock that keeps it from being removed.
+
+    The environment is unpacked if its directory does not exist. The lock is a descriptor.
     """
     directory = cache / digest.hex()
     while True:
@@ -168,7 +176,10 @@ def _unpacked(digest: bytes, store: blobs.Blobs, cache: Path) -> tuple[Path, int
 
 
 def _locked(directory: Path) -> int:
-    """Lock the directory of an environment. Raises FileNotFoundError if it is or gets removed."""
+    """Lock the directory of an environment and return the descriptor that holds the lock.
+
+    Raises FileNotFoundError if the directory does not exist, or is removed meanwhile.
+    """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -182,7 +193,10 @@ def _locked(directory: Path) -> int:
 
 
 def _unpack(digest: bytes, store: blobs.Blobs, directory: Path) -> None:
-    """Unpack under a temporary name, then rename: of several slots that do so at once, one wins."""
+    """Unpack an environment under a temporary name, then rename the directory.
+
+    If several slots do so at once, the first rename succeeds and the other copies are removed.
+    """
     made = directory.with_name(f"{_UNFINISHED}{os.urandom(8).hex()}")
     made.mkdir(mode=0o700, parents=True)
     try:
@@ -202,7 +216,7 @@ def _unpack(digest: bytes, store: blobs.Blobs, directory: Path) -> None:
 
 
 def _make_room(cache: Path) -> None:
-    """Remove the least recently used environments that no process is in.
+    """Remove the least recently used environments that no process uses.
 
     Directories that a killed worker has left partly unpacked are removed too.
     """
@@ -228,7 +242,7 @@ def _remove_abandoned(cache: Path, newest: list[Path]) -> None:
 
 
 def _by_last_use(cache: Path) -> list[Path]:
-    """Return the directories, the most recently used first."""
+    """Return the directories of the unpacked environments, most recently used first."""
     found = []
     for path in cache.iterdir():
         with contextlib.suppress(FileNotFoundError):

@@ -2,8 +2,8 @@
 
 Used by `remote` for `working_dir=` and `modules=`; unpacked by `code_unpacking`. The blob is an
 uncompressed zip file with the same bytes for the same files: `work/…` is the directory, `modules/…`
-the modules that are imported by name, `paths` the directories in `work` that are on our `sys.path`,
-one per line. Not for data: a file that tasks read is `put` or split.
+the modules that are imported by name, and `paths` lists the directories in `work` that are on our
+`sys.path`, one per line. Not for data: a file that tasks read is `put` or split.
 """
 
 import fnmatch
@@ -39,10 +39,11 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class Shipped(NamedTuple):
-    """A packed blob. `digest`: of the blob, as specs name it; None: there is nothing to ship.
+    """The result of packing a directory and modules into a blob.
 
-    `modules`: the top-level modules that can be imported from it. `left_out`: data directories of
-    ours that were not packed, for a warning.
+    `digest`: the digest of the blob, as specs name it; None: there is nothing to ship. `modules`:
+    the top-level modules that can be imported from the blob. `left_out`: data directories of
+    kilnwork that were not packed, for a warning.
     """
 
     digest: str | None
@@ -51,7 +52,11 @@ class Shipped(NamedTuple):
 
 
 class _File(NamedTuple):
-    """A file to pack. `name`: in the archive. `target`: of a symbolic link, which stays a link."""
+    """A file to pack.
+
+    `name`: its name in the archive. `target`: the target of a symbolic link, which is packed as a
+    link.
+    """
 
     name: str
     path: Path
@@ -69,7 +74,7 @@ def pack(
 ) -> Shipped:
     """Store a directory and modules as one blob. Raises `NotShippable`, `BlobNotWritten`, OSError.
 
-    `files`: single modules by their files, which need not be on our import path. Excluded are
+    `files`: the files of further modules, which need not be on our import path. Excluded are
     `EXCLUDED`, data directories, and files that `.kilnignore` in the directory lists: one shell
     pattern per line, for a name or a path in the directory; lines that begin with # are comments.
     """
@@ -102,8 +107,9 @@ def pack(
 
 
 def _paths_in(root: Path) -> Iterator[str]:
-    """Yield the directories below `root` on our import path, such as `src`; workers import from
-    them too.
+    """Yield the directories below `root` that are on our import path, such as `src`.
+
+    Workers import from these directories too.
     """
     for place in sys.path:
         path = Path(place).absolute()
@@ -158,7 +164,9 @@ def _module_file(path: Path) -> _File:
 def _below(
     root: Path, where: str, patterns: Sequence[str], *, left_out: list[Path]
 ) -> Iterator[_File]:
-    """Yield files and links below `root` with their names in the archive."""
+    """Yield the files and symbolic links below `root` that are packed, with their names in the
+    archive.
+    """
     for directory, directories, names in os.walk(root):
         at = Path(directory)
         links = [name for name in directories if (at / name).is_symlink()]
@@ -234,7 +242,7 @@ def _add(archive: zipfile.ZipFile, file: _File) -> None:
 
 
 def _importable(names: Iterable[str], directories: Sequence[str]) -> Iterator[str]:
-    """Yield the top-level modules among the files of an archive."""
+    """Yield the top-level modules that can be imported from the files of an archive."""
     for name in names:
         if name.endswith((".py", ".so")):
             for path in directories:
@@ -244,7 +252,7 @@ def _importable(names: Iterable[str], directories: Sequence[str]) -> Iterator[st
 
 
 class _Stream:
-    """A blob writer as a file object in which `zipfile` cannot seek."""
+    """A file object that writes to a blob; `zipfile` cannot seek in it."""
 
     def __init__(self, new: blobs.Writer) -> None:
         self._new = new

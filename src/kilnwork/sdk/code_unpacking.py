@@ -1,4 +1,4 @@
-"""Unpacks an archive that `code_packing` has packed into a new directory, and nowhere else.
+"""Unpacks archives made by `code_packing`, each into a new directory and never outside of it.
 
 Used by `code_environments` in workers. The archive comes from a driver; a user who may submit tasks
 could have made another one, so nothing in it is trusted: every entry is checked before the first is
@@ -40,13 +40,13 @@ _KINDS = {
 
 
 class ArchiveRefused(ValueError):
-    """The archive contains something that is never shipped; the message says what."""
+    """The archive has an entry that `code_packing` never makes; the message names it."""
 
 
 def unpack(file: BinaryIO, root: Path) -> None:
-    """Unpack into `root`, an empty directory that no other process uses.
+    """Unpack an archive into `root`, an empty directory that no other process uses.
 
-    Raises `ArchiveRefused`, OSError. After an error a part of the files may exist: remove the
+    Raises `ArchiveRefused`, OSError. After an error some of the files may exist: remove the
     directory.
     """
     import zipfile  # noqa: PLC0415 - 15 ms that few slots need
@@ -70,8 +70,9 @@ def unpack(file: BinaryIO, root: Path) -> None:
 
 
 def _checked(archive: "zipfile.ZipFile") -> "list[zipfile.ZipInfo]":
-    """Return all entries after checking that each may be created under its name. Raises
-    `ArchiveRefused`.
+    """Return all entries of an archive after checking that each may be created under its name.
+
+    Raises `ArchiveRefused`.
     """
     entries = archive.infolist()
     total = sum(entry.file_size for entry in entries if entry.filename != PATHS)
@@ -120,7 +121,7 @@ def _check_entry(entry: "zipfile.ZipInfo") -> None:
 
 
 def _check_name(name: str) -> None:
-    """Check that a name is a plain path below one of our directories. Raises `ArchiveRefused`."""
+    """Check that a name is a plain path below `work` or `modules`. Raises `ArchiveRefused`."""
     if "\0" in name:
         raise ArchiveRefused(f"a name holds a NUL: {name!r}")
     try:
@@ -177,7 +178,10 @@ def _link(archive: "zipfile.ZipFile", entry: "zipfile.ZipInfo", root: Path) -> N
 
 
 def _check_links(links: "list[zipfile.ZipInfo]", root: Path) -> None:
-    """Check that each link leads into its own part of the archive, through whatever other links."""
+    """Check that the target of each symbolic link is in the same part of the archive as the link.
+
+    A target that is itself a link is followed.
+    """
     for entry in links:
         path = root / entry.filename
         part = (root / entry.filename.partition("/")[0]).resolve()

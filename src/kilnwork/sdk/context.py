@@ -16,8 +16,9 @@ Report = Callable[[float | None, str], None]
 
 
 class Context:
-    """The running attempt of a task: ids, progress, logger. `run` and `attempt` are counted
-    from 1.
+    """The running attempt of a task: its ids, its progress and its logger.
+
+    `run` and `attempt` are counted from 1.
     """
 
     __slots__ = ("_name", "_report", "_stopped", "attempt", "run", "task")
@@ -50,8 +51,9 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the task was asked to stop: `kiln.Cancelled` is raised in it, and SIGKILL
-        follows.
+        """Whether the task was asked to stop.
+
+        `kiln.Cancelled` is then raised in the task; if it does not end, SIGKILL follows.
         """
         return self._stopped
 
@@ -80,7 +82,7 @@ class Context:
     # for what runs it
 
     def stop(self) -> None:
-        """Mark the task as asked to stop; may be called from any thread."""
+        """Record that the task was asked to stop; may be called from any thread."""
         self._stopped = True
 
 
@@ -115,14 +117,15 @@ class _Logger(logging.LoggerAdapter[logging.Logger]):
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
     ) -> tuple[Any, MutableMapping[str, Any]]:
-        """Add the task's fields to the `extra` fields of the caller."""
+        """Add the fields of the task to the `extra` fields of a log record."""
         kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
         return msg, kwargs
 
 
 class _Here(logging.Handler):
-    """A log handler that writes to the current `sys.stderr`, since the output of a task may be
-    captured.
+    """A log handler that writes to the current `sys.stderr`.
+
+    `sys.stderr` may be replaced while the output of a task is captured.
     """
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -64,8 +64,8 @@ def task(function: Any = None, /, **given: Any) -> Any:
 
     The options are those of `options.Changes`, and `returns=n` for a function that returns a tuple
     of n items: `submit` then returns a tuple of n futures, each of which can be passed on
-    separately. Async functions run in an event loop of their own; the values of generator functions
-    arrive one by one. Raises BadOption.
+    separately. Each call of an async function runs in an event loop of its own; the values of a
+    generator function are available one by one while it runs. Raises BadOption.
     """
     if function is None:
         _chosen(given, "task")
@@ -111,7 +111,7 @@ def _is_method(function: Any) -> bool:
 
 
 def _chosen(given: dict[str, Any], of: str) -> tuple[options.Options, str | None]:
-    """Return the checked options of all calls, and the name given to them."""
+    """Return the checked options that apply to all calls of a function, and its `name=`."""
     if "key" in given:
         raise errors.BadOption(
             f"{of}: key={given['key']!r} names one call, not all of a function: give it where "

@@ -2,8 +2,8 @@
 at exit.
 
 Created by `local` (start) and `remote` (connect). Task functions submit to the innermost open
-session; closing it sends what was submitted and leaves the tasks to the dispatcher. How calls are
-sent, held back and sent again is in the base class, `session.Session`.
+session; closing it sends the submitted calls and leaves the tasks to the dispatcher. The base
+class, `session.Session`, sends calls, holds them back and sends them again.
 """
 
 import atexit
@@ -55,7 +55,7 @@ NEVER_ACCEPTED = (
 
 
 def checked_seconds(name: str, value: float) -> float:
-    """Return an option that is a number of seconds, checked. Raises ConfigurationError."""
+    """Return the value of an option in seconds. Raises ConfigurationError if it is invalid."""
     if type(value) not in (int, float) or not 0 <= value < 1e9:
         raise kit_errors.ConfigurationError(f"{name}={value!r}: a number of seconds, 0 or more")
     return float(value)
@@ -70,7 +70,7 @@ class Timeouts:
 
     @classmethod
     def checked(cls, reconnect_timeout: float, close_timeout: float) -> Self:
-        """Return the timeouts, checked. Raises ConfigurationError."""
+        """Return the timeouts after checking both. Raises ConfigurationError."""
         return cls(
             checked_seconds("reconnect_timeout", reconnect_timeout),
             checked_seconds("close_timeout", close_timeout),
@@ -81,7 +81,7 @@ class Driver(session.Session):
     """A session of a user's process with a dispatcher; `kiln.start` and `kiln.connect` return one.
 
     `on_close` is called once, after the link was closed or could not be opened, but never in a
-    process that was forked from the one that created this. `close_timeout`: see `close`.
+    forked copy of the process that created the session. `close_timeout`: see `close`.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Driver(session.Session):
     def open(self, *, timeout_s: float) -> None:
         """Connect to the dispatcher and become the innermost session.
 
-        Raises `channel.errors.LinkRefused` or `LinkClosed`, or what `connect` raised.
+        Raises `channel.errors.LinkRefused` or `LinkClosed`, or the error that `connect` raised.
         """
         try:
             self.link.open(timeout_s=timeout_s)
@@ -114,18 +114,17 @@ class Driver(session.Session):
         atexit.register(self.close)
 
     def lost(self, error: Exception) -> None:
-        """Reconnect at once, without back-off, because the dispatcher's process has ended."""
+        """Reconnect at once, without back-off; called when the dispatcher's process has ended."""
         self.link.reconnect_now()
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what was submitted and end the session; the tasks continue. Repeatable, from any
-        thread.
+        """Send the submitted calls and end the session; the tasks continue.
 
-        Waits until the dispatcher has accepted all calls, for at most `timeout` seconds after the
-        last call that it has accepted (None: the `close_timeout` of the session). Warns
-        (RuntimeWarning) about calls that were not accepted, and about calls that end with a session
-        whose journal is in memory. Futures that are not done raise `errors.DispatcherLost` from
-        then on.
+        May be called more than once and from any thread. Waits until the dispatcher has accepted
+        all calls, for at most `timeout` seconds after the last call that it has accepted (None: the
+        `close_timeout` of the session). Warns (RuntimeWarning) about calls that were not accepted,
+        and about calls that end with a session whose journal is in memory. Futures that are not
+        done raise `errors.DispatcherLost` from then on.
         """
         wait_s = self._close_timeout if timeout is None else checked_seconds("timeout", timeout)
         if os.getpid() != self._made_by:
@@ -164,8 +163,9 @@ class Driver(session.Session):
         await sys.modules["asyncio"].to_thread(self.close)
 
     def _leave(self, wait_s: float) -> str:
-        """Close the link; return the warning about calls that are not accepted or not finished, or
-        "".
+        """Close the link and return the text of a warning, or "" if there is nothing to warn about.
+
+        The warning is about calls that are not accepted, or not finished.
         """
         failure = self.link.failure
         if failure is None:

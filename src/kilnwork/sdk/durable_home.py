@@ -1,11 +1,12 @@
-"""The home of `kiln.start(DIRECTORY)`: its journal outlives drivers, and one driver owns the
+"""The home of `kiln.start(DIRECTORY)`, whose journal outlives drivers; one driver owns its
 processes.
 
 Used by `local`. The driver that holds `owner.lock` starts the dispatcher and the worker and
 restarts them when they end. Other drivers of the same directory are guests; when the owner ends,
-one of them takes over. Processes that a killed driver has left running are adopted, not started
-again, at whatever step of its start it was killed: `endpoints.json` names the home before anything
-is started, so the worker is found by its environment and the dispatcher by its arguments.
+one of the guests takes over. Processes that a killed driver has left running are adopted, not
+started again, at whatever step of its start it was killed: `endpoints.json` names the home before
+any process is started, so the worker is found by its environment and the dispatcher by its
+arguments.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ _SERVER_FILE = "control.db"
 
 
 class Durable(local_home.Home):
-    """One driver's handle of a home directory, as owner or guest."""
+    """The home in a directory, as one driver uses it: as its owner or as a guest."""
 
     def __init__(self, directory: Path, wanted: local_home.HomeOptions) -> None:
         self._directory = directory.expanduser().absolute()
@@ -48,10 +49,10 @@ class Durable(local_home.Home):
         )
 
     def start(self, *, patience_s: float) -> None:
-        """Start or adopt dispatcher and worker, or find those of another driver.
+        """Start or adopt the dispatcher and the worker, or use those of another driver.
 
-        Raises ConfigurationError if another driver owns the directory and does not serve it in
-        time.
+        Raises ConfigurationError if another driver owns the directory, but its dispatcher does not
+        serve it within `patience_s`.
         """
         deadline = self._clock.monotonic() + patience_s
         while not self._lock.take() and not self._is_served():
@@ -70,8 +71,9 @@ class Durable(local_home.Home):
         return found is not None and found.dispatcher is not None and found.dispatcher.alive()
 
     def _own(self) -> None:
-        """Become the owner of this directory: adopt the dispatcher and worker if they are running,
-        else start them.
+        """Become the owner of this directory.
+
+        The dispatcher and the worker are adopted if they are running, otherwise started.
         """
         (self._directory / "blobs").mkdir(mode=0o700, exist_ok=True)
         if not endpoint_files.token(self._directory):
@@ -96,8 +98,9 @@ class Durable(local_home.Home):
         self._started()
 
     def _refuse_if_served(self) -> None:
-        """Raise ConfigurationError if a process listens on the socket that `endpoints.json` does
-        not name, so that its socket is not taken away.
+        """Raise ConfigurationError if an unknown process listens on the dispatcher's socket.
+
+        Starting another dispatcher would replace its socket.
         """
         with contextlib.suppress(OSError):
             self.connect().close()
@@ -108,8 +111,8 @@ class Durable(local_home.Home):
             )
 
     def _orphan(self) -> supervised_processes.SupervisedProcess | None:
-        """Return a dispatcher of this home whose driver was killed before it could record its pid,
-        or None.
+        """Return a dispatcher of this home whose driver was killed before it recorded the pid, or
+        None.
 
         The dispatcher may not have opened the journal yet, so the journal's lock does not name it.
         A dispatcher whose driver lives is no orphan, even if another process has removed the files
@@ -199,8 +202,9 @@ class Durable(local_home.Home):
         self._lock.release()
 
     def _end_worker(self, worker: child_processes.Child) -> None:
-        """Wait for the worker, which was asked to end; kill it and its processes after
-        LEAVE_WITHIN_S.
+        """Wait until the worker, which was asked to end, has ended.
+
+        After LEAVE_WITHIN_S it is killed, with the processes that it has started.
         """
         if not worker.ended(LEAVE_WITHIN_S):
             worker.kill(signal.SIGKILL)
@@ -213,8 +217,9 @@ class Durable(local_home.Home):
 
 
 def _dispatches(pid: int, directory: Path) -> bool:
-    """Return whether the process is a dispatcher that `kiln.start` has started for this directory,
-    by whatever path.
+    """Return whether the process is a dispatcher that `kiln.start` has started for this directory.
+
+    Its arguments may name the directory by another path.
     """
     with contextlib.suppress(OSError, ValueError):
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -245,8 +250,9 @@ def _holder(lock: Path) -> str:
 
 
 def _opened(directory: Path) -> Path:
-    """Create the directory if it does not exist, check it, and return it. Raises
-    ConfigurationError.
+    """Create the directory if it does not exist, check it, and return it.
+
+    Raises ConfigurationError.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

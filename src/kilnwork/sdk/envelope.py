@@ -1,9 +1,9 @@
-"""Pickles of values that JSON cannot carry, as bytes or as a blob.
+"""Pickles of values that JSON cannot represent, as bytes or as a blob.
 
-Used by `sdk.pickling` and `sdk.failures`. Pickle protocol 5; cloudpickle only for what plain pickle
-cannot refer to from another process (`__main__`, lambdas, local functions), and imported only then.
-Large buffers (NumPy arrays and similar objects) are never copied: the blob store gets their memory
-as it is, and reading gives views of the mapped file.
+Used by `sdk.pickling` and `sdk.failures`. Pickle protocol 5; cloudpickle only for objects that
+plain pickle cannot refer to from another process (`__main__`, lambdas, local functions), and
+imported only then. Large buffers (NumPy arrays and similar objects) are never copied: the blob
+store gets their memory as it is, and reading gives views of the mapped file.
 
 A blob is a pickle, or, with buffers out of band: `KILN`, u32 number of buffers, u64 length of the
 pickle, u64 length of each buffer (little-endian); the pickle; then each buffer at the next multiple
@@ -48,13 +48,13 @@ class Blobs(Protocol):
         ...
 
     def get(self, digest: bytes, *, private: bool = False) -> memoryview:
-        """Return the blob's bytes. `private`: as writable copy-on-write memory."""
+        """Return the bytes of a blob; with `private`, as writable copy-on-write memory."""
         ...
 
 
 class _Around(threading.local):
-    """State of the pickling or unpickling in progress on this thread, for the futures in the
-    value.
+    """State of the pickling or unpickling in progress on this thread; the futures in a value use
+    it.
     """
 
     needs: list[ids.TaskId] | None = None
@@ -66,16 +66,18 @@ _around = _Around()
 
 
 def note(task: ids.TaskId) -> None:
-    """Record the task of a future that is being pickled as a need of the call that it is an
-    argument of.
+    """Record that the call whose arguments are being pickled needs the result of a task.
+
+    Called when a future in the arguments is pickled.
     """
     if _around.needs is not None:
         _around.needs.append(task)
 
 
 def resolver() -> Resolve | None:
-    """Return the function that replaces a future being unpickled by its value, or None if it stays
-    a future.
+    """Return the function that returns the value of a future that is being unpickled.
+
+    None: the future stays a future.
     """
     return _around.resolve
 
@@ -85,8 +87,8 @@ def resolving_blobs() -> Blobs | None:
 
 
 class _Parts:
-    """A writable file that keeps the parts that pickle writes, without joining or copying large
-    ones.
+    """A writable file object that collects the parts of a pickle without joining or copying
+    them.
     """
 
     __slots__ = ("parts", "write")
@@ -97,7 +99,7 @@ class _Parts:
 
 
 class Dumped(NamedTuple):
-    """A pickle in parts. `blobs`: digests of the blobs that the value refers to."""
+    """A pickle in parts. `blobs`: the digests of the blobs that the value refers to."""
 
     parts: Sequence[Part]
     blobs: tuple[bytes, ...]
@@ -106,7 +108,7 @@ class Dumped(NamedTuple):
 def dump(
     value: Any, *, named: unpicklable_parts.Named, needs: list[ids.TaskId] | None = None
 ) -> Dumped:
-    """Pickle a value and add the task ids of futures in it to `needs`.
+    """Pickle a value and add the task ids of the futures in it to `needs`.
 
     Raises NotPicklable. `named` yields the parts of the value with their names in the error.
     """
@@ -135,7 +137,10 @@ def _dump(value: Any, named: unpicklable_parts.Named) -> Sequence[Part]:
 
 
 def dump_by_value(value: Any, *, named: unpicklable_parts.Named) -> Sequence[Part]:
-    """Pickle as `dump` does, by value where other processes cannot import."""
+    """Pickle a value, with the functions and classes in it by value if workers cannot import them.
+
+    Otherwise as `dump`.
+    """
     pickler = by_value.pickler()
     try:
         return _enveloped(*_pickled(pickler, value))
@@ -179,16 +184,18 @@ def _pickled(pickler: Any, value: Any) -> tuple[list[Part], list[memoryview]]:
 
 
 def _by_value_wanted() -> bool:
-    """Return whether modules are registered with cloudpickle, by the user or by `pack_by_value`,
-    because no worker can import them.
+    """Return whether any module is registered with cloudpickle to be pickled by value.
+
+    The user or `pack_by_value` registers modules that no worker can import.
     """
     cloudpickle = sys.modules.get("cloudpickle")
     return cloudpickle is not None and bool(cloudpickle.list_registry_pickle_by_value())
 
 
 def _names_main(parts: Sequence[Part]) -> bool:
-    """Return whether a pickle may refer to `__main__` by name, which is another module in a
-    worker.
+    """Return whether a pickle may refer to `__main__` by name.
+
+    In a worker, `__main__` is another module.
     """
     for part in parts:  # noqa: SIM110 - twice as fast as any()
         if len(part) <= _MAX_FRAME_BYTES and b"__main__" in part:
@@ -212,7 +219,7 @@ def _enveloped(parts: list[Part], buffers: list[memoryview]) -> Sequence[Part]:
 
 
 def load(data: Part) -> Any:
-    """Return the value of a joined `dump`. Arrays in it are views of `data`.
+    """Unpickle the value in `data`, the joined parts of a `dump`; its arrays are views of `data`.
 
     Raises whatever unpickling raises; the error about a missing module contains a remedy.
     """
@@ -243,7 +250,7 @@ def _load_with_buffers(view: memoryview) -> Any:
 
 
 def load_resolving(data: Part, resolve: Resolve, blobs: Blobs) -> Any:
-    """Load as `load` does, with futures in the value replaced by what `resolve` returns.
+    """Unpickle a value as `load` does, but replace each future in it by the value from `resolve`.
 
     Futures in values that `resolve` itself loads meanwhile stay futures.
     """
@@ -265,8 +272,9 @@ def load_resolving(data: Part, resolve: Resolve, blobs: Blobs) -> Any:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Load values in this block separately from the arguments around them: futures in them stay
-    futures.
+    """Keep futures as futures in values that are unpickled within this block.
+
+    Such a value may be unpickled while the arguments of a call are, in which futures are replaced.
     """
     before, _around.resolve = _around.resolve, None
     try:

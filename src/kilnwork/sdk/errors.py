@@ -18,7 +18,7 @@ class NoSession(KilnError, RuntimeError):
 
 
 class NotInTask(KilnError, RuntimeError):
-    """This works only inside a running task.
+    """An operation that works only inside a running task was used outside of a task.
 
     Call it in the function that you submit, not in the code that submits it.
     """
@@ -53,8 +53,8 @@ class DispatcherLost(KilnError, ConnectionError):
 
 
 class TaskError(KilnError):
-    """A task has no result. `task`: its id; `reason`: one of the reasons that `kiln why`
-    explains.
+    """A task has no result. `task`: the id of the task; `reason`: one of the reasons that `kiln
+    why` explains.
     """
 
     def __init__(
@@ -68,7 +68,8 @@ class TaskError(KilnError):
 class TaskFailed(TaskError):
     """A task failed, and its own exception cannot be raised in this process.
 
-    `type`, `text`, `traceback`: of that exception, as the worker saw it; empty if there was none.
+    `type`, `text`, `traceback`: the type, text and traceback of that exception, as the worker saw
+    it; empty if there was none.
     """
 
     type: str = ""
@@ -103,8 +104,8 @@ class Cancelled(TaskError):
 class JobFailed(KilnError):
     """A Job has no result: it Failed, was Killed, was refused (AdmissionError), or was deleted.
 
-    `job`: its name; `phase`: its final phase, empty if its object was deleted; `reason`: why, as
-    one stable word.
+    `job`: the name of the Job; `phase`: its final phase, empty if its object was deleted; `reason`:
+    why it has no result, as one stable word.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class VariableMissing(TaskError):
 
 
 class RemoteTraceback(Exception):
-    """The cause of an exception that comes from a task: prints the traceback from the worker."""
+    """The cause of an exception that was raised in a task; shows the traceback from the worker."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

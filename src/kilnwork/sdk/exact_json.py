@@ -1,4 +1,5 @@
-"""JSON for values that it carries exactly: what is decoded equals what was encoded, types included.
+"""JSON encoding of values that JSON represents exactly: decoding returns an equal value, with the
+same types.
 
 Used by `sdk.pickling` as the fast path. Not a converter: values that JSON would change (tuples,
 NaN, integers beyond 2 ** 53, keys that are not strings, subclasses, a list that appears twice) are
@@ -26,7 +27,7 @@ _FEW = 32
 
 
 def encode(value: Any) -> bytes | None:
-    """Return a value as JSON, or None if JSON does not carry it exactly."""
+    """Return a value as JSON, or None if JSON does not represent it exactly."""
     kind = type(value)
     if kind is int:
         return _encode(value) if -MAX_INTEGER <= value <= MAX_INTEGER else None
@@ -36,7 +37,7 @@ def encode(value: Any) -> bytes | None:
 
 
 def encode_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes | None:
-    """Return arguments as JSON `[[…], {…}]`, or None if JSON does not carry them exactly."""
+    """Return arguments as JSON `[[…], {…}]`, or None if JSON does not represent them exactly."""
     for value in args:
         kind = type(value)
         if kind is int:
@@ -64,9 +65,10 @@ def _written(value: Any) -> bytes | None:
 
 
 def _all_exact(values: Collection[Any], seen: set[int], depth: int) -> bool:
-    """Return whether JSON carries each of `values`, which are in a container at `depth`.
+    """Return whether JSON represents each of `values`, the items of a container, exactly.
 
-    Containers that appear twice are left to pickle, which preserves that they are the same object.
+    `depth`: the number of containers around the items. Containers that appear twice are left to
+    pickle, which preserves that they are the same object.
     """
     if len(values) > _FEW:
         kinds = set(map(type, values))
@@ -90,8 +92,9 @@ def _all_exact(values: Collection[Any], seen: set[int], depth: int) -> bool:
 
 
 def _exact_nested(value: Any, seen: set[int], depth: int) -> bool:
-    """Return whether JSON represents this list or dict exactly. `depth`: how many containers it is
-    in.
+    """Return whether JSON represents this list or dict exactly.
+
+    `depth`: the number of containers around it.
     """
     if depth == MAX_DEPTH or id(value) in seen:
         return False

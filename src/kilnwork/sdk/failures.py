@@ -1,8 +1,8 @@
-"""Errors of task functions: packed in the worker where they happen, raised again in the driver.
+"""Errors of task functions: packed in the worker where they are raised, raised again in the driver.
 
 Used by the worker's slots (`pack_error`) and by futures (`unpack_error`, `failure`). The exception
-itself travels if it can be pickled and created again; its text, notes and traceback always travel,
-so that if a class is missing on one side, only the class is lost.
+itself is sent if it can be pickled and created again; its text, notes and traceback are always
+sent, so that if a class is missing on one side, only the class is lost.
 """
 
 import builtins
@@ -65,8 +65,9 @@ def revived(info: ErrorInfo) -> Exception:
 
 
 def _named(info: ErrorInfo) -> Exception:
-    """Return a replacement for an exception that cannot be created: one of our classes by its name,
-    else `TaskFailed`.
+    """Return a replacement for an exception that cannot be created in this process.
+
+    It is an instance of the SDK's error class of the same name, else of `TaskFailed`.
     """
     kind = _BY_NAME.get(info.type)
     if kind is not None:
@@ -86,8 +87,9 @@ def failure(
     message: str,
     payload: attempts.Payload | None,
 ) -> BaseException:
-    """Return the exception that `result()` raises for a task without a result, from the outcome
-    that the dispatcher reports.
+    """Return the exception that `result()` raises for a task without a result.
+
+    The arguments are the outcome of the task as the dispatcher reports it.
     """
     info = _error_info(payload)
     kind = errors.Cancelled if state is task.State.KILLED else _KINDS.get(reason)
@@ -156,8 +158,8 @@ def _text(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> str:
-    """Return the traceback as Python prints it, with causes and contexts, but without our own
-    frames.
+    """Return the traceback as Python prints it, with causes and contexts, but without frames of
+    kilnwork.
     """
     try:
         whole = traceback.TracebackException.from_exception(error, compact=True)
@@ -197,7 +199,7 @@ def _notes(error: BaseException) -> tuple[str, ...]:
 
 
 def _cut(text: str, limit: int) -> str:
-    """Return the text in at most `limit` bytes of UTF-8, shortened in the middle."""
+    """Return the text, shortened in the middle to at most `limit` bytes of UTF-8."""
     data = text.encode("utf-8", "backslashreplace")
     if len(data) <= limit:
         return data.decode()
@@ -208,9 +210,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _pickled(error: BaseException) -> bytes | None:
-    """Return the pickled exception, or None if it cannot be pickled, created again or raised
-    elsewhere.
-    """
+    """Return the pickled exception, or None if another process could not create or raise it."""
     if not _raisable(error):
         return None
     for candidate in (error, _Bare(error)):
@@ -227,15 +227,15 @@ _ENDINGS = (StopIteration, StopAsyncIteration)
 
 
 def _raisable(error: Any) -> bool:
-    """Return whether raising the exception elsewhere would not end a process, a generator or a
-    coroutine.
+    """Return whether another process can raise the exception like an ordinary error.
+
+    False if raising it would end a process, a generator or a coroutine.
     """
     return isinstance(error, Exception) and not isinstance(error, _ENDINGS)
 
 
 class _Bare:
-    """A wrapper that pickles an exception so that it is created again without calling its
-    `__init__`.
+    """A wrapper that pickles an exception so that unpickling does not call its `__init__`.
 
     `BaseException.__reduce__` calls the class with `args`, which fails for every class whose
     `__init__` takes other arguments than it passes on.

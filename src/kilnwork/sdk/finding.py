@@ -1,4 +1,5 @@
-"""The former name of `task_lookup`, for functions that programs of earlier versions have sent.
+"""The former name of the module `task_lookup`, kept for functions sent by programs of earlier
+versions.
 
 A function that is sent by value refers to `kiln.future` and `kiln.retry` by the module that defined
 them; such calls may still be in a journal.

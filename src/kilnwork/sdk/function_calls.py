@@ -37,7 +37,10 @@ def iterate(
     *,
     new_loop: NewLoop | None = None,
 ) -> Iterator[Any]:
-    """Return an iterator over what a generator function yields. Closing it closes the generator."""
+    """Return an iterator over the values that a generator function yields.
+
+    Closing it closes the generator.
+    """
     made = function(*args, **kwargs)
     return _driven(made, new_loop) if isasyncgen(made) else iter(made)
 

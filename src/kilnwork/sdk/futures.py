@@ -1,4 +1,4 @@
-"""Futures: handles of the results of calls, which may not have finished.
+"""Futures: handles for the results of calls that may not have finished.
 
 Used by programs and by most modules of the SDK. A future refers to its session, its task and, once
 that has finished, its outcome; the bytes of a result are unpacked when the result is first asked
@@ -61,8 +61,8 @@ class FutureOwner(Protocol):
 
 
 class Future(Generic[T_co]):
-    """The result of a call that may not have finished. Returned by `submit`, `map` and
-    `kiln.future`.
+    """The result of a call that may not have finished; `submit`, `map` and `kiln.future` return
+    futures.
     """
 
     __slots__ = ("__weakref__", "_end", "_hooks", "_value")
@@ -91,7 +91,7 @@ class Future(Generic[T_co]):
         raise AttributeError("this future is not one task: ask those that it was made of")
 
     def result(self, timeout: float | None = None) -> T_co:
-        """Wait for the result and return it. Raises what the task raised, or a `TaskError`.
+        """Wait for the result and return it. Raises the exception of the task, or a `TaskError`.
 
         Raises TimeoutError after `timeout` seconds; the task continues.
         """
@@ -107,7 +107,8 @@ class Future(Generic[T_co]):
             del self  # the traceback of what was raised must not keep us alive
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end and return what `result` would raise, or None.
+        """Wait until the task has finished; return the exception that `result` would raise, or
+        None.
 
         Raises TimeoutError after `timeout` seconds.
         """
@@ -137,7 +138,7 @@ class Future(Generic[T_co]):
         return end == CANCELLED
 
     def cancel(self, *, recursive: bool = True) -> bool:
-        """Kill the task, wherever it is; return False if it has finished already.
+        """Cancel the task, whether it waits or runs; return False if it has finished already.
 
         `recursive`: also cancel all tasks that it has spawned (default: True, since no other task
         waits for them). `done()` returns True once every process that the task started has ended.
@@ -145,27 +146,25 @@ class Future(Generic[T_co]):
         raise NotImplementedError
 
     def retry(self) -> "Future[T_co]":
-        """Run the failed parts of a finished task again, reuse the rest, and return the future of
-        the new run.
+        """Run the task and the failed tasks around it again; return the future of the new run.
 
-        Failed tasks around it run again too, in dependency order: its failed inputs, the tasks that
-        take its result, and the task that spawned it. Children that succeeded are not spawned
-        again.
+        The tasks that run again, in dependency order, are its failed inputs, the tasks that take
+        its result, and the task that spawned it. Results of other tasks are reused: children that
+        succeeded are not spawned again.
 
         Raises ConfigurationError if the task has not finished, or has succeeded.
         """
         return self._retried(started=False)
 
     def _retried(self, *, started: bool) -> "Future[T_co]":
-        """Retry as `retry` does; with `started`, a task that is already running again is no
-        error.
-        """
+        """Retry as `retry` does; with `started`, accept a task that is already running again."""
         raise NotImplementedError
 
     def add_done_callback(self, fn: "Callable[[Future[T_co]], object]") -> None:
-        """Call `fn(self)` once the task has finished: now, or later in the callback thread.
+        """Call `fn(self)` now if the task has finished, else in the callback thread when it
+        finishes.
 
-        What `fn` raises is logged.
+        Exceptions that `fn` raises are logged.
         """
         if self._end is not None:
             callbacks.call(fn, self)
@@ -198,8 +197,9 @@ class Future(Generic[T_co]):
                 return
 
     def settle(self, end: calls.CallResult | int, value: Any = None) -> None:
-        """Set the outcome and call the hooks. Only the first outcome counts; may be called from any
-        thread.
+        """Set the outcome and call the hooks; may be called from any thread.
+
+        Only the first outcome counts.
         """
         if self._end is None:
             if value is not None:
@@ -209,7 +209,7 @@ class Future(Generic[T_co]):
             self._call(self._hooks)
 
     def pending(self) -> Iterable[ids.TaskId]:
-        """Return the tasks that this future waits for."""
+        """Return the ids of the tasks that this future waits for."""
         raise NotImplementedError
 
     def __await__(self) -> Generator[Any, None, T_co]:
@@ -254,7 +254,7 @@ class Future(Generic[T_co]):
         raise TimeoutError(f"{self!r} after {timeout:g} s")
 
     def _open(self) -> None:
-        """Turn the outcome into VALUE or an error, once. Raises what unpacking raises."""
+        """Unpack the outcome into the result or the error, once. Raises the errors of unpacking."""
         end = self._end
         if end in (VALUE, ERROR, CANCELLED):
             return
@@ -288,7 +288,10 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class CallFuture(Future[T_co]):
-    """The future of one task. `known_task`: its id as far as it is known, see `task`."""
+    """The future of one task.
+
+    `known_task`: the id of the task, which the dispatcher may still replace; see `task`.
+    """
 
     __slots__ = ("_number", "_session", "known_task")
 
@@ -309,17 +312,19 @@ class CallFuture(Future[T_co]):
         return self.known_task
 
     def found(self, task_id: ids.TaskId) -> None:
-        """Replace the id: the key of the call already names this task."""
+        """Replace the id by that of the earlier task that the key of the call already names."""
         self.known_task = task_id
 
     def yielded(self, index: int, payload: attempts.Payload) -> None:
-        """Receive a value of the generator, counted from index 0; in the thread that reads,
-        possibly twice.
+        """Store the value at `index` of a generator, counted from 0.
+
+        Called in the thread that reads the link, possibly twice for the same value.
         """
 
     def cancel(self, *, recursive: bool = True, cause: BaseException | None = None) -> bool:
-        """Cancel as `Future.cancel` does. `cause`: cause of the Cancelled that `result` raises
-        then.
+        """Cancel as `Future.cancel` does.
+
+        `cause`: the cause of the `Cancelled` that `result` then raises.
         """
         if self._end is not None:
             return False
@@ -336,7 +341,7 @@ class CallFuture(Future[T_co]):
         return self._session.retry(self.task, failed=True, started=started)
 
     def parts(self, count: int) -> "tuple[Future[Any], ...]":
-        """Return futures of the items of a result that is a tuple of `count` items."""
+        """Return the futures of the items of a result that is a tuple of `count` items."""
         return tuple(PartFuture(self, index) for index in range(count))
 
     def part(self, index: int | None) -> "Future[Any]":
@@ -383,7 +388,7 @@ class CallFuture(Future[T_co]):
 
 
 class PartFuture(Future[T_co]):
-    """The future of one item of the result of a call that returns several."""
+    """The future of one item of a call's result, for calls that return several items."""
 
     __slots__ = ("_index", "_whole")
 
@@ -430,8 +435,9 @@ class PartFuture(Future[T_co]):
 
 
 class Futures(Sequence[Future[T]]):
-    """The futures of a map, in the order of its arguments. As an argument of a call it becomes a
-    list.
+    """The futures of a map, in the order of its arguments.
+
+    As an argument of a call, it becomes the list of their results.
     """
 
     __slots__ = ("_items",)
@@ -451,8 +457,9 @@ class Futures(Sequence[Future[T]]):
 
     # No `__radd__`: with it `a_list += futures` would make a Futures of the list.
     def __add__(self, other: "Sequence[Future[S]]") -> "Futures[T | S]":
-        """Return the futures of both, as for lists; waits until a map with limits has submitted all
-        calls.
+        """Return the futures of both sequences, as `+` does for lists.
+
+        Waits until a map with limits has submitted all calls.
         """
         joined: Futures[T | S] | None = _joined(self, other)
         return NotImplemented if joined is None else joined
@@ -462,10 +469,10 @@ class Futures(Sequence[Future[T]]):
         found: "Callable[[Future[T]], object]",
         ended: Callable[[BaseException | None], object],
     ) -> None:
-        """Call `found` for each future, now or when it is submitted, then `ended` with the error or
+        """Call `found` for each future, and then `ended` with the error that ended the map, or
         None.
 
-        A map with limits grows, and may call them in any thread.
+        A map with limits grows: `found` is called when a further call is submitted, in any thread.
         """
         for each in self._items:
             found(each)
@@ -483,7 +490,9 @@ class Futures(Sequence[Future[T]]):
 
 
 def _joined(*parts: Sequence[Future[Any]]) -> Futures[Any] | None:
-    """Return the futures of all parts, or None if one of them is not a sequence of futures."""
+    """Return the futures of several sequences, or None if one of them is not a sequence of
+    futures.
+    """
     items: list[Future[Any]] = []
     for part in parts:
         if not isinstance(part, Futures | list | tuple):
@@ -493,8 +502,9 @@ def _joined(*parts: Sequence[Future[Any]]) -> Futures[Any] | None:
 
 
 def named(owner: FutureOwner, waited: Iterable[Future[Any]]) -> Sequence[ids.TaskId]:
-    """Return the tasks of these futures that `block` is given: as many as a slot can use, none for
-    other owners.
+    """Return the ids of the tasks that these futures wait for, to pass to `owner.block`.
+
+    At most TASKS_NAMED ids for the session of a slot; none for other owners, which do not use them.
     """
     if not owner.in_slot:
         return ()
@@ -502,7 +512,7 @@ def named(owner: FutureOwner, waited: Iterable[Future[Any]]) -> Sequence[ids.Tas
 
 
 def lost(error: Exception) -> errors.KilnError:
-    """Return the error that a user sees when the link has ended with `error`."""
+    """Return the error that users see after the link has ended with `error`."""
     if isinstance(error, channel_errors.LinkForked):
         return errors.NoSession(
             "this process was forked from the one that opened the session, and cannot use it: "
@@ -520,7 +530,7 @@ def lost(error: Exception) -> errors.KilnError:
 
 
 def rebuild(task_id: bytes, index: int | None) -> Any:
-    """Unpickle a future: as its value within the arguments of a call, else as a future."""
+    """Unpickle a future: in the arguments of a call as its value, elsewhere as a future."""
     resolve = pickling.resolver()
     if resolve is not None:
         return resolve(ids.TaskId(task_id), index)

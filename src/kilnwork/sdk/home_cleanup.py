@@ -1,4 +1,4 @@
-"""Removal of files of earlier homes whose processes were all killed, or that a reboot interrupted.
+"""Removes files of earlier homes whose processes were all killed, or ended by a reboot.
 
 Used by `volatile_home` and `durable_home`, in the thread of a home, so that no start waits for it.
 Files that are young, belong to another user, are in use or have an unknown name are left alone.
@@ -24,7 +24,7 @@ _SOCKETS = re.compile("kiln-[0-9a-f]{16}")
 
 
 def prefix() -> str:
-    """Return the prefix of the names of our temporary directories."""
+    """Return the prefix of the names of this user's temporary directories."""
     return f"kiln-{os.getuid()}-"
 
 
@@ -42,7 +42,7 @@ def socket_directories(directory: Path, *, now: float) -> None:
 
 
 def sockets(directory: Path) -> None:
-    """Remove a directory if it contains at most such a socket."""
+    """Remove a directory if it contains nothing but sockets of dispatchers that have ended."""
     with contextlib.suppress(OSError):
         entries = list(directory.iterdir())
         if not any(map(_in_use, entries)):
@@ -70,7 +70,7 @@ def _remove_unlocked(directory: Path) -> None:
 
 
 def _in_use(path: Path) -> bool:
-    """Return False for a dispatcher's socket that refuses connections, and True for anything else.
+    """Return whether a path may be in use: False only for a dispatcher's socket without a listener.
 
     Only a dispatcher tolerates a connection without a message; the shim of a `kiln up`, which may
     have its socket in the same directory, would take it for the node of a new server.

@@ -1,4 +1,4 @@
-"""`@kiln.job`: functions and templates that `kiln deploy` turns into JobConfigs.
+"""`@kiln.job`: makes jobs of functions and templates; `kiln deploy` makes JobConfigs of jobs.
 
 Used by programs, by `kiln deploy` (`JobFunction.manifest`) and by the worker's slots, which import
 the function by its name. The settings are described in `job_manifests`, the conversion of
@@ -38,7 +38,7 @@ class JobFunction(Generic[P, R_co]):
     """A function that is a job: `@kiln.job` returns it, and `kiln deploy` creates its JobConfig.
 
     Calling it runs the function in this process. `submit` creates a Job from its JobConfig, which
-    must have been deployed. `name`: the name of the JobConfig. `location`: file and line of the
+    must have been deployed. `name`: the name of the JobConfig. `location`: the file and line of the
     function, for messages.
     """
 
@@ -94,7 +94,7 @@ class JobFunction(Generic[P, R_co]):
         return other
 
     def manifest(self) -> dict[str, Any]:
-        """Return the JobConfig as `kiln deploy` applies it.
+        """Return the JobConfig that `kiln deploy` applies.
 
         Raises BadOption for a function that no worker could import.
         """
@@ -109,9 +109,9 @@ class JobFunction(Generic[P, R_co]):
         return self._made_of
 
     def __kiln_arguments__(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call in a worker, converted from the option values of a Job.
+        """Return the arguments of the function for a call in a worker.
 
-        Raises ValueError.
+        They are converted from the option values of a Job. Raises ValueError.
         """
         known = {parameter.name: parameter for parameter in self._parameters}
         arguments = {}
@@ -223,11 +223,14 @@ class JobFunction(Generic[P, R_co]):
 
 
 class ParallelJobFunction(JobFunction[P, R_co]):
-    """A job with an index set: its result is that of its finalizer, or None without one."""
+    """A job with an index set; its result is the result of its finalizer, or None without a
+    finalizer.
+    """
 
     def submit(self, /, *args: Any, **kwargs: Any) -> job_runs.JobRun[Any]:
-        """Create a Job as `JobFunction.submit` does; the parameters of the index are not
-        options.
+        """Create a Job as `JobFunction.submit` does.
+
+        The parameters that get the index are not options.
         """
         return job_runs.submit(self.name, self._values(args, kwargs), self._run_options)
 
@@ -276,9 +279,10 @@ def job(made_of: Any = None, /, **given: Any) -> Any:
     """Declare a job: `@kiln.job(schedule="H 2 * * *", timezone="Europe/Zurich")` above a function.
 
     `kiln deploy MODULE` makes a JobConfig of each job of a module. The parameters of the function
-    are the options of the JobConfig. Instead of decorating a function it may be called with a
-    `kiln.http(…)`, `kiln.manifest(…)` or another template, which needs `name=`. The settings are
-    those of `job_manifests.JobSettings`, and one of two for jobs with an index set:
+    are the options of the JobConfig. `kiln.job` can also be called with a template, such as
+    `kiln.http(…)` or `kiln.manifest(…)`, instead of decorating a function; it then needs `name=`.
+    The settings are those of `job_manifests.JobSettings`. A job with an index set has one of these
+    settings too:
 
     - `parallel=`: a number of indexes, a list of keys, or a mapping with a list of values for each
       key of a matrix; the function's parameters `index`, `key` and `matrix` then get the index;
@@ -286,8 +290,8 @@ def job(made_of: Any = None, /, **given: Any) -> Any:
       `{"task": "list-files", "path": "$.files"}`; the parameters `index` and `item` then get the
       index.
 
-    With a name alone, `kiln.job("report")`, it returns the job that is deployed under this name.
-    Raises BadOption.
+    Called with a name alone, `kiln.job("report")`, it returns the job that is deployed under this
+    name. Raises BadOption.
     """
     frame = sys._getframe(1)
     caller = str(frame.f_globals.get("__name__", "__main__"))

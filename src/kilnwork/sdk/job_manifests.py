@@ -24,7 +24,7 @@ Parallel = int | Sequence[str] | Mapping[str, Sequence[str]]
 
 
 class NamedJob(Protocol):
-    """A job with a name, declared or deployed."""
+    """A job that has a name: a declared or a deployed job."""
 
     name: str
 
@@ -36,27 +36,31 @@ ResultOf = NamedJob | Mapping[str, str]
 class JobSettings(TypedDict, total=False):
     """The settings of `@kiln.job(…)`. Times are in seconds.
 
-    `name`: of the JobConfig; default: that of the function. `schedule`: cron expressions, and
-    `timezone` the time zone they are in; None: the job runs on request only. `daylight_saving`,
-    `missed_runs`: as `spec.schedule.daylightSaving` and `missedRuns`; for the second a policy alone
-    is enough.
+    `name`: the name of the JobConfig; by default the name of the function. `schedule`: cron
+    expressions in the time zone `timezone`; None: the job runs on request only. `daylight_saving`,
+    `missed_runs`: the fields `daylightSaving` and `missedRuns` of `spec.schedule`; `missed_runs`
+    may be a policy alone.
 
-    `concurrency`: what happens to a Job while others run; `max_concurrency`, `max_queued`: how many
-    may run and wait. `priority`, `locks` (names, or names with modes), `ttl`: of its Jobs.
+    `concurrency`: the policy for a Job that is due while others of the JobConfig run;
+    `max_concurrency`, `max_queued`: the maximum numbers of running and of waiting Jobs. `priority`:
+    the priority of its Jobs. `locks`: the locks that its Jobs hold, as names, or names with modes.
+    `ttl`: the time until a finished Job is deleted.
 
-    `retries`: further attempts of an index, with `retry_delay`, `retry_factor`, `retry_max_delay`
-    and `max_losses` as for `kiln.task`. `timeout`: of one attempt. `pending_timeout`: until its
-    first start. `job_timeout`: of the whole Job. `kill_grace`: between Cancelled and SIGKILL.
-    `cluster`, `pod`: where it runs, as for `kiln.task`.
+    `retries`: the number of further attempts of an index, with `retry_delay`, `retry_factor`,
+    `retry_max_delay` and `max_losses` as for `kiln.task`. `timeout`: the time limit of one attempt.
+    `pending_timeout`: the time limit until the first start of an index. `job_timeout`: the time
+    limit of the whole Job. `kill_grace`: the time between Cancelled and SIGKILL. `cluster`, `pod`:
+    the TaskCluster or the Pod template for its tasks, as for `kiln.task`.
 
-    `depends_on`: what must end before a Job starts: jobs or their names, each of which refers to
-    its Job of the same tick or its newest one, or items as in `spec.dependsOn`. `hooks`: what
-    follows a change of its phase: a mapping from `Running`, `Succeeded`, `Failed` or `Killed`, or a
-    tuple of those, to functions or templates such as `kiln.http(…)`, which may have the parameters
-    `job` and `phase`.
+    `depends_on`: jobs that must end before a Job starts: jobs or their names, each of which refers
+    to its Job of the same tick or its newest Job, or items as in `spec.dependsOn`. `hooks`: tasks
+    that run after a change of the Job's phase: a mapping from `Running`, `Succeeded`, `Failed` or
+    `Killed`, or a tuple of these phases, to functions or templates such as `kiln.http(…)`, which
+    may have the parameters `job` and `phase`.
 
-    `max_in_flight`: how many indexes run at once. `completion`: when a parallel Job is decided.
-    `finalizer`: a function that gets the list `results` of all indexes.
+    `max_in_flight`: the maximum number of indexes that run at once. `completion`: the rule that
+    decides when a parallel Job has succeeded or failed. `finalizer`: a function that gets the list
+    `results` of all indexes.
     """
 
     name: str
@@ -109,9 +113,7 @@ _SCHEDULE = ("timezone", "daylight_saving", "missed_runs")
 
 
 def check_names(given: Mapping[str, Any], of: str) -> None:
-    """Raise BadOption for an unknown setting, or for one that requires another setting that is
-    missing.
-    """
+    """Raise BadOption for an unknown setting, or for a setting that requires another one."""
     for name in given:
         if name not in KNOWN:
             import difflib  # noqa: PLC0415 - for a user who misspells one
@@ -139,8 +141,9 @@ def is_parallel(given: Mapping[str, Any]) -> bool:
 
 
 def special_names(given: Mapping[str, Any], of: str) -> frozenset[str]:
-    """Return the names of parameters that get the index. Raises BadOption for an invalid
-    `parallel`.
+    """Return the names of the parameters that get the index of a parallel job.
+
+    Raises BadOption for an invalid `parallel`.
     """
     parallel: Parallel | None = given.get("parallel")
     if given.get("with_result_of") is not None:
@@ -160,7 +163,7 @@ def special_names(given: Mapping[str, Any], of: str) -> frozenset[str]:
 
 
 def config_name(given: Mapping[str, Any], function_name: str) -> str:
-    """Return the name of the JobConfig: the given one, or that of the function."""
+    """Return the name of the JobConfig: the setting `name`, or the name of the function."""
     name = given.get("name")
     return str(name) if name else function_name.rpartition(".")[2].replace("_", "-").lower()
 
@@ -177,10 +180,10 @@ def job_config_body(  # noqa: PLR0913 - the parts of a JobConfig, by name
     of: str,
     description: str = "",
 ) -> dict[str, Any]:
-    """Return the checked JobConfig object. `base`: retry settings and timeouts where `given` has
-    none.
+    """Return the JobConfig object for the settings in `given`, checked.
 
-    Raises BadOption with each invalid field, and the function in `of`.
+    `base`: a task spec whose retry settings and timeouts apply where `given` has none. Raises
+    BadOption with each invalid field and with `of`, the name of the function.
     """
     _check_retries(given, of)
     template = {
@@ -338,8 +341,9 @@ def _depends_on(given: Mapping[str, Any], of: str) -> list[dict[str, Any]]:
 
 
 def job_name(given: Any) -> str | None:
-    """Return the name of a declared or deployed job; a text is the name itself; None for anything
-    else.
+    """Return the name of a declared or deployed job.
+
+    A text is the name itself; anything else has none: None.
     """
     name = given if isinstance(given, str) else getattr(given, "name", None)
     is_job = isinstance(given, str | job_runs.DeployedJob) or hasattr(given, "manifest")

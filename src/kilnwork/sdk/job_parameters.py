@@ -1,9 +1,9 @@
 """Conversion between the parameters of a job's function and the options of its JobConfig.
 
-Used by `job_functions`. An annotation chooses the type of the option; a default is its default, and
-a parameter without one is required. A worker passes JSON to the function: `Parameter.value`
-converts it to what the annotation says. No I/O; the other fields of a JobConfig are in
-`job_manifests`.
+Used by `job_functions`. The annotation of a parameter determines the type of the option; its
+default becomes the option's default, and a parameter without a default is a required option. A
+worker passes JSON to the function: `Parameter.value` converts it to the annotated type. No I/O; the
+other fields of a JobConfig are in `job_manifests`.
 """
 
 import datetime
@@ -33,7 +33,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A function's parameter that is an option.
+    """A parameter of a job's function that is an option of its JobConfig.
 
     `choices`: for Select and Multi, the value that the function gets for each text. `optional`:
     whether None is one of its values.
@@ -48,12 +48,12 @@ class Parameter:
 
     @property
     def required(self) -> bool:
-        """Whether a value must be given."""
+        """Whether a Job must give a value for the option."""
         return self.default is _MISSING and not self.optional
 
     @property
     def delimiter(self) -> str:
-        """The delimiter that joins the texts of a Multi; it occurs in none of them."""
+        """The delimiter that joins the texts of a Multi value; it occurs in none of the texts."""
         return "\n" if any("," in text for text in self.choices) else ","
 
     def option(self) -> dict[str, Any]:
@@ -73,8 +73,9 @@ class Parameter:
         return made
 
     def encode(self, value: Any) -> Any:
-        """Return a value as it is written in `optionValues` of a Job. Raises TypeError,
-        ValueError.
+        """Return a value as it is written in `optionValues` of a Job.
+
+        Raises TypeError, ValueError.
         """
         if value is None:
             return None
@@ -89,8 +90,9 @@ class Parameter:
         return plain(value)
 
     def value(self, given: Any) -> Any:
-        """Return the argument that the function gets for a value of the option. Raises
-        ValueError.
+        """Return the argument that the function gets for a value of the option.
+
+        Raises ValueError.
         """
         if given == "" and self.optional and self.type in (Type.STRING, Type.SELECT, Type.DATE):
             return None
@@ -155,8 +157,9 @@ def plain(value: Any) -> Any:
 def of_function(
     function: Callable[..., Any], *, special: Collection[str], of: str
 ) -> tuple[Parameter, ...]:
-    """Return the options of a function: its parameters without those in `special`. Raises
-    BadOption.
+    """Return the parameters of a function that are options: all except those in `special`.
+
+    Raises BadOption. `of`: the job, for messages.
     """
     annotations = _annotations(function, of)
     found = []
@@ -209,7 +212,9 @@ def _checked(made: Parameter, of: str) -> Parameter:
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
-    """Return the annotation without None, and whether it had None: `X | None` gives (X, True)."""
+    """Return the annotation without None, and whether it allowed None: `X | None` gives (X,
+    True).
+    """
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation, False
     arguments = typing.get_args(annotation)
@@ -220,7 +225,7 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def _type(annotation: Any) -> tuple[Type, dict[str, Any]]:
-    """Return the type of an option and its choices."""
+    """Return the type of the option for an annotation, and its choices."""
     if annotation in (datetime.datetime, datetime.date):
         return Type.DATE, {}
     if isinstance(annotation, type) and annotation in _PLAIN:

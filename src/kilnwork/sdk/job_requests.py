@@ -46,7 +46,9 @@ class Connector(manager_client.Connector, Protocol):
 
 
 class ApiServer:
-    """The API server of a session for one namespace, and the manager, which serves the results."""
+    """A client of a session's API server in one namespace, and of its manager, which has the
+    results.
+    """
 
     def __init__(
         self, to: Connector, manager: Connector, *, namespace: str, blobs: envelope.Blobs
@@ -67,7 +69,7 @@ class ApiServer:
     def create(self, kind: resource.Resource, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object with the name in `body` and return it. Raises RequestRefused.
 
-        If an earlier try of this request has created it already, that object is returned.
+        If an earlier try of this request has already created the object, that object is returned.
         """
         repeated = False
 
@@ -125,8 +127,9 @@ class ApiServer:
             query = {"after": str(page["after"])}
 
     def set_result(self, name: str, generation: int) -> Any:
-        """Return the result of the flow of a SyncSet. Raises RequestRefused for a SyncSet that has
-        none.
+        """Return the result of a SyncSet's flow.
+
+        Raises RequestRefused if the generation has no result.
         """
         path = f"syncsets/{parse.quote(name, safe='')}/result"
         response = self._ask_manager(path, query={"generation": str(generation)})

@@ -1,6 +1,6 @@
 """Jobs that a program submits and follows: `kiln.job("name").submit(…)` returns a `JobRun`.
 
-Used by programs, and by `job_functions` for the jobs they declare. Option values are checked
+Used by programs, and by `job_functions` for the jobs that they declare. Option values are checked
 against the deployed JobConfig before a Job is created. A run is polled, not watched: the status of
 its object is read at growing intervals. Spawned tasks have futures instead (`futures`).
 """
@@ -23,10 +23,11 @@ R_co = TypeVar("R_co", covariant=True)
 class RunChanges(TypedDict, total=False):
     """The options of one Job, as `.options(…)` of a job takes them.
 
-    `name`: of the Job; default: that of the JobConfig with a random suffix. `priority`: Jobs with a
-    higher one start first. `start_after`: a time before which it does not start. `concurrency`:
-    what happens to it while others of its JobConfig run. `depends_on`: what must end before it
-    starts: names of Jobs, Jobs, or items as in `spec.dependsOn`.
+    `name`: the name of the Job; by default the name of the JobConfig with a random suffix.
+    `priority`: Jobs with a higher priority start first. `start_after`: a time before which the Job
+    does not start. `concurrency`: the policy for this Job while others of its JobConfig run.
+    `depends_on`: Jobs that must end before it starts: names of Jobs, Jobs, or items as in
+    `spec.dependsOn`.
     """
 
     name: str | None
@@ -48,7 +49,10 @@ class RunOptions:
 
 
 def changed(before: RunOptions, changes: Mapping[str, Any], *, of: str) -> RunOptions:
-    """Return the options with these changes. Raises BadOption. `of`: the job, for messages."""
+    """Return the options of a Job with these changes. Raises BadOption.
+
+    `of`: the job, for messages.
+    """
     found: dict[str, Any] = {}
     for name, value in changes.items():
         if name not in RunChanges.__annotations__:
@@ -110,7 +114,7 @@ _CHECKS = {
 
 
 class DeployedJob:
-    """The job that is deployed as the JobConfig `name`; `kiln.job("name")` returns it."""
+    """A job that is deployed as the JobConfig `name`; `kiln.job("name")` returns it."""
 
     def __init__(self, name: str, options: RunOptions = RunOptions()) -> None:
         self.name = name
@@ -236,8 +240,7 @@ class JobRun(Generic[R_co]):
         return polling.wait_until(self.done, timeout, time=self._clock)
 
     def result(self, timeout: float | None = None) -> R_co:
-        """Wait until the Job has finished, and return its result: that of its task, or of its
-        finalizer.
+        """Wait until the Job has finished, and return the result of its task, or of its finalizer.
 
         Raises JobFailed, with `phase`, `reason` and its message, unless the Job succeeded, and
         TimeoutError after `timeout` seconds, in which case the Job continues.
@@ -257,7 +260,7 @@ class JobRun(Generic[R_co]):
     def results(self, timeout: float | None = None) -> Iterator[Any]:
         """Wait until the Job has finished, and yield the results of its indexes in order.
 
-        The result is None for an index that has none, as in Jobs that tolerate failures. Raises
+        For an index without a result None is yielded, as in Jobs that tolerate failures. Raises
         TimeoutError after `timeout` seconds.
         """
         if not self.wait(timeout):
@@ -270,7 +273,7 @@ class JobRun(Generic[R_co]):
             raise errors.ConfigurationError(f"Job {self.name}: {error}") from error
 
     def suspend(self) -> None:
-        """Suspend the Job: no further index starts; running ones continue."""
+        """Suspend the Job: no further index starts; running indexes continue."""
         self._patch({"suspend": True})
 
     def resume(self) -> None:
@@ -278,14 +281,15 @@ class JobRun(Generic[R_co]):
         self._patch({"suspend": False})
 
     def cancel(self) -> None:
-        """Kill the Job: its running tasks are ended and it becomes Killed. Has no effect on a
-        finished one.
+        """Cancel the Job: its running tasks are ended, and its phase becomes Killed.
+
+        Has no effect on a finished Job.
         """
         if not self.done():
             self._patch({"killTimestamp": clock.rfc3339(self._clock.wall())})
 
     def retry(self) -> None:
-        """Run the indexes again that have not succeeded; the Job must have finished.
+        """Run again the indexes of a finished Job that have not succeeded.
 
         Raises ConfigurationError.
         """

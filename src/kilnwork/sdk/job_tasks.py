@@ -1,4 +1,4 @@
-"""The tasks of a decorated job as its JobConfig has them: templates, finalizer, hooks.
+"""Converts a decorated job's templates, finalizer and hooks to the tasks in its JobConfig.
 
 Used by `job_functions`. Raises BadOption for a value that is no task of the required sort. Pure.
 """
@@ -49,7 +49,10 @@ def finalizer(given: Any, of: str) -> dict[str, Any]:
 
 
 def hooks(given: Any, of: str) -> list[dict[str, Any]]:
-    """Return the hooks of a mapping from phases, one or a tuple, to functions and templates."""
+    """Return the hooks of a JobConfig for a mapping from phases to functions and templates.
+
+    A key of the mapping is one phase or a tuple of phases. `of`: the job, for messages.
+    """
     if not isinstance(given, Mapping):
         raise errors.BadOption(
             f"{of}: hooks={given!r}: must be a mapping from phases to functions, such as "
@@ -103,7 +106,9 @@ def _function(given: Any, what: str, of: str) -> Callable[..., Any]:
 
 
 def _replaced(value: Any, variables: Mapping[str, Any]) -> Any:
-    """Return a copy with inputs in all texts, at any depth, replaced by variables."""
+    """Return a copy of a value in which inputs in texts, at any depth, are replaced by
+    variables.
+    """
     if isinstance(value, str):
         return _INPUT.sub(
             lambda match: match[1] + str(variables.get(match[2], match[0][len(match[1]) :])), value

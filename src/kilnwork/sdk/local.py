@@ -1,4 +1,4 @@
-"""`kiln.start()`: a dispatcher and a worker on this machine, with nothing else running.
+"""`kiln.start()`: starts a dispatcher and a worker on this machine; it needs no server.
 
 Public as `kilnwork.start`. One of two composition roots (the other is `cli.wiring`): it starts
 `python -m kilnwork.dispatch` and `python -m kilnwork.worker` and opens a session with them.
@@ -34,33 +34,35 @@ def start(  # noqa: PLR0913 - its options
     reconnect_timeout: float = driver.RECONNECT_S,
     close_timeout: float = driver.CLOSE_S,
 ) -> driver.Driver:
-    """Start a session on this machine; it is the current one until it is closed.
+    """Start a dispatcher and a worker on this machine, and open a session with them.
 
     ```python
     with kiln.start() as session:
         print(count.submit("a.txt").result())
     ```
 
-    `folder`: the directory of the journal, created if it does not exist. With a directory, accepted
-    tasks survive any crash: running tasks finish after the driver has ended, and a later
-    `start(directory)` finds them and their results. Without one everything is in memory, and
-    leaving the `with` block ends all running tasks.
+    The session is the current session until it is closed. `folder`: the directory of the journal,
+    created if it does not exist. With a directory, accepted tasks survive any crash: running tasks
+    finish after the driver has ended, and a later `start(directory)` finds them and their results.
+    Without a directory everything is in memory, and leaving the `with` block ends all running
+    tasks.
 
-    `slots`: how many tasks run at once; None: one per core. Applies when the worker is started, not
-    to a worker of the directory that is already running. `working_dir`: where task functions run
-    and are imported from; None: the current directory. `secrets`: a directory in which the file
-    NAME/KEY holds the value of a `kiln.SecretKey`, as Kubernetes mounts Secrets; None: there are
-    none. Like `slots`, it applies when the dispatcher is started.
+    `slots`: the maximum number of tasks that run at once; by default the number of cores. It
+    applies when the worker is started, not to a worker of the directory that is already running.
+    `working_dir`: the directory that task functions run in and are imported from; by default the
+    current directory. `secrets`: a directory in which the file NAME/KEY holds the value of a
+    `kiln.SecretKey`, as Kubernetes mounts Secrets; by default there are no Secrets. It applies when
+    the dispatcher is started.
 
-    `retry_failed`: run a call again if its `key` names one that failed before this session, with
+    `retry_failed`: run a call again if its `key` names a call that failed before this session, with
     its current arguments and function; children that succeeded are reused. By default a failed call
     with a key stays failed. `reconnect_timeout`: seconds without a dispatcher after which waiting
     fails with DispatcherLost. `close_timeout`: seconds without progress that `close` waits for the
     dispatcher to accept the submitted calls.
 
-    Raises ConfigurationError for an invalid option: a directory of `kiln up`, one whose journal is
-    held by another process (the error names it), a path that is not a directory, an invalid number
-    of slots.
+    Raises ConfigurationError for an invalid option: a directory of `kiln up`, a directory whose
+    journal is held by another process (the error names it), a path that is not a directory, an
+    invalid number of slots.
     """
     _refuse_inside_a_task()
     wanted = local_home.HomeOptions(
@@ -134,8 +136,9 @@ def _opened(
 
 
 def _refuse_inside_a_task() -> None:
-    """Raise in a worker: a module that starts a session at import would start one in each slot
-    too.
+    """Raise ConfigurationError in the slots of a worker, where no home may be started.
+
+    A module that starts a session when it is imported would otherwise start one in each slot.
     """
     with contextlib.suppress(errors.NoSession):
         if session.current().in_slot:

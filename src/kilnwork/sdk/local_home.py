@@ -1,4 +1,4 @@
-"""A home: dispatcher and worker on this machine, supervised by one driver.
+"""A home: a dispatcher and a worker on this machine, supervised by one driver.
 
 Opened by `local`. A thread sleeps until a process ends or the worker prints: it restarts processes,
 copies the output of tasks to the driver's `sys.stdout`, and ends the home. Two kinds:
@@ -39,7 +39,8 @@ IDLE_S = 60.0
 class HomeOptions:
     """The user's options of a home.
 
-    `workdir`: where task functions run. `secrets`: directory with the values of Secrets.
+    `workdir`: the directory that task functions run in. `secrets`: the directory with the values of
+    Secrets.
     """
 
     slots: int
@@ -48,7 +49,7 @@ class HomeOptions:
 
 
 class Home:
-    """The base class of both kinds of home; subclasses choose the paths and how the home ends.
+    """The base class of the two kinds of home; subclasses define its paths and how it ends.
 
     `failure`: the error that ended this home for good; `connect` raises it from then on.
     """
@@ -83,9 +84,7 @@ class Home:
         return self._token_file.read_text().strip()
 
     def close(self) -> None:
-        """End the home in the way of its kind, and wait until that is done; may be called more than
-        once.
-        """
+        """End the home as its subclass defines and wait for that; may be called more than once."""
         if self._closing or os.getpid() != self._pid:
             return
         self._closing = True
@@ -106,8 +105,9 @@ class Home:
     # for subclasses
 
     def _secrets_arguments(self) -> list[str]:
-        """Return the dispatcher's arguments that name the directory of Secrets, never their
-        values.
+        """Return the arguments of the dispatcher that name the directory of Secrets.
+
+        They never contain values of Secrets.
         """
         secrets = self._wanted.secrets
         return [] if secrets is None else ["--secrets", str(secrets)]
@@ -131,8 +131,9 @@ class Home:
         """Record that processes were started or replaced."""
 
     def _now_and_then(self) -> float | None:
-        """Do periodic work after each wake-up; return the seconds until it is due again, or
-        None.
+        """Do periodic work; return the seconds until it must be done again, or None.
+
+        Called after each wake-up.
         """
         return None
 
@@ -143,7 +144,10 @@ class Home:
         return ()
 
     def _listen(self) -> socket.socket:
-        """Create the socket and its directory again: the last dispatcher may have removed them."""
+        """Create the listening socket of the dispatcher, and its directory if that does not exist.
+
+        The previous dispatcher may have removed both.
+        """
         paths.make_private(self._run_dir)
         self._socket.unlink(missing_ok=True)
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -175,7 +179,7 @@ class Home:
         )
 
     def _worker_environment(self) -> dict[str, str]:
-        """Return the worker's environment: the driver's own variables and those of the worker
+        """Return the worker's environment: the driver's variables and those of the worker
         contract.
         """
         return {
@@ -195,7 +199,7 @@ class Home:
         }
 
     def _fail(self, error: errors.KilnError) -> None:
-        """End the home for good: every wait of the session ends with `error`."""
+        """End the home for good because of `error`, which every wait of the session then raises."""
         self.failure = error
         if self._dispatcher is not None:
             self._dispatcher.child.kill(signal.SIGKILL)
@@ -256,7 +260,9 @@ class Home:
         kept: supervised_processes.SupervisedProcess | None,
         ended: Callable[[supervised_processes.SupervisedProcess], None],
     ) -> float | None:
-        """Restart a process that has ended, or return in how many seconds it may be restarted."""
+        """Restart a process if it has ended; return the seconds until it may be restarted, or
+        None.
+        """
         if kept is None or self.failure is not None or not kept.child.ended():
             return None
         wait_s = kept.wait_s(self._clock.monotonic())
@@ -274,8 +280,9 @@ class Home:
         self._started()
 
     def after_fork(self) -> None:
-        """Close this home's descriptors in a forked copy of the driver, so that they do not keep it
-        alive.
+        """Close the descriptors of this home in a forked copy of the driver.
+
+        Open copies would keep the home alive after the driver has ended.
         """
         for descriptor in (self._wake_read, self._wake_write):
             with contextlib.suppress(OSError):
@@ -296,12 +303,17 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def write_token(path: Path) -> None:
-    """Write a new secret for worker and drivers to a file, so that no process list shows it."""
+    """Write a new token, with which the worker and drivers authenticate, to a file.
+
+    A token in the arguments of a process would be visible in process lists.
+    """
     paths.write_private(path, os.urandom(32).hex().encode() + b"\n")
 
 
 def ending(child: child_processes.Child) -> str:
-    """Return how a process ended, with the last line that it wrote."""
+    """Return a text about the end of a process: its pid, its exit code or signal, and its last
+    output.
+    """
     code = child.code
     how = ""
     if code is not None:
@@ -319,6 +331,6 @@ def _ended_too_often(name: str, child: child_processes.Child) -> errors.KilnErro
 
 
 def _import_path(workdir: Path) -> list[str]:
-    """Return the driver's import path, so that workers import task functions by their names."""
+    """Return the driver's import path, from which the worker imports task functions by name."""
     found = dict.fromkeys([str(workdir), *(str(Path(entry).absolute()) for entry in sys.path)])
     return [entry for entry in found if os.pathsep not in entry]

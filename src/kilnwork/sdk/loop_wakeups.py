@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class WakeupBatcher:
-    """Schedules functions in an event loop's thread; several in a row share one wake-up."""
+    """Schedules functions in the thread of an event loop; several functions share one wake-up."""
 
     def __init__(self, loop: "asyncio.AbstractEventLoop") -> None:
         self._loop = weakref.ref(loop)
@@ -64,8 +64,8 @@ def batcher() -> WakeupBatcher:
 
 
 class Waiter:
-    """An awaitable that completes at `wake`, which may be called from any thread, even
-    beforehand.
+    """An awaitable that completes when `wake` is called, in any thread, even before it is
+    awaited.
     """
 
     __slots__ = ("_batcher", "_future")

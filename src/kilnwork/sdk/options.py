@@ -24,7 +24,11 @@ class SecretKey:
     """A reference to one key of a Secret, as the value of an environment variable of a task
     function.
 
-    ```python @kiln.task(env={"DB_PASSWORD": kiln.SecretKey("db", "password")}) ```
+    ```python
+    @kiln.task(env={"DB_PASSWORD": kiln.SecretKey("db", "password")})
+    def load(table: str) -> int:
+        ...
+    ```
 
     The value is read when an attempt starts: from a Secret of the task's namespace, or under
     `kiln.start(secrets=DIRECTORY)` from the file DIRECTORY/NAME/KEY. Only the names are stored.
@@ -44,23 +48,24 @@ class SecretKey:
 class Changes(TypedDict, total=False):
     """The options of `@kiln.task(…)`; `.options(…)` takes `key` too. Times are in seconds.
 
-    `retries`: further attempts after a failure, 0 to 999. `retry_on`: an exception class or a tuple
-    of them, the only ones after which the task is tried again; default: all. After a timeout or the
-    death of its process the task is tried again whatever `retry_on` says, since no exception was
-    raised. `retry_delay`: before the second attempt; each further delay is `retry_factor` times as
-    long, at most `retry_max_delay`. `max_losses`: how often its worker may be lost, which does not
-    count as a failure.
+    `retries`: the number of further attempts after a failure, 0 to 999. `retry_on`: an exception
+    class or a tuple of classes; after other exceptions the task is not tried again; by default it
+    is tried again after any exception. After a timeout or the death of its process the task is
+    tried again whatever `retry_on` says, since no exception was raised. `retry_delay`: the delay
+    before the second attempt; each further delay is `retry_factor` times as long, at most
+    `retry_max_delay`. `max_losses`: how often its worker may be lost, which does not count as a
+    failure.
 
-    `timeout`: of one attempt. `total_timeout`: of all attempts, waiting included.
-    `pending_timeout`: until the first start. `kill_grace`: between `kiln.Cancelled` inside the task
-    and the end of its process.
+    `timeout`: the time limit of one attempt. `total_timeout`: the time limit of all attempts,
+    waiting included. `pending_timeout`: the time limit until the first start. `kill_grace`: the
+    time between `kiln.Cancelled` inside the task and the end of its process.
 
-    `priority`: tasks with a higher one start first. `name`: shown to people, need not be unique.
-    `cluster`: the TaskCluster that runs the task. `pod`: run the task in a Pod of its own instead,
-    made from this template (`metadata` and `spec` as in Kubernetes; both optional).
-    `accept_failures`: run the task even if an input failed; the function gets the exception in
-    place of the value. `env`: variables in `os.environ` of the task, each a string, or a
-    `kiln.SecretKey` whose value is read when an attempt starts. `cache`: use an earlier result of
+    `priority`: tasks with a higher priority start first. `name`: a name that is shown to people and
+    need not be unique. `cluster`: the TaskCluster that runs the task. `pod`: run the task in a Pod
+    of its own instead, made from this template (`metadata` and `spec` as in Kubernetes; both
+    optional). `accept_failures`: run the task even if an input failed; the function gets the
+    exception in place of the value. `env`: variables in `os.environ` of the task, each a string, or
+    a `kiln.SecretKey` whose value is read when an attempt starts. `cache`: use an earlier result of
     the same function with the same arguments if it is not older than this: seconds, or a text such
     as `"7d"`, `"12h"`, `"30m"`, `"45s"`; see `sdk.cache_keys`.
     """
@@ -85,17 +90,16 @@ class Changes(TypedDict, total=False):
 
 
 class CallChanges(Changes, total=False):
-    """The options of `.options(…)`: `Changes`, and `key`, which names one call."""
+    """The options of `.options(…)`: those of `Changes`, and `key`, a name for one call."""
 
     key: str | None
 
 
 class TemplateChanges(TypedDict, total=False):
-    """The options of templates: `kiln.manifest`, `workflow`, `http` and `function`, and their
-    `.options(…)`.
+    """The options of templates (`kiln.manifest`, `workflow`, `http`, `function` and `external`).
 
-    They mean the same as in `CallChanges`. `cluster`: where a call waits whose arguments hold
-    futures.
+    They have the same meaning as in `CallChanges`. `cluster`: the TaskCluster that submits a call
+    whose arguments contain futures, once the futures have values.
     """
 
     retries: int
@@ -115,7 +119,7 @@ class TemplateChanges(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All checked options of a task function; see `Changes`. `returns`: see `task.task`."""
+    """All checked options of a task function; see `Changes`. `returns`: see `decorator.task`."""
 
     retries: int = 0
     retry_on: tuple[type[BaseException], ...] | None = None
@@ -141,12 +145,15 @@ PER_CALL = frozenset({"name", "key"})
 
 
 def changed(before: Options, changes: Mapping[str, Any], *, of: str) -> Options:
-    """Return `before` with these changes. Raises BadOption. `of`: the function, for messages."""
+    """Return the options `before` with these changes. Raises BadOption.
+
+    `of`: the function, for messages.
+    """
     return replace(before, **{name: checked(name, value, of=of) for name, value in changes.items()})
 
 
 def checked(name: str, value: Any, *, of: str) -> Any:
-    """Return the value of one option in its stored form.
+    """Check the value of one option and return it in the form in which `Options` stores it.
 
     Raises BadOption with the field, the value and a remedy.
     """
@@ -184,7 +191,7 @@ def spec(
 def spec_of(options: Options, **runs: Any) -> api_task.TaskSpec:
     """Return the task spec that all tasks with these options share.
 
-    `runs`: the fields of the spec that say what runs.
+    `runs`: the fields of the spec for the function, program or object that runs.
     """
     return api_task.TaskSpec(
         **runs,
@@ -207,7 +214,7 @@ def spec_of(options: Options, **runs: Any) -> api_task.TaskSpec:
 
 
 class _Unfit(Exception):
-    """A value does not fit; the message says what it must be."""
+    """The value of an option is invalid; the message says which values are valid."""
 
 
 def _integer(low: int, high: int, also: str = "") -> Callable[[Any], int]:
@@ -262,8 +269,8 @@ def _classes(value: Any) -> tuple[type[BaseException], ...]:
 
 
 def _pod(value: Any) -> api_task.PodTemplate:
-    """Return a copy of a Pod template, so that later changes to the original do not affect the
-    task.
+    """Return a copy of a Pod template, so that the task does not see later changes of the
+    original.
     """
     from kilnwork.api import pod_template  # noqa: PLC0415 - for a task that names a Pod
 
@@ -284,7 +291,7 @@ def _pod(value: Any) -> api_task.PodTemplate:
 
 
 def _env(value: Any) -> tuple[api_task.EnvVar, ...]:
-    """Return the variables as a copy, as `_pod` does."""
+    """Return a copy of the variables, as `_pod` does for a Pod template."""
     from kilnwork.api import variable_rules  # noqa: PLC0415 - for a task that has variables
 
     if value is None:
@@ -314,7 +321,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def _age(value: Any) -> float:
-    """Return an age in seconds; a text is a number with a unit."""
+    """Return a maximum age in seconds, from a number of seconds or a text with a unit."""
     wanted = f"seconds, more than 0 and at most {api_task.MAX_S}, or a text such as '7d' or '12h'"
     if isinstance(value, str):
         number, unit = value[:-1], _UNITS.get(value[-1:])

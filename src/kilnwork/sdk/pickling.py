@@ -38,7 +38,7 @@ _NONE = Payload(attempts.JSON, b"null")
 def pack_arguments(
     args: tuple[Any, ...], kwargs: Mapping[str, Any], blobs: envelope.Blobs
 ) -> tuple[Payload, tuple[ids.TaskId, ...]]:
-    """Return the arguments of a call, and the tasks whose futures are in them at any depth.
+    """Return the packed arguments of a call, and the tasks whose futures they contain at any depth.
 
     The payload is JSON `[[…], {…}]` if that is exact, else a pickle. Raises NotPicklable, which
     names the part that fails.
@@ -64,8 +64,8 @@ def unpack_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the unpacked arguments, with each future in them replaced by `resolve(task, index)`.
 
-    `index`: of one of several returns, None for the whole result. Raises whatever unpickling
-    raises, such as ModuleNotFoundError.
+    `index`: the position of the item for a future of one item of a result, None for a whole result.
+    Raises whatever unpickling raises, such as ModuleNotFoundError.
     """
     if payload.media_type == attempts.JSON:
         args, kwargs = _decode(_bytes(payload, blobs))
@@ -75,8 +75,9 @@ def unpack_arguments(
 
 
 def pack_value(value: Any, blobs: envelope.Blobs) -> Payload:
-    """Return a single value as a payload: a result, or the argument of `put`. Raises
-    NotPicklable.
+    """Return a payload that contains a single value: a result, or the argument of `put`.
+
+    Raises NotPicklable.
     """
     if value is None:
         return _NONE
@@ -89,8 +90,9 @@ def pack_value(value: Any, blobs: envelope.Blobs) -> Payload:
 
 
 def unpack_value(payload: Payload, blobs: envelope.Blobs) -> Any:
-    """Return the unpacked value; payloads of foreign media types are bytes. Raises whatever
-    unpickling raises.
+    """Return the value in a payload; the value of an unknown media type is its bytes.
+
+    Raises whatever unpickling raises.
     """
     data = _bytes(payload, blobs)
     if payload.media_type == attempts.JSON:
@@ -103,7 +105,9 @@ def unpack_value(payload: Payload, blobs: envelope.Blobs) -> Any:
 
 
 def pack_stream(payloads: Sequence[Payload], blobs: envelope.Blobs) -> Payload:
-    """Return the result of a generator from all its yielded values, which are packed already."""
+    """Return the payload of a generator's result, made of the payloads of the values it has
+    yielded.
+    """
     held = [digest for each in payloads for digest in each.digests]
     dumped = envelope.Dumped((_encode(payloads),), tuple(dict.fromkeys(held)))
     return _packed(attempts.STREAM, dumped, blobs)
@@ -135,8 +139,9 @@ def _stored(media_type: str, dumped: envelope.Dumped, blobs: envelope.Blobs) -> 
 def pack_by_value(held: Any, function: Callable[..., Any], *, along: bool) -> bytes:
     """Return the pickle of `held`, which is the function or an object that contains it.
 
-    `along`: workers cannot import the function's module, so from now on everything of that module
-    is pickled by value. Raises NotPicklable, which names the global or closure variable that fails.
+    `along`: also pickle everything else of the function's module by value from now on, because
+    workers cannot import the module. Raises NotPicklable, which names the global or closure
+    variable that fails.
     """
     module = sys.modules.get(getattr(function, "__module__", None) or "__main__")
     if along and module is not None and module.__name__ != "__main__":
@@ -148,8 +153,9 @@ def pack_by_value(held: Any, function: Callable[..., Any], *, along: bool) -> by
 
 
 def taken_along(module: str) -> bool:
-    """Return whether functions of this module are pickled by value, not by name; see
-    `pack_by_value`.
+    """Return whether the functions of a module are pickled by value, not by name.
+
+    See `pack_by_value`.
     """
     cloudpickle = sys.modules.get("cloudpickle")
     return cloudpickle is not None and module in cloudpickle.list_registry_pickle_by_value()
@@ -160,7 +166,7 @@ def load_function(data: envelope.Part) -> Any:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Return `module:qualified.name`, at most 512 characters: the name of a call for people."""
+    """Return `module:qualified.name` of a function, at most 512 characters, to show to people."""
     while isinstance(function, partial):
         function = function.func
     module = getattr(function, "__module__", None) or "__main__"
@@ -172,7 +178,10 @@ def _short_name(function: Callable[..., Any]) -> str:
 
 
 def located(function: Callable[..., Any]) -> Any:
-    """Return what a worker gets when it imports the function by its name, or None if it cannot."""
+    """Return the object that a worker gets when it imports the function by name, or None.
+
+    None: a worker cannot import it.
+    """
     if not findable(function):
         return None
     found: Any = sys.modules.get(function.__module__)

@@ -12,10 +12,9 @@ _BETWEEN = backoff.Backoff(base_s=0.05, max_s=2.0, factor=1.5, jitter=0.2)
 
 
 def wait_until(done: Callable[[], bool], timeout_s: float | None, *, time: clock.Clock) -> bool:
-    """Wait until `done()` returns True, at most `timeout_s` (None: without limit); return whether
-    it did.
+    """Wait until `done()` returns True, for at most `timeout_s` seconds; return whether it did.
 
-    It is called at least once.
+    None: without limit. `done` is called at least once.
     """
     until = None if timeout_s is None else time.monotonic() + timeout_s
     entropy, looks = ids.system_entropy(), 0

@@ -1,4 +1,4 @@
-"""A progress line for many calls: counts, rest, rate, and failures as they happen.
+"""A progress line for many calls: counts, remaining calls, rate, and failures as they happen.
 
 Used by `Task.map`, `gather` and `as_completed` with `progress=True`. It is shown on a terminal and
 in a notebook only, not in a file or a pipe. The numbers come from the futures, in whatever thread
@@ -33,7 +33,7 @@ def show(
 ) -> contextlib.AbstractContextManager[object]:
     """Show the progress line until all futures are done or the returned context is left.
 
-    `stream`: default: standard error.
+    `of`: the name of the calls. `stream`: the stream to write to; by default standard error.
     """
     stream = sys.stderr if stream is None else stream
     if not _is_watched(stream):
@@ -45,14 +45,19 @@ def show(
 
 
 def _is_watched(stream: TextIO | None) -> bool:
-    """Return whether people see the stream rewrite a line: on a terminal, or in a notebook cell."""
+    """Return whether a stream is shown to people as it is rewritten: a terminal or a notebook
+    cell.
+    """
     if stream is None:
         return False
     return stream.isatty() or type(stream).__module__.startswith("ipykernel.")
 
 
 class Line:
-    """One line on `stream`, with the failures above it. `of`: the name of the calls."""
+    """The progress line on a stream, with lines for failures above it.
+
+    `of`: the name of the calls.
+    """
 
     def __init__(
         self, of: str, stream: TextIO, *, time: clock.Clock | None = None, width: int | None = None
@@ -80,7 +85,7 @@ class Line:
         future.when_done(self._done)
 
     def ended(self, _: BaseException | None) -> None:
-        """Record that all futures are known."""
+        """Record that `found` has been called for all futures."""
         self._growing = False
         self._look()
 
@@ -90,7 +95,7 @@ class Line:
         self._thread.start()
 
     def stop(self) -> None:
-        """Show the line a last time and end it; may be called more than once."""
+        """Show the progress line a last time and end it; may be called more than once."""
         self._over.set()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -169,7 +174,7 @@ class Line:
 
 
 def _error(future: futures.Future[Any]) -> str:
-    """Return the error and the call that it is from, in one line."""
+    """Return the error of a future and the call that raised it, in one line."""
     error = future.exception()
     lines = str(error).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,8 +1,8 @@
-"""`kiln.connect()`: a session with a running dispatcher.
+"""`kiln.connect()`: opens a session with a running dispatcher.
 
 Public as `kilnwork.connect`. The link is the dispatcher's Unix socket if that is visible here, else
-one through the manager's port or the API server's proxy (`endpoints`), with blobs over HTTP. If a
-server, namespace or cluster does not exist, the error lists those that do.
+a connection through the manager's port or the API server's proxy (`endpoints`), with blobs over
+HTTP. If a server, namespace or cluster does not exist, the error lists those that do.
 """
 
 import os
@@ -35,13 +35,14 @@ def connect(  # noqa: PLR0913  a public door: options are named
     reconnect_timeout: float = driver.RECONNECT_TO_SERVER_S,
     close_timeout: float = driver.CLOSE_S,
 ) -> driver.Driver:
-    """Open a session with a running server; it is the current one until it is closed.
+    """Open a session with a running server; it is the current session until it is closed.
 
     `where`: the data directory of a `kiln up`, the directory of a `kiln.start(DIRECTORY)`, a
-    kubeconfig (of a `kiln up`, or of a cluster with a manager in it) or the server's URL. None:
-    `$KUBECONFIG` if set, else the cluster of the Pod we run in, else the default data directory.
-    `namespace`: None: that of the kubeconfig, else `default`. `cluster`: the TaskCluster that runs
-    the tasks.
+    kubeconfig (of a `kiln up`, or of a Kubernetes cluster with a manager in it) or the server's
+    URL. By default it is `$KUBECONFIG` if that is set, else the Kubernetes cluster of the Pod that
+    this process runs in, else the default data directory. `namespace`: the namespace of the tasks;
+    by default that of the kubeconfig, else `default`. `cluster`: the TaskCluster that runs the
+    tasks.
 
     `working_dir`: a directory whose files are sent to workers, which run in it and import from it;
     `modules`: modules or packages that are sent to workers for import. Both are for a `kiln up`,
@@ -49,9 +50,9 @@ def connect(  # noqa: PLR0913  a public door: options are named
     `start`. `reconnect_timeout`, `close_timeout`: see `start`; reconnecting may take twice as long
     by default, since a manager may move to another machine.
 
-    Raises ConfigurationError if there is no such server, namespace or cluster (it lists those that
-    exist), or if the token may not create tasks there; `NotShippable` (a DataError) or OSError for
-    a directory or module that cannot be sent.
+    Raises ConfigurationError if there is no such server, namespace or TaskCluster (it lists those
+    that exist), or if the token may not create tasks there; `NotShippable` (a DataError) or OSError
+    for a directory or module that cannot be sent.
     """
     timeouts = driver.Timeouts.checked(reconnect_timeout, close_timeout)
     endpoint = resolve.resolve(where)
@@ -120,7 +121,7 @@ def _to_server(
     timeouts: driver.Timeouts,
     load_api: Callable[[], config.Config],
 ) -> driver.Driver:
-    """Connect over the Unix socket if that is on this machine, else over the network.
+    """Open a session over the Unix socket if that is on this machine, else over the network.
 
     `load_api`: see `Endpoint`.
     """
@@ -146,7 +147,10 @@ def _to_server(
 def _over_network(
     to: connector.ManagerConnector, namespace: str, cluster: str, timeouts: driver.Timeouts
 ) -> driver.Driver:
-    """Connect over the network; blobs that are read are cached until the session is closed."""
+    """Open a session over the network.
+
+    Blobs that are read are cached until the session is closed.
+    """
     directory = scratch.Scratch("kiln-d-")
 
     def keep(of: str) -> blobs.Blobs:
@@ -168,8 +172,9 @@ def _over_network(
 
 
 def _check_cluster(to: connector.ManagerConnector, namespace: str, cluster: str) -> None:
-    """Check that this session may submit tasks and that the cluster exists. Raises
-    ConfigurationError.
+    """Check that the user may submit tasks in the namespace, and that the TaskCluster exists.
+
+    Raises ConfigurationError.
     """
     response = to.get(f"/v1/namespaces/{parse.quote(namespace, safe='')}/clusters")
     if not response.ok:

@@ -2,14 +2,15 @@
 
 Used by task functions and futures. `driver.Driver` is the session of users' processes, the worker's
 slots have another subclass. A `Session` creates task ids, numbers templates, sends calls in
-batches, keeps what the dispatcher has not accepted, and sends everything that is still needed again
-on a new connection. What is kept for that is released as soon as the dispatcher has it.
+batches, keeps the calls that the dispatcher has not accepted, and sends everything that is still
+needed again on a new connection. What is kept for that is released as soon as the dispatcher has
+it.
 
-Locks: `_lock` orders what is sent. Reading takes no lock, so that a signal handler may read while
-the thread that it interrupted holds the lock; only one thread reads at a time. So what both the
-reader and other threads change is changed by single operations of dict and deque, and iterated only
-as a copy: `dict.copy` is atomic, `list(d.items())` is not (it creates tuples, which may run the
-garbage collector).
+Locks: `_lock` orders the messages that are sent. Reading takes no lock, so that a signal handler
+may read while the thread that it interrupted holds the lock; only one thread reads at a time. Data
+that both the reader and other threads change is therefore changed only by single operations of dict
+and deque, and iterated only as a copy: `dict.copy` is atomic, `list(d.items())` is not (it creates
+tuples, which may run the garbage collector).
 """
 
 import contextlib
@@ -51,28 +52,29 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class TemplateForgotten(Exception):
-    """`submit` was called with a template number that was dropped after long disuse: call
-    `template` again.
+    """`submit` was called with the number of a template that was dropped after long disuse.
+
+    Call `template` again.
     """
 
 
 class Session:
     """A connection to a dispatcher that submits calls; the base of drivers' and slots' sessions.
 
-    `connect`: returns a new connected socket (see `channel.client.Link`). `credential` is read for
-    each Hello. `cluster`: None for the dispatcher's default. `decode`: decodes messages for the
-    holder of the link. `keep`: returns the blobs of a namespace, if the dispatcher's directory is
-    not visible here.
+    `connect`: returns a new connected socket (see `channel.client.Link`). `credential`: returns the
+    credential; it is called for each Hello. `cluster`: the TaskCluster of the calls; None: the
+    dispatcher's default. `decode`: decodes messages for the holder of the link. `keep`: returns the
+    blobs of a namespace, if the dispatcher's directory is not visible here.
 
     `in_slot`: submitted calls are children of a running task. `shares_files`: workers see our
     files. `imports_ours`: workers have our import path. `one_cluster`: the dispatcher has no other
-    cluster. `has_secrets`: variables of tasks can be taken from Secrets, as far as is known.
-    `functions_only`: only Python functions can run there. `servers`: returns connectors to the API
-    server and to the manager (`job_requests`); None if there are none, and in a task.
+    TaskCluster. `has_secrets`: variables of tasks can be taken from Secrets, as far as is known.
+    `functions_only`: the dispatcher runs only Python functions. `servers`: returns connectors to
+    the API server and to the manager (`job_requests`); None if there are none, and in a task.
     `retry_failed`: run calls again whose key names a failed call. `environment`: digest, as text,
     of the blob with the directory and modules that calls run with; `shipped`: the modules that can
-    be imported from it. `tick_s`: see `channel.client.Handler`. `inherited`: the environment of
-    processes that mappers start.
+    be imported from that blob. `tick_s`: see `channel.client.Handler`. `inherited`: the environment
+    of processes that mappers start.
     """
 
     in_slot = False
@@ -150,7 +152,7 @@ class Session:
     # for task functions and futures
 
     def template(self, spec: task.TaskSpec) -> int:
-        """Return the number of a template, the spec that many calls share.
+        """Return the number of a template, which is a task spec that many calls share.
 
         The template is sent to the dispatcher once per connection.
         """
@@ -177,7 +179,10 @@ class Session:
         return number
 
     def remember(self, template: int, held: object) -> None:
-        """Receive the task function of a template; for sessions that run calls themselves."""
+        """Store the task function of a template, in sessions that run calls themselves.
+
+        Other sessions, such as this base class, ignore it.
+        """
 
     def submit(  # noqa: PLR0913  called once per task: no bundle to build
         self,
@@ -193,11 +198,11 @@ class Session:
     ) -> futures.CallFuture[Any]:
         """Submit a call and return its future. Blocks while too many calls are not accepted.
 
-        `function`: name by which children without a key are counted. `key` names the call for ever.
-        `make`: class of the future, `streams.Stream` for generators. `cache`: terms on which an
-        earlier result may be used. Raises ValueError for a call that is too large for a message;
-        `errors.DispatcherLost` or `errors.NoSession` if the link has ended; `TemplateForgotten` if
-        `template` must be requested again.
+        `function`: the name under which children without a key are counted. `key`: names the call
+        for ever. `make`: the class of the future, `streams.Stream` for generators. `cache`: the
+        terms on which an earlier result may be used. Raises ValueError for a call that is too large
+        for a message; `errors.DispatcherLost` or `errors.NoSession` if the link has ended;
+        `TemplateForgotten` if `template` must be requested again.
         """
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
@@ -263,7 +268,9 @@ class Session:
         return future
 
     def cancel(self, tasks: Iterable[ids.TaskId], *, recursive: bool = True) -> None:
-        """Kill these tasks, and all tasks that they have spawned unless `recursive` is False."""
+        """Cancel these tasks, and also all tasks that they have spawned unless `recursive` is
+        False.
+        """
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
         with self._lock:
@@ -315,7 +322,8 @@ class Session:
     ) -> messages.Pruned:
         """Delete finished tasks from the dispatcher's journal; see `messages.Prune`.
 
-        Raises ConfigurationError if drivers may not, and DispatcherLost.
+        Raises ConfigurationError if the dispatcher does not let drivers do this, and
+        DispatcherLost.
         """
         if self.link.failure is not None:
             raise futures.lost(self.link.failure)
@@ -343,27 +351,31 @@ class Session:
         *,
         first: bool = False,
     ) -> bool:
-        """Wait until `done()` returns True because of what the link reads; return False after
-        `timeout_s`.
+        """Wait until `done()` returns True; return False after `timeout_s` seconds.
 
-        `tasks`: the tasks waited for, at most the first TASKS_NAMED; `first`: one of them is
-        enough. Every blocking wait of a thread uses this method.
+        `done` depends on messages that the link reads. `tasks`: the tasks waited for, at most the
+        first TASKS_NAMED; `first`: the wait ends when one of these tasks has ended. Every blocking
+        wait of a thread uses this method.
         """
         return self.link.wait(done, timeout_s)
 
     def suspended(self, tasks: Sequence[ids.TaskId]) -> None:
-        """Note that a coroutine is about to await these tasks, until `resumed` is called."""
+        """Record that a coroutine is about to await these tasks, until `resumed` is called.
+
+        Used by the sessions of slots; here it does nothing.
+        """
 
     def resumed(self) -> None:
-        """Note that a coroutine has stopped awaiting; see `suspended`."""
+        """Record that a coroutine no longer awaits the tasks of the last `suspended`."""
 
     def call_back(self, callback: Callable[[Any], object], future: Any) -> None:
         """Schedule a callback of a finished future in the callback thread."""
         callbacks.runner.put(callback, future)
 
     def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
-        """Return the attempt that submits and the ordinal of this call of `function` in it; for
-        slots.
+        """Return the attempt that submits a call of `function`, and the ordinal of this call in it.
+
+        Overridden by the sessions of slots: in a driver there is no attempt.
         """
         return None, 0
 
@@ -381,7 +393,7 @@ class Session:
 
     @property
     def unfinished(self) -> int:
-        """The number of calls that have not finished, without cancelled ones."""
+        """The number of calls that have not finished, without cancelled calls."""
         # A result wakes those who wait for it before its future is taken out of `_open`.
         waited = [future for future in self._open.copy().values() if not future.done()]
         return sum(future.known_task not in self._cancelling for future in waited)
@@ -470,13 +482,17 @@ class Session:
                 self._send_batch()
 
     def tick(self) -> None:
-        """Renew the blobs that this process still needs; called in the background thread."""
+        """Renew the blobs that this process still needs, so that they are not deleted.
+
+        Called in the background thread.
+        """
         if self._blob_directory is not None:
             blob_renewal.renew(self.blobs, self._submitted_digests)
 
     def link_ended(self, error: Exception) -> None:
-        """Fail all open futures, because the link has ended for good. Errors of callbacks do not
-        stop it.
+        """Fail all open futures after the link has ended for good.
+
+        An error of a callback does not keep the other futures from failing.
         """
         interruption: BaseException | None = None
         for number in list(self._open):
@@ -517,8 +533,9 @@ class Session:
                 open_futures.pop(item.number, None)
 
     def _accepted(self, number: int) -> None:
-        """Remove accepted calls from the queues, which `gone` may clear concurrently in another
-        thread.
+        """Remove accepted calls from the queues.
+
+        `link_ended` may clear the queues concurrently in another thread.
         """
         with contextlib.suppress(IndexError):
             while self._unaccepted[0].number <= number:
@@ -531,7 +548,10 @@ class Session:
                 self._unconfirmed.pop(self._unconfirmed_order.popleft(), None)
 
     def _fail_if_over(self, number: int) -> None:
-        """Fail a future that was created while the link ended, and that `gone` may have missed."""
+        """Fail the future of a call if the link has ended.
+
+        `link_ended` may have missed a future that was created at the same time.
+        """
         if self.link.failure is not None:
             self._fail(number, futures.lost(self.link.failure))
 
@@ -562,8 +582,9 @@ class Session:
             self._watching.clear()
 
     def _forget_templates(self) -> None:
-        """Drop templates that no call has used since the last sweep and that no call to be sent
-        again needs.
+        """Drop templates that no call has used since the last sweep.
+
+        Templates of calls that may have to be sent again are kept.
         """
         needed = self._used_templates
         needed |= {item.template for item in (*self._unaccepted.copy(), *self._batch)}
@@ -615,7 +636,7 @@ blob_store.locate = lambda: current().blobs
 
 
 def activate(session: Session) -> None:
-    """Make this the session that task functions submit to."""
+    """Make `session` the session that task functions submit to."""
     session_stack.add(session)
 
 

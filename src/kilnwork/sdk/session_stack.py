@@ -1,4 +1,4 @@
-"""The stack of open sessions of this process; task functions submit to the innermost one.
+"""The stack of the open sessions of this process; task functions submit to the innermost session.
 
 Used by `sdk.session`, which wraps it, and by unpickled futures. All threads share one stack; a slot
 has one session for all calls that it runs.

@@ -23,14 +23,14 @@ class Steps:
 
 
 class BlockOwner(set_steps.StepOwner):
-    """A set that can direct the declaration of steps into a block."""
+    """A SyncSet that can add steps to a block while the block is open."""
 
     def enter_block(self, steps: Steps) -> None:
-        """Add steps declared from now on to this block."""
+        """Add the steps that are declared from now on to this block."""
         raise NotImplementedError
 
     def leave_block(self, steps: Steps) -> None:
-        """Add steps declared from now on to the enclosing block again."""
+        """Add the steps that are declared from now on to the enclosing block again."""
         raise NotImplementedError
 
 
@@ -62,7 +62,7 @@ def paths(steps: Steps, prefix: str = "") -> Iterator[tuple[set_steps.Step, str]
 
 
 class ForkBlock(Block):
-    """Steps that run in parallel; its value is an object of their values by name."""
+    """A block of steps that run in parallel; its value is an object with their values by name."""
 
     def __init__(self, name: str, of: BlockOwner, *, wait: Literal["all", "any"] | int) -> None:
         super().__init__(name, of)
@@ -74,7 +74,10 @@ class ForkBlock(Block):
 
 
 class RepeatBlock(Block):
-    """Steps that are repeated; its value is that of the last step, None before the first round."""
+    """A block of steps that is repeated.
+
+    Its value is the value of its last step, and None before the first round.
+    """
 
     def __init__(self, name: str, of: BlockOwner, *, most: int) -> None:
         super().__init__(name, of)
@@ -87,7 +90,7 @@ class RepeatBlock(Block):
         return set_expressions.Expression(self, ".iteration")
 
     def until(self, condition: set_expressions.Expression) -> Self:
-        """End the repetition when the condition is true; it is evaluated after each round."""
+        """End the repetition when a condition is true; it is evaluated after each round."""
         self._until = condition
         return self
 

@@ -15,11 +15,11 @@ _MEMBER = re.compile(r"[A-Za-z_]\w*")
 
 
 class Named(Protocol):
-    """An object with a name in expressions, which may be chosen later."""
+    """An object that has a name in expressions; the name may be chosen later."""
 
     @property
     def name(self) -> str:
-        """The current name."""
+        """The current name of the object."""
         ...
 
 
@@ -28,10 +28,11 @@ Part = str | Named
 
 
 class Expression:
-    """A value that exists once the flow runs: of a step, a parameter, or computed from others.
+    """An expression in a flow: the value of a step or parameter, or a value computed from others.
 
-    Members are attributes, `total.value.sum`, or items, `total.value["a sum"]`. It supports the
-    operators `+ - * / %`, `== != < <= > >=`, and `& | ~` for and, or and not.
+    It has a value only when the flow runs. Members are attributes, `total.value.sum`, or items,
+    `total.value["a sum"]`. It supports the operators `+ - * / %`, `== != < <= > >=`, and `& | ~`
+    for and, or and not.
     """
 
     __slots__ = ("_atom", "_parts")
@@ -169,7 +170,7 @@ def text(of: Expression) -> str:
 
 
 def written(value: Any, plain: Callable[[Any], Any]) -> Any:
-    """Return an input as it is written in a manifest, with expressions at any depth as `${ … }`.
+    """Return an input as it is written in a manifest: expressions in it, at any depth, as `${ … }`.
 
     `plain`: converts any other value to JSON. Raises TypeError, and ValueError for a text that
     would be read as an expression.

@@ -1,4 +1,4 @@
-"""Options of `kiln.SyncSet` and its groups, with the fields of the object that they set.
+"""Options of `kiln.SyncSet` and of its groups, with the fields of the SyncSet that they set.
 
 Used by `sync_sets`. Options of steps are in `set_steps`.
 """
@@ -14,12 +14,13 @@ Expression = set_expressions.Expression
 class GroupOptions(TypedDict, total=False):
     """The options of `SyncSet.group`.
 
-    `replicas`: number of workers, or a snapshot: one worker for each of its shards. `slots`: tasks
-    that a worker runs at once. `least`: minimum number of workers to start with; default: all of
-    them. `most`: maximum number of workers if the number is changed while the flow runs. `near`:
-    snapshots near which workers should be placed, and `near_mode` how strictly. `template`: a
-    PodTemplateSpec. `service_account`: the account whose rights the tasks get. `on_pod_failed`:
-    what follows when a worker ends.
+    `replicas`: the number of workers, or a snapshot: one worker for each of its shards. `slots`:
+    the number of tasks that a worker runs at once. `least`: the minimum number of workers to start
+    with; by default all of them. `most`: the maximum number of workers if the number is changed
+    while the flow runs. `near`: snapshots near which workers should be placed; `near_mode`: how
+    strictly. `template`: the PodTemplateSpec of the workers. `service_account`: the ServiceAccount
+    whose rights the tasks get. `on_pod_failed`: whether a worker that has ended is replaced, or the
+    generation fails.
     """
 
     replicas: "int | SnapshotHandle"
@@ -44,7 +45,9 @@ GROUP_FIELDS = {
 
 
 class SnapshotHandle:
-    """A snapshot of a set: an input of steps; `each` iterates over its shards if it is divided."""
+    """A snapshot of a SyncSet, as an input of steps; `each` iterates over its shards, if it has
+    any.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,7 +62,7 @@ class SnapshotHandle:
 
 
 class Setting(NamedTuple):
-    """An option of a set and the field of the spec that it sets."""
+    """An option of a SyncSet and the field of the spec that it sets."""
 
     name: str
     path: tuple[str, ...]
@@ -83,12 +86,12 @@ SETTINGS = (
 class SetOptions(TypedDict, total=False):
     """The options of `SyncSet` besides its name. Times are in seconds.
 
-    `backend`: how workers start together. `suspend`: start nothing until the set is resumed.
-    `priority`: of its tasks. `deadline`: for the whole generation; `timeout`: for its flow. `keep`:
-    how many generations can be replayed. `ttl`: time until a finished set is deleted. `order`:
-    whether data or workers come first, and `data_timeout` how long pinning and fetching may take.
-    `gang_wait`: how long workers that have a node wait for the others, and `gang_timeout` what
-    follows.
+    `backend`: the way in which workers start together. `suspend`: start nothing until the set is
+    resumed. `priority`: the priority of its tasks. `deadline`: the time limit of the whole
+    generation; `timeout`: the time limit of its flow. `keep`: the number of generations that can be
+    replayed. `ttl`: the time until a finished set is deleted. `order`: whether data or workers come
+    first; `data_timeout`: the time limit of pinning and fetching. `gang_wait`: how long workers
+    that have a node wait for the other workers; `gang_timeout`: what happens then.
     """
 
     backend: Literal["auto", "local", "pods"]

@@ -21,7 +21,7 @@ server = job_requests.of_session
 
 
 class Shipping:
-    """Ships functions that workers cannot import, and holds their blobs while this object
+    """Ships functions that workers cannot import; keeps their blobs as long as this object
     exists.
     """
 
@@ -44,7 +44,7 @@ class Shipping:
 def submit(
     to: job_requests.ApiServer, body: Mapping[str, Any], shipping: Shipping, *, of: str
 ) -> "SetRun":
-    """Create a SyncSet, or a new generation of an existing one. Raises ConfigurationError.
+    """Create a SyncSet, or a new generation of an existing SyncSet. Raises ConfigurationError.
 
     `shipping`: held by the run, so that its blobs are kept until the object names them.
     """
@@ -62,9 +62,9 @@ def submit(
 
 
 def _written(to: job_requests.ApiServer, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Create or replace the object.
+    """Create the SyncSet object or replace the existing one; return the stored object.
 
-    Raises RequestRefused, with CONFLICT if another client was faster.
+    Raises RequestRefused, with CONFLICT if another client has changed the object meanwhile.
     """
     try:
         found = to.get(kinds.SYNC_SETS, name)
@@ -100,8 +100,8 @@ class SetRun:
         `flow` and more.
 
         The phase is empty until this generation is admitted, and again after `retry` until it is
-        resumed. Raises JobFailed if the SyncSet was deleted, or a newer generation has ended this
-        one.
+        resumed. Raises JobFailed if the SyncSet was deleted, or if a newer generation has ended
+        this one.
         """
         if self._final is not None:
             return self._final
@@ -142,8 +142,8 @@ class SetRun:
     def result(self, timeout: float | None = None) -> Any:
         """Wait until the generation has finished, and return the flow's result.
 
-        Raises JobFailed, with `phase`, `reason` and its message, unless it succeeded, and
-        TimeoutError after `timeout` seconds, in which case it continues.
+        Raises JobFailed, with `phase`, `reason` and its message, unless the generation succeeded,
+        and TimeoutError after `timeout` seconds, in which case the generation continues.
         """
         if not self.wait(timeout):
             raise TimeoutError(
@@ -166,7 +166,7 @@ class SetRun:
             raise errors.ConfigurationError(f"SyncSet {self.name}: its result: {error}") from error
 
     def suspend(self) -> None:
-        """Suspend the SyncSet: nothing more starts; running tasks continue."""
+        """Suspend the SyncSet: no further task or worker starts; running tasks continue."""
         self._patch({"suspend": True})
 
     def resume(self) -> None:
@@ -188,15 +188,16 @@ class SetRun:
         self._patch({"resources": {"groups": changed}})
 
     def cancel(self) -> None:
-        """Kill the generation: its running tasks are ended and it becomes Killed.
+        """Cancel the generation: its running tasks are ended, and its phase becomes Killed.
 
-        Has no effect on a finished one.
+        Has no effect on a finished generation.
         """
         if not self.done():
             self._patch({"killTimestamp": clock.rfc3339(self._clock.wall())})
 
     def retry(self) -> None:
-        """Run the failed steps and those after them again on the same data; reuse what succeeded.
+        """Run the failed steps and the steps after them again on the same data; reuse other
+        results.
 
         The generation must have failed or been killed. Raises ConfigurationError.
         """

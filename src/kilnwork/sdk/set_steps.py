@@ -1,8 +1,8 @@
-"""Steps of a SyncSet that a program declares: what each runs, with which inputs and options.
+"""Steps of a SyncSet that a program declares, with their functions or programs, inputs and options.
 
-Used by `sync_sets`, which creates and orders them, and by `set_blocks`, whose steps contain others.
-A step renders itself as an item of `spec.flow` (`api.flow`). No I/O. The names in expressions are
-checked there too, by the same rules as on the server.
+Used by `sync_sets`, which creates and orders them, and by `set_blocks`, whose steps contain other
+steps. A step renders itself as an item of `spec.flow` (`api.flow`). No I/O. The names in
+expressions are checked there too, by the same rules as on the server.
 """
 
 import inspect
@@ -34,12 +34,13 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 class StepOptions(TypedDict, total=False):
     """The options of `.options(…)` of a step. Times are in seconds.
 
-    `name`: of the step; default: that of its function. `group`: of the workers that run it.
-    `max_in_flight`: how many items run at once. `max_failed`: how many items may fail, a number or
-    a percentage such as `"1%"`; their results are None. `timeout`: of one attempt. `total_timeout`:
-    of the whole step. `retries`: further attempts after failures, with `retry_delay`,
-    `retry_factor`, `retry_max_delay` and `max_losses` as for `kiln.task`; `retry_on`: after which
-    failures, `"timeout"` or `"exit:N"`. `deterministic`: the same inputs and data give the same
+    `name`: the name of the step; by default the name of its function. `group`: the group whose
+    workers run it. `max_in_flight`: the maximum number of items that run at once. `max_failed`: how
+    many items may fail, a number or a percentage such as `"1%"`; their results are None. `timeout`:
+    the time limit of one attempt. `total_timeout`: the time limit of the whole step. `retries`: the
+    number of further attempts after failures, with `retry_delay`, `retry_factor`, `retry_max_delay`
+    and `max_losses` as for `kiln.task`; `retry_on`: the failures after which the task is tried
+    again, `"timeout"` or `"exit:N"`. `deterministic`: the same inputs and data give the same
     result, which later generations reuse.
     """
 
@@ -74,7 +75,7 @@ _RETRY = {
 
 
 class Step:
-    """A step of the flow. As an input of another step it stands for its value."""
+    """A step of the flow. As an input of another step, it stands for the value that it returned."""
 
     def __init__(self, name: str, of: "StepOwner") -> None:
         self._name, self._owner = name, of
@@ -83,7 +84,7 @@ class Step:
 
     @property
     def name(self) -> str:
-        """Its name in the flow."""
+        """The name of the step in the flow."""
         return self._name
 
     @property
@@ -98,7 +99,7 @@ class Step:
 
     @property
     def counts(self) -> Expression:
-        """Counts of its tasks: `total`, `succeeded`, `failed`, `cancelled`, `reused`."""
+        """The counts of the step's tasks: `total`, `succeeded`, `failed`, `cancelled`, `reused`."""
         return Expression(self, ".counts")
 
     @property
@@ -107,7 +108,7 @@ class Step:
         return self.value
 
     def options(self, **changes: Unpack[StepOptions]) -> Self:
-        """Set options of this step, and return it; see `StepOptions`. Raises BadOption."""
+        """Set options of this step and return the step; see `StepOptions`. Raises BadOption."""
         for option in changes:
             if option not in StepOptions.__annotations__:
                 known = ", ".join(StepOptions.__annotations__)
@@ -122,7 +123,10 @@ class Step:
         return self
 
     def only_if(self, condition: Expression) -> Self:
-        """Skip the step, and those that name its value, unless the condition is true."""
+        """Run the step only if a condition is true.
+
+        If it is false, the step is skipped, and so are the steps that use its value.
+        """
         self._condition = condition
         return self
 
@@ -156,26 +160,28 @@ class Step:
 
 
 class StepOwner:
-    """The interface of a set to its steps."""
+    """The methods of a SyncSet that its steps call."""
 
     of: str
     """The set, for messages."""
 
     def take_name(self, wanted: str, *, instead_of: str = "") -> str:
-        """Return a unique name for a step and reserve it. Raises BadOption."""
+        """Reserve a unique name for a step and return it. Raises BadOption."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a step runs, and its inputs by name. `of`: the step, for messages."""
+    """The function or program that a step runs, and its inputs by name. `of`: the step, for
+    messages.
+    """
 
     runs: Runs
     inputs: Mapping[str, Any]
     of: str
 
     def render(self, locate: Locate) -> dict[str, Any]:
-        """Return the fields of the step that say what runs on which inputs."""
+        """Return the fields of the step for its function or program and for its inputs."""
         found = self._what(locate)
         inputs = {name: self._input(name, value) for name, value in self.inputs.items()}
         return {**found, "with": inputs} if inputs else found
@@ -202,8 +208,8 @@ class Work:
 def work(runs: Runs, inputs: Mapping[str, Any], *, first: Mapping[str, Any], of: str) -> Work:
     """Return the checked work of a step.
 
-    `first`: the input that a function gets as its first parameter, under the name that a program
-    gets it by. Raises BadOption for anything that cannot run as a step, for inputs that the
+    `first`: the input that a function gets as its first parameter; a program gets it under the name
+    in this mapping. Raises BadOption for anything that cannot run as a step, for inputs that the
     function has no parameters for, and for missing inputs.
     """
     if isinstance(runs, str | templates.TemplateTask):
@@ -262,7 +268,7 @@ class CallStep(Step):
 
 
 class EachStep(Step):
-    """A step with one task per item; as an input it stands for the list of results."""
+    """A step with one task per item; as an input it stands for the list of the results."""
 
     def __init__(
         self, name: str, of: StepOwner, does: Work, *, item: str, items: Expression
@@ -272,12 +278,14 @@ class EachStep(Step):
 
     @property
     def value(self) -> Expression:
-        """The list of results."""
+        """The list of the results of the step's tasks."""
         return self.results
 
     @property
     def results(self) -> Expression:
-        """The results of its tasks in the order of the items; None for those that failed."""
+        """The results of the step's tasks in the order of the items; None for a task that
+        failed.
+        """
         return Expression(self, ".results")
 
     def _body(self, locate: Locate) -> dict[str, Any]:
@@ -288,7 +296,7 @@ class EachStep(Step):
 
 
 class JoinStep(CallStep):
-    """A step that gets the results of an `each`."""
+    """A step that gets the list of the results of an `each` step."""
 
     def __init__(self, name: str, of: StepOwner, does: Work, *, joins: EachStep) -> None:
         super().__init__(name, of, does)
@@ -317,7 +325,9 @@ class ChoiceStep(CallStep):
 
 
 def step_name(runs: Runs) -> str:
-    """Return a name for a step that runs this: the function's name in letters and digits."""
+    """Return the default name of a step: the name of its function or program in letters and
+    digits.
+    """
     if isinstance(runs, str):
         found = re.split(r"[:.]", runs)[-1]
     elif isinstance(runs, templates.TemplateTask):

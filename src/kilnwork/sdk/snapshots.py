@@ -29,8 +29,9 @@ _JSON = frozenset({".json", ".jsonl", ".ndjson"})
 class Shard:
     """One shard of a snapshot, opened from the document that a step with `each` gets.
 
-    `snapshot`: name of the snapshot, `digest`: of the snapshot. `index`: from 0, `count`: number of
-    shards. `id`: the same for the same digest, scheme, index and count. `size`: in bytes.
+    `snapshot`, `digest`: the name and the digest of the snapshot. `index`: the number of the shard,
+    from 0; `count`: the number of shards. `id`: a text that is the same for the same digest,
+    scheme, index and count. `size`: the size in bytes.
     """
 
     def __init__(self, document: "Shard | Mapping[str, Any]") -> None:
@@ -51,23 +52,25 @@ class Shard:
 
     @property
     def files(self) -> list[Path]:
-        """Return its files on this node; if the shard ends within a file, the whole file is
-        listed.
+        """Return the paths on this node of all files with data of the shard.
+
+        A file that is only partly in the shard is included.
         """
         return [self.directory / path for path in self._shard.paths]
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines of its records without line feed, file by file. Raises BadRecord.
+        """Yield the lines of the shard without line feed, file by file. Raises BadRecord.
 
-        Only lines of this shard are yielded: of a range of bytes the lines that begin in it, of a
-        range of rows that number of lines from the first on, of a hash those whose key belongs to
-        the shard. The header of a CSV file is not a record.
+        A range of bytes has the lines that begin in it; a range of rows has that number of lines
+        from its first row on; a hash has the lines whose key belongs to the shard. The header of a
+        CSV file is not yielded.
         """
         for line, _ in self._lines():
             yield line
 
     def records(self) -> Iterator[Any]:
-        """Yield its records, converted by the file's name. Raises BadRecord.
+        """Yield the records of the shard, converted as the name of their file requires. Raises
+        BadRecord.
 
         A line of a `.csv` file becomes a dict by the names of its header, a line of `.json`,
         `.jsonl` and `.ndjson` its JSON document, any other line a text.
@@ -96,7 +99,7 @@ class Shard:
 class Snapshot:
     """A whole snapshot, opened from the document that `${ data.NAME }` stands for.
 
-    `name`, `digest`, and `bytes`: the size of all its files.
+    `name`, `digest`: its name and digest. `bytes`: the size of all its files.
     """
 
     def __init__(self, document: "Snapshot | Mapping[str, Any]") -> None:
@@ -111,23 +114,28 @@ class Snapshot:
 
     @property
     def directory(self) -> Path:
-        """Its directory on this node. Raises ConfigurationError outside of a step."""
+        """The directory of the snapshot on this node. Raises ConfigurationError outside of a
+        step.
+        """
         return directory(self.name)
 
     @property
     def files(self) -> list[Path]:
-        """Return all its files on this node, in the order of their paths."""
+        """Return the paths of all files of the snapshot on this node, in order."""
         return sorted(path for path in self.directory.rglob("*") if path.is_file())
 
     def path(self, name: str) -> Path:
-        """Return a file by its path in the snapshot. Raises FileNotFoundError."""
+        """Return the path on this node of a file of the snapshot. Raises FileNotFoundError.
+
+        `name`: the path of the file in the snapshot.
+        """
         found = self.directory / name
         if not found.is_file():
             raise FileNotFoundError(f"snapshot {self.name} has no file {name!r}")
         return found
 
     def records(self) -> Iterator[Any]:
-        """Yield the records of all its files, converted as by `Shard.records`."""
+        """Yield the records of all files of the snapshot, converted as by `Shard.records`."""
         for path in self.files:
             read = _Reader(path)
             for number, line in enumerate(records.lines(path)):
@@ -144,9 +152,10 @@ class Snapshot:
     ) -> list[Shard]:
         """Divide the snapshot in this task, for functions that spawn a task for each shard.
 
-        It is divided as by `spec.data.snapshots[].shard`. `count`: number of shards; None: one per
-        file. `key`: of records, with `hash`; `unit`: what a `range` has equal numbers of. Raises
-        ManifestRefused (a DataError) for an impossible number.
+        The rules are those of `spec.data.snapshots[].shard`. `count`: the number of shards; None:
+        one per file. `key`: with `hash`, the key of a record that determines its shard. `unit`:
+        with `range`, the unit of which each shard gets the same number. Raises ManifestRefused (a
+        DataError) for an impossible number.
         """
         root = self.directory
         found = tuple(
@@ -169,14 +178,20 @@ class Snapshot:
 
 
 class _Listed(NamedTuple):
-    """A file in a form for `shards.Divisible`, without a digest, which is not needed again."""
+    """The files of a snapshot as `shards.Divisible`.
+
+    The files have no digests, which are not needed again.
+    """
 
     files: tuple[manifest.File, ...]
     digest: str
 
 
 class _Reference(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of a whole snapshot. `shards`: their number, None if it is not divided."""
+    """The document of a whole snapshot.
+
+    `shards`: the number of its shards; None: it is not divided.
+    """
 
     name: str
     digest: str
@@ -185,8 +200,9 @@ class _Reference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def directory(snapshot: str) -> Path:
-    """Return the directory of a snapshot on this node. Raises ConfigurationError outside of a
-    step.
+    """Return the directory of a snapshot on this node.
+
+    Raises ConfigurationError outside of a step.
     """
     root = os.environ.get(DATA_VARIABLE)
     if not root:
@@ -198,7 +214,7 @@ def directory(snapshot: str) -> Path:
 
 
 def outputs() -> Path:
-    """Return the directory for files that this task keeps.
+    """Return the directory for the output files of this task.
 
     `spec.data.outputs` of its SyncSet makes a snapshot of the files that the tasks of a step have
     written there. The directory is empty and belongs to this attempt alone: files of a failed
@@ -218,7 +234,10 @@ def outputs() -> Path:
 
 
 class _Reader:
-    """Converts the lines of one file. `header`: names of the columns; None if it is not CSV."""
+    """A converter of the lines of one file to records.
+
+    `header`: the names of the columns; None if the file is not CSV.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,10 +1,10 @@
 """Streams: the futures of generators, whose values arrive while they run.
 
 Used through `sdk.task`: `submit` of a generator function returns a `Stream`. Iterating over it
-gives the values in order, as they arrive; `result()` is the list of all of them, as for any future.
-If the generator fails, the iteration raises its error after the values before the failure. A retry
-starts the generator from the beginning: values that have been seen are not given again, since they
-are assumed to be equal.
+yields the values in order, as they arrive; `result()` is the list of all values. If the generator
+fails, the iteration raises its error after the values before the failure. A retry starts the
+generator from the beginning: values that were yielded before are not yielded again, since they are
+assumed to be equal.
 """
 
 from collections.abc import AsyncIterator, Iterator

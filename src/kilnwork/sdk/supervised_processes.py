@@ -25,17 +25,16 @@ BROKEN = 4
 
 
 def pipe() -> tuple[int, int]:
-    """Return the ends of a new pipe, numbered 3 or more even if the driver has closed its
-    streams.
+    """Return the two descriptors of a new pipe, both at least 3.
+
+    The driver may have closed its standard streams, whose numbers are then free.
     """
     start, end = os.pipe()
     return child_processes.above_streams(start), child_processes.above_streams(end)
 
 
 class SupervisedProcess:
-    """A supervised process, with the number of its predecessors that ended soon after their
-    start.
-    """
+    """A process of a home that is restarted after it has ended, with a delay after short lives."""
 
     def __init__(
         self, child: child_processes.Child, now: float, before: "SupervisedProcess | None"
@@ -47,7 +46,9 @@ class SupervisedProcess:
 
     @property
     def short_lives(self) -> int:
-        """How many processes in a row ended soon after their start, as of the last `wait_s`."""
+        """The number of successive processes that ended soon after their start; `wait_s` updates
+        it.
+        """
         return self._short_lives
 
     def wait_s(self, now: float) -> float | None:
@@ -70,7 +71,7 @@ class Output:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def copy(self) -> None:
-        """Copy what the pipe holds to `sys.stdout`, without blocking."""
+        """Copy the data that is in the pipe to `sys.stdout`, without blocking."""
         with contextlib.suppress(BlockingIOError, OSError):
             while data := os.read(self.start, _OUTPUT_BYTES):
                 self._write(self._decoder.decode(data))

@@ -32,7 +32,7 @@ S = TypeVar("S", bound=set_steps.Step)
 class SyncSet(set_blocks.BlockOwner):
     """A SyncSet under construction; the end of its `with` block checks it as a whole.
 
-    `name`: of the object. `pond`: the DataPond with its data.
+    `name`: the name of the object. `pond`: the DataPond with its data.
     """
 
     def __init__(
@@ -129,18 +129,18 @@ class SyncSet(set_blocks.BlockOwner):
         copy: bool = False,
         deliver: Literal["all", "shard"] = "all",
     ) -> set_options.SnapshotHandle:
-        """Declare data that all steps of a generation see unchanged, and return a handle. Raises
-        BadOption.
+        """Declare data that all steps of a generation see unchanged, and return a handle.
 
-        Its origin is a `source` of the pond, a `uri` below one, an `output` of another set, by the
-        names of set and output, or `inline` text by path. `path`, `paths` and `glob` select files.
-        `digest`: the digest that the data must have.
+        The data is taken from a `source` of the pond, from a `uri` below a source, from an `output`
+        of another set (the names of the set and of the output), or from `inline`, a mapping of
+        paths to texts. `path`, `paths` and `glob` select files. `digest`: the digest that the data
+        must have.
 
         With `shards`, a number or the name of a group that has as many workers, or with `by`, the
         data is divided into `files` of about the same size (the default), a `range` of whole lines
         with the same number of `unit` each, by `hash` of the `key` of records or of the paths of
-        files, or by `glob` with `patterns`. `copy`: steps may write to a copy of it. `deliver`: a
-        node gets all of it, or only the shards for its workers.
+        files, or by `glob` with `patterns`. `copy`: steps may write to a copy of it. `deliver`:
+        whether a node gets all of the data, or only the shards for its workers. Raises BadOption.
         """
         origin = {
             "source": source,
@@ -173,26 +173,29 @@ class SyncSet(set_blocks.BlockOwner):
         """Keep the files that the tasks of a step write to `kiln.outputs()` as a snapshot of the
         pond.
 
-        `glob`: which of them; default: all.
+        `glob`: a pattern of the files to keep; by default all are kept.
         """
         self._outputs.append((name, step, glob))
 
     def owns(self, manifest: Mapping[str, Any]) -> None:
         """Declare an object that belongs to the set, such as a ConfigMap.
 
-        It is created before the set's workers and deleted with the set.
+        The object is created before the set's workers and deleted with the set.
         """
         self._objects.append(dict(manifest))
 
     def param(self, name: str, value: Any) -> Expression:
-        """Declare a parameter of the flow with this JSON value; return the expression that stands
-        for it.
+        """Declare a parameter of the flow and return the expression that stands for it.
+
+        `value`: the JSON value of the parameter.
         """
         self._params[name] = job_parameters.plain(value)
         return Expression("params.", name)
 
     def expression(self, text: str) -> Expression:
-        """Return an expression from a text in CEL, for what Python's operators cannot express."""
+        """Return an expression written in CEL, for operations that Python's operators cannot
+        express.
+        """
         try:
             expressions.parse_field(text)
         except expressions.ExpressionError as error:
@@ -201,7 +204,7 @@ class SyncSet(set_blocks.BlockOwner):
 
     @property
     def error(self) -> Expression:
-        """The failure, in steps of `on_failure` and `finally_`: `.step`, `.reason` and
+        """The failure of the flow, in steps of `on_failure` and `finally_`: `.step`, `.reason`,
         `.message`.
         """
         return Expression("error")
@@ -211,7 +214,7 @@ class SyncSet(set_blocks.BlockOwner):
     def call(self, runs: set_steps.Runs, /, **inputs: Any) -> set_steps.CallStep:
         """Add a step that calls a function with these inputs. Raises BadOption.
 
-        Instead of a function it may be a program, which gets the inputs in the file `$KILN_INPUT`.
+        A program may be given instead of a function; it gets the inputs in the file `$KILN_INPUT`.
         """
         name, of = self._named(runs)
         does = set_steps.work(runs, inputs, first={}, of=of)
@@ -224,10 +227,11 @@ class SyncSet(set_blocks.BlockOwner):
         /,
         **inputs: Any,
     ) -> set_steps.EachStep:
-        """Add a step that calls a function for each shard of a snapshot, or each item of a list.
+        """Add a step that calls a function for each shard of a snapshot, or for each item of a
+        list.
 
-        The function gets the item as its first parameter that is not in `inputs`; a program gets it
-        as the input `shard` or `item`. Raises BadOption.
+        The function gets the shard or item as its first parameter that is not in `inputs`; a
+        program gets it as the input `shard` or `item`. Raises BadOption.
         """
         name, of = self._named(runs)
         given = items if isinstance(items, Expression) else getattr(items, "as_expression", None)
@@ -242,7 +246,7 @@ class SyncSet(set_blocks.BlockOwner):
     def join(
         self, step: set_steps.EachStep, runs: set_steps.Runs, /, **inputs: Any
     ) -> set_steps.JoinStep:
-        """Add a step that calls a function with the list of results of an `each`.
+        """Add a step that calls a function with the list of the results of an `each` step.
 
         The list is its first parameter that is not in `inputs`. Raises BadOption.
         """
@@ -263,10 +267,10 @@ class SyncSet(set_blocks.BlockOwner):
         otherwise: set_steps.Runs | None = None,
         **inputs: Any,
     ) -> set_steps.CallStep:
-        """Add a step that calls `then` if a condition is true, else `otherwise`, with the same
-        inputs.
+        """Add a step that calls `then` if a condition is true, and otherwise `otherwise`.
 
-        Without `otherwise` the step is skipped if the condition is false. Raises BadOption.
+        Both get the same inputs. Without `otherwise` the step is skipped if the condition is false.
+        Raises BadOption.
         """
         name, of = self._named(then)
         if not isinstance(condition, Expression):
@@ -283,17 +287,18 @@ class SyncSet(set_blocks.BlockOwner):
     def fork(
         self, name: str = "fork", *, wait: Literal["all", "any"] | int = "all"
     ) -> set_blocks.ForkBlock:
-        """Add a block of steps that run in parallel: those declared within its `with` block.
+        """Add a block of steps that run in parallel: the steps declared within its `with` block.
 
-        `wait`: for all of them, for the first that succeeds, or for this number of them.
+        `wait`: how many of the steps must succeed before the flow continues: "all", a number, or
+        "any", which means one.
         """
         return self._add(set_blocks.ForkBlock(self.take_name(name), self, wait=wait))
 
     def repeat(self, name: str = "repeat", *, most: int) -> set_blocks.RepeatBlock:
-        """Add a block of steps that is repeated until its `.until(…)` is true.
+        """Add a block of steps that is repeated until the condition of its `.until(…)` is true.
 
-        Its steps are those declared within its `with` block. `most`: number of rounds after which
-        it fails.
+        Its steps are those declared within its `with` block. `most`: the number of rounds after
+        which the block fails.
         """
         return self._add(set_blocks.RepeatBlock(self.take_name(name), self, most=most))
 
@@ -307,11 +312,10 @@ class SyncSet(set_blocks.BlockOwner):
     def on_failure(
         self, runs: set_steps.Runs, /, *, causes: Sequence[str] = (), **inputs: Any
     ) -> set_steps.CallStep:
-        """Add a step that runs after the flow has failed, if `causes` are given only for these
-        reasons.
+        """Add a step that runs after the flow has failed.
 
-        The first step that matches runs, together with others of the same causes. The flow stays
-        failed.
+        With `causes` it runs only after a failure for one of these reasons. The first step that
+        matches runs, together with others of the same causes. The flow stays failed.
         """
         steps = self._catch.setdefault(tuple(causes), set_blocks.Steps())
         return self._aside(steps, runs, inputs)
@@ -321,7 +325,7 @@ class SyncSet(set_blocks.BlockOwner):
         return self._aside(self._finally, runs, inputs)
 
     def returns(self, value: "Expression | set_steps.Step") -> None:
-        """Set the flow's result; default: the value of the last step."""
+        """Set the flow's result; by default it is the value of the last step."""
         self._result = value.as_expression if isinstance(value, set_steps.Step) else value
 
     # what becomes of it
@@ -329,14 +333,14 @@ class SyncSet(set_blocks.BlockOwner):
     def manifest(self) -> dict[str, Any]:
         """Return the SyncSet as an object for `kiln apply`.
 
-        Raises BadOption for errors in it, and for functions that no worker could import.
+        Raises BadOption for errors in the set, and for functions that no worker could import.
         """
         body = self._body(_importable)
         self._check(body)
         return body
 
     def submit(self) -> set_runs.SetRun:
-        """Create the SyncSet, or a new generation of an existing one; return at once.
+        """Create the SyncSet, or a new generation of an existing SyncSet; return at once.
 
         Functions that workers cannot import are shipped. Raises BadOption, NoSession,
         ConfigurationError.
@@ -348,15 +352,16 @@ class SyncSet(set_blocks.BlockOwner):
         return set_runs.submit(server, body, shipping, of=self.of)
 
     def run(self, timeout: float | None = None) -> Any:
-        """Submit the set, wait for its end and return its result; raises what `SetRun.result`
-        raises.
+        """Submit the set, wait until it has finished and return its result.
+
+        Raises the errors of `submit` and of `SetRun.result`.
         """
         return self.submit().result(timeout)
 
     def declared(self) -> tuple[dict[str, Any], dict[str, Callable[..., Any]]]:
         """Return the SyncSet object, and its functions by the names that its steps use for them.
 
-        For runs in this process. Raises BadOption.
+        Used to run the set in this process. Raises BadOption.
         """
         found: dict[str, Callable[..., Any]] = {}
 
@@ -378,7 +383,7 @@ class SyncSet(set_blocks.BlockOwner):
     # for steps
 
     def take_name(self, wanted: str, *, instead_of: str = "") -> str:
-        """Return this name for a step, with a number appended if it is taken, and reserve it."""
+        """Reserve a name for a step and return it; a number is appended if the name is taken."""
         if not flow_program.STEP_NAME.fullmatch(wanted):
             raise errors.BadOption(
                 f"{self.of}: step {wanted!r}: must be named by 1 to 40 letters and digits, the "
@@ -395,15 +400,17 @@ class SyncSet(set_blocks.BlockOwner):
         return name
 
     def enter_block(self, steps: set_blocks.Steps) -> None:
-        """Add steps declared from now on to this block."""
+        """Add the steps that are declared from now on to this block."""
         self._open.append(steps)
 
     def leave_block(self, steps: set_blocks.Steps) -> None:
-        """Add steps declared from now on to the enclosing block again."""
+        """Add the steps that are declared from now on to the enclosing block again."""
         self._open.remove(steps)
 
     def _named(self, runs: set_steps.Runs) -> tuple[str, str]:
-        """Return a name for a step, and its description for messages."""
+        """Return a name for a step that runs this function or program, and a description for
+        messages.
+        """
         name = self.take_name(set_steps.step_name(runs))
         return name, f"{self.of}: step {name}"
 
@@ -454,8 +461,9 @@ class SyncSet(set_blocks.BlockOwner):
         }
 
     def _kept(self) -> list[dict[str, Any]]:
-        """Return the outputs with the current names of their steps, which may have been renamed
-        since.
+        """Return the declared outputs with the current names of their steps.
+
+        A step may have been renamed since its output was declared.
         """
         paths = dict(set_blocks.paths(self._steps))
         return [

@@ -39,9 +39,10 @@ Y = TypeVar("Y")
 
 
 class _Code:
-    """How a worker finds the function. `digest`: of the blob that contains it, as text.
+    """The location of a task's function for workers: its name, or a blob that contains it.
 
-    `data`: content of that blob; None if the function can be imported, or came from the blob.
+    `digest`: the digest of that blob, as text. `data`: the content of that blob; None if the
+    function can be imported, or came from the blob.
     """
 
     def __init__(self, name: str, digest: str | None = None) -> None:
@@ -51,9 +52,9 @@ class _Code:
 
 
 class _Bound(NamedTuple):
-    """The number of a task's template in the session that it was last used in.
+    """The number of a task's template in the session in which the task was last used.
 
-    `environment` is the environment that the session had then; the session of a slot changes its
+    `environment`: the environment that the session had then; the session of a slot changes its
     environment with each call.
     """
 
@@ -63,7 +64,7 @@ class _Bound(NamedTuple):
 
 
 class _Binding:
-    """The last binding of a task, shared by its copies that differ only in name or key."""
+    """The last `_Bound` of a task, shared by copies of the task that differ only in name or key."""
 
     __slots__ = ("now",)
 
@@ -155,12 +156,13 @@ class Task(Generic[P, R_co]):
     ) -> Any:
         """Submit a call for each item; with several iterables, for each row of items.
 
-        As with the built-in `map`, the shortest iterable ends it: `itertools.repeat(x)` gives x to
-        each call. `key(*row)` returns the key of a call. `max_in_flight`: submit the next call only
-        while fewer are open. `max_failed`: when more calls have failed, cancel the open ones and
-        submit no others; `result()` of a cancelled one raises Cancelled, caused by the failure that
-        exceeded the limit. `fail_fast=True` is `max_failed=0`. `progress`: show the progress on a
-        terminal or in a notebook until all are done.
+        As with the built-in `map`, the shortest iterable ends it: `itertools.repeat(x)` passes x to
+        each call. `key`: `key(*row)` returns the key of a call. `max_in_flight`: the maximum number
+        of open calls; the next call is submitted when an earlier call has finished. `max_failed`:
+        when more calls have failed, cancel the open calls and submit no others; `result()` of a
+        cancelled call raises Cancelled, caused by the failure that exceeded the limit.
+        `fail_fast=True` is `max_failed=0`. `progress`: show the progress on a terminal or in a
+        notebook until all calls are done.
 
         Returns the futures in the order of the items. With `max_in_flight` the sequence grows while
         it is iterated, and an item is taken from the iterable only when its call is submitted;
@@ -237,7 +239,7 @@ class Task(Generic[P, R_co]):
                 bound = self._bind(here)
 
     def _cache(self, here: session.Session, arguments: attempts.Payload) -> calls.Cache | None:
-        """Return the terms on which an earlier result may be used, or None."""
+        """Return the terms on which a call may use an earlier result, or None."""
         if self._options.cache is None:
             return None
         if isinstance(self, StreamTask):
@@ -254,7 +256,7 @@ class Task(Generic[P, R_co]):
         )
 
     def _bind(self, here: session.Session) -> _Bound:
-        """Make the template of this task known to a session, and return its number there."""
+        """Send the template of this task to a session if necessary, and return its number there."""
         given = self._options
         if given.cluster is None:
             given = options.changed(given, {"cluster": here.cluster}, of=self._code.name)
@@ -285,9 +287,7 @@ class Task(Generic[P, R_co]):
         return bound
 
     def _shipped(self, here: session.Session) -> str | None:
-        """Return the digest of the blob with this task, or None if the session's workers can import
-        it.
-        """
+        """Return the digest of the blob with this task, or None if workers can import the task."""
         reached = _reached(self._function, here)
         if reached and self._importable():
             return None
@@ -305,7 +305,7 @@ class Task(Generic[P, R_co]):
         return code.digest
 
     def _importable(self) -> bool:
-        """Return whether the function's name is enough for a worker to get this task."""
+        """Return whether a worker can import this task by the name of its function."""
         found = pickling.located(self._function)
         if isinstance(found, Task):
             mine, other = self._options.retry_on, found._options.retry_on
@@ -349,7 +349,7 @@ class Task(Generic[P, R_co]):
 
 
 class _Elsewhere:
-    """A function that a worker can import, although its module has a Task under that name."""
+    """A reference to a function whose name in its module refers to a Task, not to the function."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module = module
@@ -364,7 +364,10 @@ class _Elsewhere:
 
 
 def _check_variables(given: options.Options, here: session.Session, *, of: str) -> None:
-    """Raise BadOption for variables whose source the session does not have."""
+    """Raise BadOption if a task cannot have the environment variables that its options name.
+
+    They cannot be combined with `pod=`, and the session may have no Secrets.
+    """
     if given.env and given.pod is not None:
         raise errors.BadOption(
             f"{of}: env= beside pod=: the container in the template of pod= has its own: "
@@ -388,8 +391,9 @@ def _reached(function: Callable[..., Any], here: session.Session) -> bool:
 
 
 def _empty(kind: type[Task[Any, Any]]) -> Task[Any, Any]:
-    """Return a task without its state, so that a function may refer to its own task while
-    unpickling.
+    """Return a task without its state.
+
+    While it is being unpickled, its function may refer to it.
     """
     return object.__new__(kind)
 
@@ -462,7 +466,10 @@ class SplitTask(Task[P, R_co]):
 
 
 def load(data: bytes | memoryview, code: str) -> Any:
-    """Return the task or function in the blob `code` (its digest as text)."""
+    """Return the task or function that is pickled in `data`, the content of the blob `code`.
+
+    `code`: the digest of the blob, as text.
+    """
     loaded = pickling.load_function(data)
     if isinstance(loaded, Task):
         loaded._code.digest = code
@@ -470,8 +477,8 @@ def load(data: bytes | memoryview, code: str) -> Any:
 
 
 def function_of(held: Any) -> Any:
-    """Return the function to call: that of a Task or of a job (`job_functions`), else `held`
-    itself.
+    """Return the function of a Task or of a job (`job_functions`), or `held` itself if it is
+    neither.
     """
     if isinstance(held, Task):
         return held._function
@@ -479,14 +486,17 @@ def function_of(held: Any) -> Any:
 
 
 def conversion_of(held: Any) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-    """Return the function that converts a job's option values to arguments, or None if `held` is no
-    job.
+    """Return the function that converts the option values of a job to arguments.
+
+    None if `held` is not a job.
     """
     return getattr(held, "__kiln_arguments__", None)
 
 
 def may_retry(held: Any, error: BaseException) -> bool:
-    """Return whether `retry_on` of a task allows another attempt after this exception."""
+    """Return whether the option `retry_on` of a task allows another attempt after this
+    exception.
+    """
     if not isinstance(held, Task) or held._options.retry_on is None:
         return True
     return isinstance(error, held._options.retry_on)

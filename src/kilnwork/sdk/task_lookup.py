@@ -1,7 +1,7 @@
 """`kiln.future(id)` and `kiln.retry(id)`: access to tasks by id, whichever process submitted them.
 
-Used by programs that come back to their tasks later. The tasks of a volatile `kiln.start()` cannot
-be found after it has ended: they end with it.
+Used by programs that come back to their tasks later. The tasks of a volatile `kiln.start()` end
+with it and cannot be found afterwards.
 """
 
 from typing import Any
@@ -11,11 +11,11 @@ from kilnwork.sdk import errors, futures, session
 
 
 def future(task_id: str) -> futures.Future[Any]:
-    """Return the future of the task with this id (`future.id`, or the id that `kiln tasks -o wide`
-    shows).
+    """Return the future of the task with this id.
 
-    Raises NoSession, and ValueError for a malformed id. Its `result()` raises LookupError if the
-    dispatcher has no such task.
+    The id is `future.id`, or the one that `kiln tasks -o wide` shows. Raises NoSession, and
+    ValueError for a malformed id. Its `result()` raises LookupError if the dispatcher has no such
+    task.
     """
     return session.current().future(_checked(task_id))
 
@@ -23,9 +23,9 @@ def future(task_id: str) -> futures.Future[Any]:
 def retry(task_id: str, *, failed: bool = True, force: bool = False) -> futures.Future[Any]:
     """Run a finished task again and return the future of its new run.
 
-    Like `future.retry()`, this runs failed tasks again, those that the task depends on included.
-    With `failed=False` the task alone runs again, from its beginning and with new children; with
-    `force` too, even if it has succeeded.
+    Like `future.retry()`, this also runs the failed tasks that the task depends on again. With
+    `failed=False` the task alone runs again, from its beginning and with new children; with `force`
+    too, even if it has succeeded.
 
     Raises NoSession, ValueError for a malformed id, and ConfigurationError if the task cannot run
     again.

@@ -1,10 +1,9 @@
-"""Tasks that other systems carry out: `kiln.manifest`, `workflow` and others return a
-`TemplateTask`.
+"""Tasks that other systems carry out: `kiln.manifest`, `kiln.workflow`, `kiln.http` and others.
 
-Used by programs, beside `sdk.task`. The arguments of a call replace the template's variables
-`${task.inputs.NAME}` when it starts. A call whose arguments contain futures is submitted by a call
-of `submit_template` on a worker, which gets their values; its result is that of the call it
-submits.
+Used by programs, beside `sdk.task`. These functions return a `TemplateTask`. The arguments of a
+call replace the template's variables `${task.inputs.NAME}` when it starts. A call whose arguments
+contain futures is submitted by a call of `submit_template` on a worker, which gets their values;
+its result is that of the call it submits.
 """
 
 import copy
@@ -30,7 +29,7 @@ _DEFAULTS = sdk_options.Options(kill_grace=KILL_GRACE_S)
 
 
 class TypedFuture(futures.CallFuture[R_co]):
-    """A future whose result is checked and converted when it is asked for."""
+    """A future whose result is checked and converted to a type when it is first read."""
 
     __slots__ = ("wanted",)
 
@@ -115,8 +114,9 @@ class TemplateTask(Generic[R_co]):
         )
 
     def _session(self) -> session.Session:
-        """Return the current session. Raises NoSession, and BadOption for a session without
-        executors.
+        """Return the current session.
+
+        Raises NoSession, and BadOption for a session without executors.
         """
         here = session.current()
         if here.one_cluster or here.functions_only:
@@ -169,7 +169,7 @@ class TemplateTask(Generic[R_co]):
         self._spec = sdk_options.spec_of(self._options, **self._runs)
 
     def _arguments(self, item: Any) -> Mapping[str, Any]:
-        """Return the arguments of a call of `map`."""
+        """Return the arguments of a call of `map` for an item."""
         if len(self.inputs) == 1:
             return dict.fromkeys(self.inputs, item)
         if isinstance(item, Mapping):
@@ -189,8 +189,9 @@ class TemplateTask(Generic[R_co]):
             raise TypeError(f"{self._of}: missing argument {name!r}, for ${{task.inputs.{name}}}")
 
     def _encoded(self, arguments: Mapping[str, Any]) -> bytes:
-        """Return the arguments as a JSON object. Raises TypeError, and ValueError if it is too
-        large.
+        """Return the arguments as a JSON object.
+
+        Raises TypeError, and ValueError if the object is too large.
         """
         encoded = {name: self._json(name, value) for name, value in arguments.items()}
         data = msgspec.json.encode(encoded)
@@ -229,7 +230,9 @@ _BYTES = (bytes, bytearray, memoryview)
 
 
 def submit_template(of: TemplateTask[Any], arguments: dict[str, Any]) -> futures.Future[Any]:
-    """Submit the template on a worker, with futures replaced by their values."""
+    """Submit a call of the template; runs on a worker, where futures are replaced by their
+    values.
+    """
     return of.submit(**arguments)
 
 
@@ -273,11 +276,11 @@ def workflow(
     service_account_name: str = "",
     **given: Any,
 ) -> TemplateTask[Any]:
-    """Make a task of an Argo Workflow: YAML, a mapping, or an object with `to_dict()`, such as
-    Hera's.
+    """Make a task of an Argo Workflow.
 
-    Its result, an object of its global output parameters, is checked against `result`. Options are
-    those of `options.TemplateChanges`. Raises BadOption.
+    `manifest`: the Workflow as YAML, as a mapping, or as an object with `to_dict()`, such as
+    Hera's. The result of the task, an object of the Workflow's global output parameters, is checked
+    against `result`. Options are those of `options.TemplateChanges`. Raises BadOption.
     """
     body = manifest.to_dict() if hasattr(manifest, "to_dict") else manifest
     template = object_task.WorkflowTemplate(
@@ -323,7 +326,7 @@ def manifest(  # noqa: PLR0913 - the fields of spec.customResource, by name
     service_account_name: str = "",
     **given: Any,
 ) -> TemplateTask[Any]:
-    """Make a task of a Kubernetes object of any kind: YAML, or a mapping.
+    """Make a task of a Kubernetes object of any kind, given as YAML or as a mapping.
 
     The conditions are result rules, such as `'.status.phase == "Succeeded"'`. The value at
     `json_path` in the object is the result, checked against `result`. Options are those of
@@ -350,10 +353,11 @@ def http(
     template: Mapping[str, Any], /, *, result: type[R], **given: Unpack[sdk_options.TemplateChanges]
 ) -> TemplateTask[R]: ...
 def http(template: Mapping[str, Any], /, *, result: Any = Any, **given: Any) -> TemplateTask[Any]:
-    """Make a task of one HTTP request: `template` is as `spec.http` of a Task, with `request`.
+    """Make a task of one HTTP request.
 
-    Its result is the body of the response, or the value that `response.resultJsonPath` selects,
-    checked against `result`. Options are those of `options.TemplateChanges`. Raises BadOption.
+    `template`: the fields of `spec.http` of a Task, with `request`. The result of the task is the
+    body of the response, or the value that `response.resultJsonPath` selects, checked against
+    `result`. Options are those of `options.TemplateChanges`. Raises BadOption.
     """
     return _request(template, http_task.HttpTemplate, given, field="http", result=result)
 
@@ -371,8 +375,8 @@ def function(
 ) -> TemplateTask[Any]:
     """Make a task of one request to a Knative Service.
 
-    `template` is as `spec.function` of a Task, with `service` and `request`. Everything else is as
-    for `http`.
+    `template`: the fields of `spec.function` of a Task, with `service` and `request`. Everything
+    else is as for `http`.
     """
     return _request(
         template, function_task.FunctionTemplate, given, field="function", result=result
@@ -395,10 +399,10 @@ def external(
 def external(
     executor: str, payload: Any = None, /, *, result: Any = Any, **given: Any
 ) -> TemplateTask[Any]:
-    """Make a task for an external executor: a user's program that claims tasks of this executor.
+    """Make a task for an external executor, which is a user's program that claims its tasks.
 
-    Its result is what the program returns, checked against `result`. Options are those of
-    `options.TemplateChanges`. Raises BadOption.
+    The result of the task is the value that the program returns, checked against `result`. Options
+    are those of `options.TemplateChanges`. Raises BadOption.
     """
     template = api_task.ExternalTask(executor=executor, payload=_copied(payload))
     return TemplateTask({"external": template}, given, of="kiln.external", result=result)
@@ -421,8 +425,9 @@ def _request(
 
 
 def _copied(manifest: Any) -> Any:
-    """Return a JSON-compatible copy, so that later changes to the original do not affect the
-    task.
+    """Return a JSON-compatible copy of a manifest.
+
+    The task does not see later changes of the original.
     """
     try:
         return msgspec.to_builtins(manifest)

@@ -1,4 +1,4 @@
-"""Search for the part of a value that cannot be pickled, and the path to it.
+"""Finds the part of a value that cannot be pickled, and the path to it.
 
 Used by `sdk.envelope` after pickling has failed. Tries the parts of the value, then the parts of
 the part that fails, and so on. The number of tries is bounded, so that a huge value does not take
@@ -23,9 +23,10 @@ Named = Callable[[], Iterable[tuple[str, Any]]]
 def find(
     parts: Iterable[tuple[str, Any]], error: Exception, *, attempt: Try
 ) -> tuple[str, Exception]:
-    """Return the path of the smallest part that cannot be pickled, and the error that it raises.
+    """Return the path of the smallest part that cannot be pickled, and the error that pickling it
+    raises.
 
-    `error`: what pickling the whole value raised.
+    `error`: the error that pickling the whole value raised.
     """
     seen: set[int] = set()
     tries = MAX_TRIES
@@ -48,14 +49,15 @@ def find(
 
 
 def is_depth(error: Exception) -> bool:
-    """Return whether pickling failed because the value is nested too deeply; its parts explain
-    nothing then.
+    """Return whether pickling failed because the value is nested too deeply.
+
+    Its parts do not explain such an error.
     """
     return isinstance(error, RecursionError) or "recursion" in str(error)
 
 
 def describe(error: Exception) -> str:
-    """Return the error as the last line of a traceback has it, followed by a remedy."""
+    """Return the text of the last line of an error's traceback, followed by a remedy."""
     kind = type(error).__name__
     if is_depth(error):
         return (
@@ -97,8 +99,9 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what pickle takes of an object by default: the result of `__getstate__`, else its
-    attributes.
+    """Yield the parts of an object that pickle stores by default.
+
+    They are the items of the result of `__getstate__`, else the attributes.
     """
     if isinstance(value, type):
         return
@@ -112,8 +115,9 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield what cloudpickle pickles along with a function: globals that it names, closure,
-    defaults.
+    """Yield the objects that cloudpickle pickles along with a function.
+
+    They are the globals that the function names, its closure and its defaults.
     """
     for name in _global_names(function.__code__):
         if name in function.__globals__:

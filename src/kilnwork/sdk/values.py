@@ -1,5 +1,5 @@
-"""Values that are stored once and used by many tasks: `put`, `get`, `Ref`; and files split in
-parts.
+"""Values that are stored once and used by many tasks (`put`, `get`, `Ref`), and parts of files
+(`split`).
 
 Public as `kilnwork.NAME`. A `Ref` stands for a stored value, as a future stands for a result that
 may not exist yet: as an argument, at any depth, it becomes the value. The blob is kept while a
@@ -24,8 +24,9 @@ INLINE_BYTES = 1024
 
 
 class Ref(Generic[T]):
-    """A reference to a value that was `put`; small, and picklable. `kiln.get(ref)` returns the
-    value.
+    """A reference to a value that `put` has stored; small, and picklable.
+
+    `kiln.get(ref)` returns the value.
     """
 
     __slots__ = ("__weakref__", "_payload")
@@ -93,7 +94,7 @@ def get(
     item: Mapping[K, Ref[T] | futures.Future[T]], timeout: float | None = None
 ) -> dict[K, T]: ...
 def get(item: Any, timeout: float | None = None) -> Any:
-    """Return the value of a Ref or the result of a future; for a list, tuple or dict, of its items.
+    """Return the value of a Ref or the result of a future, or all those of a list, tuple or dict.
 
     Lists and tuples become lists. Waits for all futures, at most `timeout` seconds, then raises
     TimeoutError; raises the error of a task as soon as one has failed. Raises `BlobMissing`,
@@ -123,10 +124,10 @@ def split(
 
     Each part is a small value to pass to a task, which iterates over its lines. No part is empty,
     and together they are the whole file. Lines are counted on the way, so that `part.first_line`
-    (from 1) is set; with `number_lines=False` it is None, and the file is hardly read. `encoding`,
-    `errors`: of the lines, as for `open`. `ship`: store a copy of the file for workers that cannot
-    see it; None: do so if the session's workers may be on other machines. Raises `NotSplittable`
-    for compressed files.
+    (from 1) is set; with `number_lines=False` it is None, and only a small amount of the file is
+    read. `encoding`, `errors`: how lines are decoded, as for `open`. `ship`: store a copy of the
+    file for workers that cannot see it; by default a copy is stored if the session's workers may be
+    on other machines. Raises `NotSplittable` for compressed files.
     """
     if ship is None:
         ship = _elsewhere()
@@ -139,7 +140,7 @@ def split(
 def rebuild(
     media_type: str, data: bytes, digest: bytes | None, size: int, blobs: tuple[bytes, ...]
 ) -> Any:
-    """Unpickle a Ref: as its value within the arguments of a call, else as a Ref."""
+    """Unpickle a Ref: in the arguments of a call as its value, elsewhere as a Ref."""
     payload = attempts.Payload(media_type, data, digest, size, blobs)
     store = pickling.resolving_blobs()
     if pickling.resolver() is None or store is None:
@@ -149,7 +150,7 @@ def rebuild(
 
 
 def _elsewhere() -> bool:
-    """Return whether workers may not see our files."""
+    """Return whether the workers of the session may be unable to see our files."""
     try:
         return not session.current().shares_files
     except sdk_errors.NoSession:

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 
 @contextlib.contextmanager
 def applied(values: Mapping[str, str]) -> Iterator[None]:
-    """Set these variables in the environment of this process, and restore the previous ones
-    afterwards.
+    """Set environment variables of this process, and restore the previous values afterwards.
 
-    A slot runs calls one after the other, or nested ones that have the same variables.
+    A slot runs calls one after the other, or nested calls that have the same variables.
     """
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)

@@ -84,7 +84,9 @@ class Volatile(local_home.Home):
         self._close_owner()  # last: a dispatcher that hears of it says "leaving", and not why
 
     def _end(self) -> None:
-        """Close the pipe, which makes both processes end; kill them if they do not."""
+        """Close the pipe, which makes the dispatcher and the worker end; kill them if they do
+        not.
+        """
         self._close_owner()
         deadline = self._clock.monotonic() + END_WITHIN_S
         clean = True
@@ -112,7 +114,10 @@ class Volatile(local_home.Home):
 
 
 def _temporary() -> Path:
-    """Create a directory that only this user can enter, with a path short enough for sockets."""
+    """Create a directory that only this user can enter, and return its path.
+
+    The path is short enough for Unix sockets.
+    """
     base = tempfile.gettempdir()
     if len(os.fsencode(base)) > paths.MAX_SOCKET_DIRECTORY - 30:
         base = "/tmp"  # noqa: S108  0700, made by us

@@ -2,8 +2,8 @@
 `kilnwork.NAME`.
 
 Nothing polls: each future notifies the waiter once when it ends, at a cost that does not depend on
-their number. The futures may belong to several sessions. After the wait, futures that are still
-open no longer notify it.
+the number of futures. The futures may belong to several sessions. After the wait, futures that are
+still open no longer notify the waiter.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ class DoneAndNotDone(NamedTuple, Generic[T]):
 def gather(
     *items: futures.Future[T], return_exceptions: bool = False, progress: bool = False
 ) -> futures.Future[list[T]]:
-    """Return one future of the results of all these, in the order of the arguments.
+    """Return a future of the list of the results of several futures, in the order of the arguments.
 
     Like any other future it can be awaited, passed to a task and returned from one. Its error is
     the first failure, as soon as that is known, and the other tasks continue; with
     `return_exceptions`, errors are items of the list. `progress`: show the progress on a terminal
-    or in a notebook until all are done.
+    or in a notebook until all futures are done.
     """
     gathered = Gathered(_futures_only(items, "gather"), return_exceptions=return_exceptions)
     if progress:
@@ -57,8 +57,8 @@ def wait(
 ) -> DoneAndNotDone[T]:
     """Wait for the futures, at most `timeout` seconds; return (done, not_done).
 
-    Never raises what a task raised. `return_when`: FIRST_COMPLETED, FIRST_EXCEPTION (or all are
-    done) or ALL_COMPLETED.
+    Errors of tasks are not raised. `return_when`: ALL_COMPLETED, FIRST_COMPLETED, or
+    FIRST_EXCEPTION, which also returns when all are done.
     """
     if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
         raise ValueError(
@@ -86,8 +86,8 @@ def as_completed(
 ) -> "Completions[T]":
     """Return an iterable of the futures in the order in which they end, for `for` and `async for`.
 
-    Raises TimeoutError if they have not all ended `timeout` seconds from now. `progress`: show the
-    progress on a terminal or in a notebook while it is iterated.
+    Raises TimeoutError if the futures have not all ended `timeout` seconds from now. `progress`:
+    show the progress on a terminal or in a notebook during the iteration.
     """
     return Completions(_several(items, "as_completed"), timeout, progress=progress)
 
@@ -118,7 +118,10 @@ class Gathered(futures.Future[list[T]]):
         return True in asked
 
     def _retried(self, *, started: bool) -> "Gathered[T]":
-        """Retry the failed tasks; a task may already run again because of the one before it."""
+        """Retry the failed tasks.
+
+        A task may already be running again because a task before it was retried.
+        """
         again = [each._retried(started=True) if each.failed() else each for each in self._items]
         return Gathered(again, return_exceptions=self._return_exceptions)
 
@@ -159,7 +162,7 @@ class Gathered(futures.Future[list[T]]):
 
 
 def rebuild(items: list[Any], return_exceptions: bool) -> Any:  # noqa: FBT001  called by pickle
-    """Unpickle a `gather`: as a list of values within the arguments of a call, else as a
+    """Unpickle a `gather`: in the arguments of a call as a list of values, elsewhere as a
     `gather`.
     """
     if not any(isinstance(each, futures.Future) for each in items):
@@ -214,10 +217,11 @@ class Completions(Generic[T]):
 
 
 class _Arrivals(Generic[T]):
-    """A queue of futures that have ended. `ready`: ended and not taken; `left`: number not taken.
+    """A queue of futures in the order in which they end, with those that have not ended.
 
-    The futures of a map with limits are added one by one, in any thread; `_growing` is True until
-    the map has ended.
+    `ready`: the futures that have ended and were not taken. `left`: the number of all futures that
+    were not taken. The futures of a map with limits are added one by one, in any thread; `_growing`
+    is True until the map has ended.
     """
 
     def __init__(self, items: Iterable[futures.Future[T]]) -> None:
@@ -234,7 +238,7 @@ class _Arrivals(Generic[T]):
 
     @property
     def items(self) -> futures.Futures[T]:
-        """All futures that are waited for."""
+        """All futures of the wait."""
         return self._map
 
     @property
@@ -242,8 +246,9 @@ class _Arrivals(Generic[T]):
         return len(self._pending)
 
     def more(self) -> bool:
-        """Return whether there is a future to take, now or later. Raises the error that ended a
-        map.
+        """Return whether there is a future to take, now or later.
+
+        Raises the error that ended a map.
         """
         if not self.ready:
             self._map.advance()
@@ -254,7 +259,7 @@ class _Arrivals(Generic[T]):
         return False
 
     def news(self) -> bool:
-        """Return whether `take` returns at once or `more` returns False or raises."""
+        """Return whether the caller need not wait: a future can be taken, or no more are coming."""
         return bool(self.ready) or not (self._pending or self._growing)
 
     def take(self) -> futures.Future[T]:
@@ -264,8 +269,9 @@ class _Arrivals(Generic[T]):
         return future
 
     def block(self, enough: Callable[[], bool], timeout_s: float | None, *, first: bool) -> bool:
-        """Wait until `enough()`; return False after `timeout_s`. `first`: one more future is
-        enough.
+        """Wait until `enough()` returns True; return False after `timeout_s` seconds.
+
+        `first`: a single further future is enough.
         """
         owner = self._owner
         if owner is None or enough():
@@ -279,7 +285,7 @@ class _Arrivals(Generic[T]):
             raise futures.lost(error) from error
 
     async def suspend(self, timeout_s: float | None) -> bool:
-        """Await news; return False after `timeout_s`."""
+        """Wait in a coroutine until `news` returns True; return False after `timeout_s` seconds."""
         owner, now = self._owner, loop_wakeups.running().time
         until = None if timeout_s is None else now() + timeout_s
         while owner is not None and not self.news() and (until is None or now() < until):
@@ -287,7 +293,7 @@ class _Arrivals(Generic[T]):
         return self.news()
 
     async def _sleep(self, owner: futures.FutureOwner, until: float | None) -> None:
-        """Sleep until a wake-up or the time `until`.
+        """Sleep until the next wake-up, or until the time `until`.
 
         A wake-up may come late, for a future that was taken before this sleep began: the thread
         that settles it reads `_waiter` after it has filled `ready`.
@@ -308,7 +314,7 @@ class _Arrivals(Generic[T]):
                 timer.cancel()
 
     def close(self) -> None:
-        """Stop notifications: no caller waits any more."""
+        """Stop the notifications of futures; called when no caller waits any more."""
         for each in list(self._pending):
             each.forget(self._arrived)
 
