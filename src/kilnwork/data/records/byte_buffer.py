@@ -7,7 +7,7 @@ a gibibyte a thousand times.
 
 
 class ByteBuffer:
-    """Buffered pieces. `bytes`: their total size."""
+    """Buffer of the pieces of an incomplete record. `bytes`: total size of the pieces."""
 
     __slots__ = ("_pieces", "bytes")
 

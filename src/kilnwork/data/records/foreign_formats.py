@@ -1,5 +1,5 @@
-"""Foreign formats: files that are not lines, recognized by their first bytes, and what to do with
-them.
+"""Foreign formats: recognizes files that are not lines by their first bytes, and tells how to
+convert them.
 
 Used by `kiln.split` and by uploads. The magic numbers are those of file(1).
 """
@@ -36,8 +36,11 @@ FIRST_BYTES = frozenset(magic[0] for magic, _ in _FOREIGN) | {GZIP[0]}
 
 
 def foreign(head: bytes, *, gzip: bool = False) -> Foreign | None:
-    """Return the format of a file that begins with `head`, or None if it may be lines. `gzip`: gzip
-    can be read."""
+    """Return the foreign format of a file that begins with `head`, or None if the file may consist
+    of lines.
+
+    `gzip`: whether the caller can read gzip, which is then not a foreign format.
+    """
     if head.startswith(GZIP):
         return None if gzip else _GZIP
     for magic, kind in _FOREIGN:
