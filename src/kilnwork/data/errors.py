@@ -35,7 +35,7 @@ class NotSplittable(DataError):
 
 
 class FileChanged(DataError):
-    """A file differs from the one that was split: split it again."""
+    """The file has changed since it was split: split it again."""
 
 
 class InputRefused(DataError):
@@ -61,7 +61,7 @@ class InputTooLarge(InputRefused):
 
 
 class InputChanged(DataError):
-    """The stored file differs from the one that was indexed: upload it again, as a new job."""
+    """The stored file has changed since it was indexed: upload it again, as a new job."""
 
 
 class ManifestDamaged(DataError):
@@ -87,7 +87,7 @@ class ObjectMissing(StoreError):
 
 
 class ObjectExists(StoreError):
-    """The object to be created exists already: read that one."""
+    """The object to be created exists already: read the existing object."""
 
 
 class ObjectChanged(StoreError):
@@ -150,8 +150,9 @@ class PondFull(PondError):
 
 
 class DataCorrupt(PondError):
-    """The received content differs from the pinned content, and each time differently: check disk
-    and network."""
+    """Several downloads of the same content differed from the pinned content and from each other:
+    check disk and network.
+    """
 
     reason = "DataCorrupt"
 
@@ -177,7 +178,7 @@ class SourceRefused(PondError):
 
 
 class SourceUnreachable(PondError):
-    """The source or a peer does not respond, or breaks off: it is retried."""
+    """The source or a peer does not respond, or the connection broke off: the agent retries."""
 
     reason = "SourceUnreachable"
 

@@ -1,8 +1,8 @@
 """Part reader: reads the records of a part, given the bytes of the part from any store. Used by
 workers.
 
-The bytes are compared with the manifest: a part that differs from the one that was indexed is an
-error, raised after its last record at the latest.
+The bytes are compared with the manifest: if the part has changed since it was indexed, an error is
+raised after its last record at the latest.
 """
 
 import zlib
