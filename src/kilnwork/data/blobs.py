@@ -239,7 +239,7 @@ class Blobs:
     # within
 
     def _renew_good(self, digest: bytes, size: int) -> bool:
-        """Renew a blob if it exists and is intact; return whether it is."""
+        """Renew a blob if it exists and is intact; return False if it is missing or damaged."""
         if not self.touch_here(digest):
             return False
         try:
@@ -312,7 +312,7 @@ class Writer(closing.Closeable):
         return self._hash.digest()
 
     def commit(self) -> tuple[bytes, int]:
-        """Make the blob visible; return its digest and size. Raises `BlobNotWritten`."""
+        """Make the blob visible; return its digest and size in bytes. Raises `BlobNotWritten`."""
         digest = self._hash.digest()
         self.commit_as(digest)
         return digest, self.size

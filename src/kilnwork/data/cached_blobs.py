@@ -42,7 +42,7 @@ class CachedBlobs(blobs.Blobs):
         """When the manager last confirmed that it has a blob, by digest."""
 
     def put(self, parts: Sequence[blobs.Part]) -> tuple[bytes, int]:
-        """Store a value as `Blobs.put`; it is on the manager's disk when this returns."""
+        """Store a value as `Blobs.put`. The value is on the manager's disk when this returns."""
         digest, size = super().put(parts)
         self._send_to_manager(digest, size)
         return digest, size

@@ -26,7 +26,7 @@ class Abortable(Closeable):
 
     @abc.abstractmethod
     def abort(self) -> None:
-        """Discard what was written. May be repeated; has no effect after a commit."""
+        """Discard the bytes that were written. May be repeated; has no effect after a commit."""
 
     def close(self) -> None:
         self.abort()

@@ -13,8 +13,9 @@ class BlobMissing(DataError):
 
 
 class BlobDamaged(DataError):
-    """The content of a blob differs from what was written: make the value again, and check the
-    disk."""
+    """The content of a blob differs from the content that was written: make the value again, and
+    check the disk.
+    """
 
 
 class BlobNotWritten(DataError):
@@ -65,8 +66,9 @@ class InputChanged(DataError):
 
 
 class ManifestDamaged(DataError):
-    """The content of a manifest differs from what was written: upload the file again, and check the
-    disk."""
+    """The content of a manifest differs from the content that was written: upload the file again,
+    and check the disk.
+    """
 
 
 class BadRecord(DataError):
@@ -95,8 +97,9 @@ class ObjectChanged(StoreError):
 
 
 class ObjectDamaged(StoreError):
-    """The content of an object differs from what was written; the message says how to proceed
-    without it."""
+    """The content of an object differs from the content that was written; the message says how to
+    proceed without it.
+    """
 
 
 class BadKey(StoreError):
@@ -104,7 +107,7 @@ class BadKey(StoreError):
 
 
 class StoreFull(StoreError):
-    """The store has no space left: free some. Nothing of what was written was left behind."""
+    """The store has no space left: free some space. None of the data was stored."""
 
 
 class StoreUnreachable(StoreError):

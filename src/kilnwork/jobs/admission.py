@@ -122,7 +122,7 @@ class Admission:
             heapq.heappush(self._ends, (self._deadlines[row], row))
 
     def start_time_limit(self, job: records.Job) -> None:
-        """Start the time limit of a job whose turn has come."""
+        """Start the time limit of a job that has been admitted."""
         claim = self._claims.get(job.row)
         if claim is not None:
             self._set_deadline(job.row, claim, 0.0)

@@ -1,4 +1,4 @@
-"""Assembly of the job services: creates all of them on one engine, and starts and stops them in
+"""Assembly of the job services: creates all services on one engine, and starts and stops them in
 order.
 
 Used where a dispatcher is put together (`cli.wiring`) and by tests. The services do not know each

@@ -1,5 +1,6 @@
-"""Completion rules: whether a job is decided before all of its items have ended. Pure; used by
-`plan`."""
+"""Completion rules: decides whether a job succeeds or fails before all of its items have ended.
+Pure; used by `plan`.
+"""
 
 from enum import IntEnum
 

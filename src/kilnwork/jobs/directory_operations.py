@@ -1,4 +1,4 @@
-"""Operations on the directory of a file job in the store. All of them block and may be repeated.
+"""Operations on the directory of a file job in the store. All operations block and may be repeated.
 
 Used by `file_item_source`, in threads, and by `retention`. A directory holds `input`, `job.json`,
 `out/…` of attempts, `commits/PART-RUN` and `result/…`; see `kilnwork.data.commit_records` for the

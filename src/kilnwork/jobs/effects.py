@@ -79,7 +79,9 @@ class Effects:
         work: Callable[[], Any],
         apply: Callable[[Any], None],
     ) -> None:
-        """Run `work` in a thread, then call `apply` with its result on the event loop."""
+        """Run `work` in a thread, then call `apply` on the event loop with the result of the
+        work.
+        """
 
         def on_ended(future: "asyncio.Future[Any]") -> None:
             if self._owner.is_stopped or future.cancelled():

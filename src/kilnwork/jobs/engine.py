@@ -114,7 +114,7 @@ class JobPlanner(Protocol):
         ...
 
     def plan_jobs(self, now: float) -> None:
-        """Add and change jobs in the batch that is being made."""
+        """Add new jobs and change existing jobs in the batch that is being made."""
         ...
 
     def collect_writes(self) -> instructions.Writes:
@@ -399,7 +399,9 @@ class Engine:
             self.admission.turns.mark_stopping(job.row)
 
     def _admit(self, now: float) -> None:
-        """Start the jobs whose turn has come, and end the jobs that are refused or replaced."""
+        """Start the jobs that the start queue admits, and end the jobs that it refuses or
+        replaces.
+        """
         if not self.admission.turns.changed:
             return
         for decision in self.admission.turns.decide():

@@ -255,7 +255,7 @@ class FileItems:
         """Return None: the reducer reads the results from the store."""
 
     def detail(self, job: records.Job) -> None:
-        """Return None: `progress` has everything that views show."""
+        """Return None: `progress` has all facts that views show."""
 
     def failure_text(self, result: item_source.ItemResult) -> str:
         """Return a text that names the failed part and the reason."""

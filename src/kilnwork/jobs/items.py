@@ -47,7 +47,7 @@ class Items:
 
     @property
     def size(self) -> int:
-        """Number of items."""
+        """Number of items of the job."""
         return len(self.states) - 1
 
     def set(self, item: int, state: ItemState, run: int | None = None) -> None:
@@ -83,8 +83,10 @@ class Items:
         return count
 
     def next_open(self) -> int | None:
-        """Return the item that is to get a task next, or None if no item is open. The caller must
-        change its state before the next call."""
+        """Return the next item that gets a task, or None if no item is open.
+
+        The caller must change the item's state before the next call.
+        """
         while self._reopened:
             item = self._reopened.popleft()
             if self.states[item] == ItemState.OPEN:

@@ -114,7 +114,7 @@ class PartListing:
         return _P.RUNNING if task.active else _P.QUEUED
 
     def _view(self, number: int) -> model.PartView:
-        """Return the view of a part without its record."""
+        """Return the view of a part without the facts in its commit record."""
         task = None if self._live is None else self._live.tasks.get(number)
         return model.PartView(
             part=self.manifest.parts[number - 1],

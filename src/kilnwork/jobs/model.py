@@ -25,7 +25,7 @@ class JobId(NamedTuple):
 
     @property
     def dashed(self) -> str:
-        """The UUID as text, which is also the name of the job's directory in the store."""
+        """The job's UUID as text, which is also the name of the job's directory in the store."""
         return ids.task_text(ids.TaskId(self.uuid))
 
 

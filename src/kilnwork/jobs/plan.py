@@ -379,7 +379,7 @@ def _apply_job_result(job: records.Job, result: item_source.ItemResult, now: flo
 
 
 def _stop(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
-    """Advance a job that is being stopped: first record its outcome, then end everything that could
+    """Advance a job that is being stopped: record its outcome first, then end all tasks that could
     run or commit.
     """
     verdict = job.verdict or _O.CANCELLED
@@ -411,7 +411,7 @@ def _stop(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
 
 
 def drop_task(job: records.Job, item: int) -> None:
-    """Forget a task of an item that has ended and whose outcome has been processed."""
+    """Forget the ended task of an item, after its outcome has been processed."""
     task = job.tasks.pop(item, None)
     if task is not None:
         job.active -= task.active

@@ -219,7 +219,7 @@ class Job:
 
     @property
     def size(self) -> int:
-        """Number of items."""
+        """Number of items of the job."""
         return self.items.size
 
     @property
@@ -236,7 +236,7 @@ class Job:
         return _PENDING if self.started is None else _P.RUNNING
 
     def end(self, finished: float) -> None:
-        """Record when the job ended; its time to live counts from then on."""
+        """Record the time when the job ended, from which its time to live counts."""
         ttl = self.spec.ttl_seconds_after_finished
         keep_s = self.ttl_s if ttl is None else ttl
         self.finished = finished

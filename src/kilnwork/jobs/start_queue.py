@@ -159,7 +159,7 @@ class _GroupMembers:
 
 
 class _Lock:
-    """Holders of one lock, and the jobs that wait for it."""
+    """Queue of one lock: the started jobs that hold the lock, and the jobs that wait for it."""
 
     def __init__(self) -> None:
         self.holders: dict[int, bool] = {}
@@ -283,8 +283,7 @@ class StartQueue:
             self._changed_groups.add(entry.claim.group.config)
 
     def decide(self) -> list[Decision]:
-        """Return the decisions that follow from all changes since the last call; they are applied
-        to the queue."""
+        """Apply and return the decisions that follow from all changes since the last call."""
         found: list[Decision] = []
         while self.changed:
             for entry in self._candidates():
@@ -414,7 +413,9 @@ class StartQueue:
         return True
 
     def _count_as_waiting(self, entry: _Entry, found: list[Decision]) -> None:
-        """Count a fresh job as waiting, or refuse it if the queue is full."""
+        """Count a job that has not waited before as waiting, or refuse it if the queue of its group
+        is full.
+        """
         group = entry.claim.group
         if group is None:
             return
@@ -452,7 +453,7 @@ class StartQueue:
             self._group_of(entry.claim.group).waiting.pop(entry.row, None)
 
     def _enqueue(self, entry: _Entry) -> None:
-        """Insert a job into the queues of its group and locks, if it is ready."""
+        """Insert a job that is ready into the queues of its group and locks."""
         self._to_consider.add(entry.row)
         if not entry.ready:
             return
@@ -467,7 +468,9 @@ class StartQueue:
                 members.replacing.add(entry.row)
 
     def _dequeue(self, entry: _Entry) -> None:
-        """Remove a job from the queues of its group and locks, and mark them as changed."""
+        """Remove a job from the queues of its group and locks, and mark the group and locks as
+        changed.
+        """
         for place, alone in entry.lock_modes().items():
             lock = self._locks.get(place)
             if lock is not None and _discard(lock.exclusive if alone else lock.shared, entry.key):

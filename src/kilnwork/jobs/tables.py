@@ -70,7 +70,7 @@ class PendingWrites:
         """Jobs whose items have become known since they were written."""
 
     def add(self, job: records.Job, key: model.IdempotencyKey | None, inline: bytes | None) -> None:
-        """Add a new job."""
+        """Add the rows of a new job."""
         self._new[job] = (key, inline)
         if inline is not None:
             self.inlined.add(job.row)

@@ -249,7 +249,7 @@ def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
 
 
 def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
-    """Refuse a job, which ends it before it has started."""
+    """Refuse a job that has not started, which ends the job."""
     job.refused = True
     job.verdict, job.reason, job.message = _O.FAILED, reason, message
     job.stage = _Stage.FINISHED
@@ -277,7 +277,7 @@ def requeue(job: records.Job, *, now: float) -> None:
 
 
 def admit(job: records.Job, *, now: float) -> None:
-    """Record that the turn of a job has come."""
+    """Record that a job has been admitted and may start."""
     job.waits = False
     job.admitted = now
     job.dirty = True

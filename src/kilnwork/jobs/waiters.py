@@ -71,7 +71,7 @@ class Waiters:
 
 
 def wake_all(waiters: list[asyncio.Future[None]]) -> None:
-    """Wake these waiters."""
+    """Complete the futures of waiting calls."""
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)

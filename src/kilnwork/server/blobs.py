@@ -138,8 +138,8 @@ async def send(
 
 
 async def _write(call: _Call) -> None:
-    """Store the body of a request as a blob, which becomes visible when it is complete, matches the
-    digest in the path, and is on disk.
+    """Store the body of a request as a blob. The blob becomes visible when it is complete, matches
+    the digest in the path, and is on disk.
     """
     with call.kept.writer() as new:
         body = call.request.body()

@@ -115,8 +115,9 @@ def _result(view: model.TaskView) -> dict[str, Any] | None:
 
 
 def error(view: model.TaskView) -> dict[str, Any] | None:
-    """Return the Python exception that ended the task, or None if there was none or it is too large
-    to show."""
+    """Return the document of the Python exception that ended the task, or None if there was none or
+    it is too large to show.
+    """
     payload = view.result
     if payload is None or payload.media_type != attempts.ERROR or payload.digest is not None:
         return None

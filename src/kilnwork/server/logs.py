@@ -97,7 +97,7 @@ class LogReader:
         self.close()
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the log files that are open."""
         for file in (self._file, *self._queue):
             if file is not None:
                 file.close()

@@ -56,8 +56,8 @@ Rule = Callable[[ObjectRequest], bool]
 
 
 def slots_only(asked: ObjectRequest) -> bool:
-    """Return whether a worker may do what it asks: only operations that slots need are allowed.
-    Other clients may do nothing.
+    """Return whether a client is a worker and asks for an operation that slots need; nothing else
+    is allowed.
     """
     if not asked.worker:
         return False

@@ -82,12 +82,15 @@ class Outputs(Protocol):
     """
 
     async def catch_up(self, ref: attempts.AttemptRef) -> None:
-        """Fetch the output of an attempt so far into its log file. Raises NoOutput."""
+        """Fetch the output that an attempt has printed so far into its log file. Raises
+        NoOutput.
+        """
         ...
 
     def following(self, ref: attempts.AttemptRef) -> AbstractAsyncContextManager[None]:
-        """Return a context manager in which output is fetched as it is printed; failed fetches are
-        retried."""
+        """Return a context manager in which an attempt's output is fetched as it is printed; failed
+        fetches are retried.
+        """
         ...
 
 
@@ -131,7 +134,7 @@ class Journal(Protocol):
     """
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """Return the newest run of a task, or None if it is unknown."""
+        """Return the view of a task's newest run, or None if the task is unknown."""
         ...
 
     def find(self, namespace: str, name: str) -> model.TaskView | None:

@@ -104,8 +104,7 @@ class BlobFiles:
         pace: Callable[[int], None] = lambda _: None,
         from_disk: bool = False,
     ) -> bool:
-        """Read a blob completely; set it aside if its content is wrong. Return whether it is
-        intact.
+        """Read a blob completely, and return whether it is intact. A damaged blob is set aside.
 
         `pace` is called with the number of bytes of each piece. `from_disk`: read from the disk
         instead of the kernel's page cache, and without filling the cache.

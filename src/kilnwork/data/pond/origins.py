@@ -289,7 +289,7 @@ class explained:  # noqa: N801 - a context manager, as contextlib names its own
         self._path = path
 
     def __enter__(self) -> None:
-        """Do nothing."""
+        """Do nothing; errors are converted at the end of the block."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if not isinstance(error, OSError):

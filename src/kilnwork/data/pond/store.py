@@ -64,7 +64,9 @@ class PondLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PondIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Identity of a directory: the pond to which it permanently belongs, and an id of its own."""
+    """Identity of a directory: the pond to which the directory permanently belongs, and an id of
+    its own.
+    """
 
     pond: str
     id: str
@@ -105,8 +107,9 @@ class PondStore:
         self._held: set[bytes] = set()
 
     def open(self) -> None:
-        """Create the directory or take it over. Raises PondShared, PondInUse, PondError,
-        OSError."""
+        """Create the directory of the pond, or take over an existing one. Raises PondShared,
+        PondInUse, PondError, OSError.
+        """
         self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._check_identity()
         if not self._owner.take():
@@ -307,8 +310,11 @@ class PondStore:
         return self.root / "outputs" / namespace / lease
 
     def make_outputs(self, namespace: str, lease: str) -> None:
-        """Create the output directory, writable for the user of the tasks; `release` deletes it.
-        Raises PondFull."""
+        """Create the output directory of a run, writable for the user of its tasks. Raises
+        PondFull.
+
+        `release` deletes the directory.
+        """
         with full_disk(self.root):
             path = self.outputs(namespace, lease)
             path.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Foreign formats: recognizes files that are not lines by their first bytes, and tells how to
+"""Foreign formats: recognizes files that are not lines by their first bytes, and suggests how to
 convert them.
 
 Used by `kiln.split` and by uploads. The magic numbers are those of file(1).
@@ -13,8 +13,9 @@ HEAD_BYTES = 10
 
 
 class Foreign(NamedTuple):
-    """A file format that cannot be read by lines. `what`: text after the file name; `remedy`: a
-    command."""
+    """A file format that cannot be read by lines. `what`: description that follows the file name in
+    messages; `remedy`: a command that converts the file.
+    """
 
     what: str
     remedy: str

@@ -1,5 +1,5 @@
-"""Row index: counts rows of CSV and divides them into parts. Used by `indexes`, in place of
-`line_index`.
+"""Row index: counts the rows of a CSV file and divides the file into parts. Used by `indexes`, in
+place of `line_index`.
 
 The first row names the columns and belongs to no part. Where there are no quotes, rows are counted
 as lines.

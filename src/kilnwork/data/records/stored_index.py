@@ -18,8 +18,9 @@ BLOCK_BYTES = 256 << 10
 
 
 def needs_rewriting(head: bytes, spec: filejobs.InputSpec) -> bool:
-    """Return whether a file that begins with `head` must be rewritten by an `Intake` before it is
-    stored."""
+    """Return whether an `Intake` must rewrite a file before the file is stored. `head`: the first
+    bytes of the file.
+    """
     gzip = head.startswith(foreign_formats.GZIP) if spec.gzip is None else spec.gzip
     return gzip or spec.format == filejobs.Format.JSON
 

@@ -1,4 +1,4 @@
-"""Values of records: decodes a record before a mapper gets it. Used by workers."""
+"""Decoding of records to the values that mappers get. Used by workers."""
 
 from collections.abc import Callable
 from typing import Any

@@ -75,8 +75,9 @@ def remove_empty(directory: Path) -> bool:
 
 
 def open_new(directory: Path, *, above: Path) -> tuple[Path, int]:
-    """Create a new file with a unique name in `directory`, locked so that `sweep` leaves it
-    alone."""
+    """Create a new file with a unique name in `directory`, and lock the file so that `sweep` does
+    not delete it.
+    """
     path = directory / f"{UNFINISHED}{os.urandom(8).hex()}"
     for _ in range(_ATTEMPTS):
         try:
@@ -100,7 +101,7 @@ def _removed_error(directory: Path) -> FileNotFoundError:
 
 
 def _make_directories(directory: Path, *, above: Path) -> None:
-    """Create a directory and its parents, private and synced to disk."""
+    """Create a directory and its parents with private mode, and sync them to disk."""
     try:
         directory.mkdir(mode=0o700)
     except FileExistsError:

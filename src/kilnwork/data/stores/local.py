@@ -30,8 +30,9 @@ PIECE_BYTES = 1 << 20
 
 
 class LocalStore:
-    """A store in a directory, which is created with the first object: a `port.Store` with
-    `port.Sweeps`."""
+    """A store in a local directory (`port.Store` and `port.Sweeps`). The directory is created with
+    the first object.
+    """
 
     def __init__(self, directory: Path, *, clock: clocks.Clock | None = None) -> None:
         self.directory = directory

@@ -32,8 +32,9 @@ class InstanceListing:
     def page(
         self, *, step: str, after: str, limit: int, state: model.InstanceState | None
     ) -> list[model.InstanceView]:
-        """Return up to `limit` instances after the key `after`, in the order in which they
-        began."""
+        """Return up to `limit` step instances after the key `after`, in the order in which they
+        began.
+        """
         found: Iterator[model.InstanceView] = self._iterate(step)
         if after:
             behind = itertools.dropwhile(lambda one: one.key != after, found)

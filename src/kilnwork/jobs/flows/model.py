@@ -13,7 +13,7 @@ from kilnwork.api import flow, sync_set
 
 
 class FlowKey(NamedTuple):
-    """Key of a run: the SyncSet and its generation."""
+    """Key of a run of a flow: the SyncSet and the number of the generation."""
 
     uid: str
     """`metadata.uid` of the SyncSet, a UUID."""

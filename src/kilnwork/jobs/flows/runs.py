@@ -1,5 +1,5 @@
-"""Runs of flows, as the SyncSet controller sees them: it starts, pauses, ends, shows and deletes
-them.
+"""Service of flows for the SyncSet controller: starts, pauses, ends, shows and deletes runs of
+flows.
 
 There is one service per dispatcher, on the dispatcher's event loop, beside the engine: each step is
 a job of the engine (`step_items`). The service is a planner of the engine's batches: when the job
@@ -448,7 +448,9 @@ class FlowRuns:
         return None if run is None or run.state.stage is records.FlowStage.OVER else run
 
     def _load_row(self, row: tables.FlowRow) -> None:
-        """Load a run of an earlier dispatcher process, and resume it."""
+        """Load the run of a row that an earlier dispatcher process has written, and resume the
+        run.
+        """
         run = self._live[row.key] = self._tables.load_run(row)
         self._views[row.key] = views.run_view(run)
         self._resume(run)

@@ -122,10 +122,10 @@ def encode_arguments(template: api_task.TaskTemplate, inputs: bytes) -> bytes:
 def memo_digest(
     template: api_task.TaskTemplate, name: str, snapshots: Sequence[tuple[str, str]]
 ) -> str:
-    """Return a digest of everything that the results of a step depend on except its inputs.
+    """Return a digest of all facts on which the results of a step depend, except the step's inputs.
 
-    That is the template that it runs, its name, and all data that its workers see. `snapshots`:
-    (name, digest) pairs.
+    That is the template that the step runs, its name, and all data that its workers see.
+    `snapshots`: (name, digest) pairs.
     """
     what = _encode((template, name, sorted(snapshots)))
     return hashlib.sha256(what).hexdigest()

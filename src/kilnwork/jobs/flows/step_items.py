@@ -48,7 +48,9 @@ _decode_work = msgspec.json.Decoder(step_inputs.StepWork).decode
 
 
 class ShardNumber(msgspec.Struct, frozen=True):
-    """The fields of a shard's document that locate it (`data.pond.shards.Shard`)."""
+    """Number of a shard and count of the shards, as in a shard's document
+    (`data.pond.shards.Shard`).
+    """
 
     index: int
     count: int
@@ -282,7 +284,7 @@ _TEMPLATE_FIELDS = api_task.TaskTemplate.__struct_fields__
 
 
 def task_name(work: step_inputs.StepWork, number: int) -> str:
-    """Return the name of a step's task by its number, from 0."""
+    """Return the name of a step's task with this number, from 0."""
     return f"{work.name}-{number}" if work.variable else work.name
 
 

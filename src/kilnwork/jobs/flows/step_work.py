@@ -1,4 +1,5 @@
-"""Work of a step when it begins: template, inputs and items, computed from the values so far. Pure.
+"""Creation of a step's work when the step begins: template, inputs and items, computed from the
+values so far. Pure.
 
 Used by the plan.
 """

@@ -134,7 +134,7 @@ class FlowWrites:
         self._rows.setdefault(name, []).append(values)
 
     def insert(self, run: records.Run) -> None:
-        """Add a new run."""
+        """Add the rows of a new run."""
         new, state = run.new, run.state
         uid = uid_bytes(new.uid)
         definition, encoded = _encode(new), _encode(state)

@@ -78,8 +78,9 @@ class PerRecord:
 
 
 class _Waiting:
-    """Records of a batch that is not full yet. In `values`, an exception stands for a record that
-    cannot be read."""
+    """Records that wait until their batch is full. In `values`, an exception stands for a record
+    that cannot be read.
+    """
 
     __slots__ = ("bad", "bytes", "numbers", "raws", "values")
 

@@ -67,7 +67,7 @@ class MapperSettings:
         return not self._skips or (all(batch) and not any(map(bytes.isspace, batch)))
 
     def skips(self, raw: bytes) -> bool:
-        """Return whether a record is skipped because it is blank."""
+        """Return whether a record is to be skipped because it is blank."""
         return self._skips and lines.is_blank(raw)
 
     def numbered(

@@ -81,7 +81,7 @@ class Outputs:
 
     @property
     def records(self) -> filejobs.Records:
-        """Record counts so far."""
+        """Record counts of the outputs so far."""
         return filejobs.Records.of(self.succeeded, self.failed, self.skipped)
 
     def results(self, lines: Sequence[bytes]) -> None:

@@ -1,4 +1,5 @@
-"""Part outputs: reads the outputs of parts in order, and verifies them against the commit records.
+"""Part outputs: reads the outputs of parts in order, and verifies the outputs against the commit
+records.
 
 Used by `reduce`. A result is published only after all of its bytes were compared, by size and
 SHA-256, with the record of the attempt that wrote them.

@@ -42,7 +42,7 @@ class Progress(JsonDocument, frozen=True, kw_only=True):
 
 
 class JobDocument(JsonDocument, frozen=True, kw_only=True):
-    """A job.
+    """JSON document of a job.
 
     `status`: `Not Started`, `Pending`, `Complete` or `Failed`, as in the source system; `phase` is
     more detailed. `completions`: number of parts, plus one for the merge of their results;

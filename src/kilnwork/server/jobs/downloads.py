@@ -1,4 +1,4 @@
-"""Downloads: a job's result, the results of single parts, its errors, its input.
+"""Downloads of a job's files: its result, the results of single parts, its errors, its input.
 
 Used by `app`. A response consists of one or several files of the store, one after the other. Their
 sizes and digests are known beforehand, so that Content-Length, entity tag and ranges (RFC 9110 §14)
@@ -19,7 +19,7 @@ NDJSON = "application/x-ndjson"
 
 
 class Downloads:
-    """Handlers of downloads."""
+    """Handlers that send the files of a job."""
 
     def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
@@ -133,7 +133,7 @@ class Downloads:
 
 
 async def wait_until_read(request: requests.JobRequest) -> None:
-    """Wait until the client has read a response, and disconnect it if it does not."""
+    """Wait until the client has read a response, and disconnect a client that does not read."""
     try:
         async with asyncio.timeout(file_bodies.STALL_S):
             await request.drained()

@@ -1,4 +1,4 @@
-"""Response bodies that consist of files of a job: how they are composed, read and sent.
+"""Response bodies that consist of files of a job: composes, reads and sends them.
 
 Used by `downloads`, and by `server.pond_files` for the agents of ponds.
 """
@@ -59,8 +59,10 @@ class JoinedReader:
             self._bytes = iter((pieces[0].small[start:end],))
 
     def open(self) -> None:
-        """Open the next files, so that errors are found before the response begins, and the files
-        may be deleted while it is sent."""
+        """Open the next files before the response begins, so that errors are found in time.
+
+        The open files may be deleted while they are sent.
+        """
         for each in itertools.islice(self._left, len(self._ahead), MAX_OPEN):
             self._ahead.append(self._opened(*each))
 
@@ -114,7 +116,9 @@ def _cut(pieces: Sequence[Piece], *, start: int, end: int) -> Iterator[tuple[Pie
 
 
 class Body(NamedTuple):
-    """A response body. `whole`: SHA-256 of all pieces together, "" if it is unknown."""
+    """A response body made of pieces. `whole`: SHA-256 of all pieces together, "" if it is
+    unknown.
+    """
 
     pieces: Sequence[Piece]
     content_type: str

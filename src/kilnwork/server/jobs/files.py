@@ -67,7 +67,7 @@ class _UploadRequest(NamedTuple):
 
 
 class Files:
-    """Handlers of uploads."""
+    """Handlers of requests to `/files`."""
 
     def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared

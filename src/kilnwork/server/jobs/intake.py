@@ -135,7 +135,7 @@ class JobInput:
         return manifest, None if self._small is None else bytes(self._small)
 
     def abort(self) -> None:
-        """Discard an input that is not finished."""
+        """Discard the input, which is not finished."""
         if self._writer is not None:
             self._writer.abort()
 

@@ -146,7 +146,7 @@ class Resource:
         self._allow = ", ".join(sorted({*self._handlers, "OPTIONS"})).encode()
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        """Respond to one request."""
+        """Pass a request to the handler of its method, and send the errors of the handler."""
         request = JobRequest(scope, receive)
         response = problems.response(send, extra=request.warning_headers)
         handler = self._handlers.get(request.method)

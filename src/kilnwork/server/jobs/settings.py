@@ -1,4 +1,4 @@
-"""Settings of the Jobs API: limits, and whether to emulate the system that it replaces.
+"""Settings of the Jobs API: limits, and whether to emulate the system that kilnwork replaces.
 
 Created by the composition root; read by every module of this package.
 """

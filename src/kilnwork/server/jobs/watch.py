@@ -1,4 +1,4 @@
-"""Watching a job: its changes as server-sent events (WHATWG HTML §9.2).
+"""Watching of a job: sends the job's changes as server-sent events (WHATWG HTML §9.2).
 
 Used by `app`. Each event is the whole current document of the job, and its id is the job's version:
 a client that reconnects with `Last-Event-ID` gets no event twice, and always gets the last one.
