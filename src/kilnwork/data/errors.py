@@ -153,8 +153,8 @@ class PondFull(PondError):
 
 
 class DataCorrupt(PondError):
-    """Several downloads of the same content differed from the pinned content and from each other:
-    check disk and network.
+    """The received content differed from the pinned content in every try: check disk and
+    network.
     """
 
     reason = "DataCorrupt"

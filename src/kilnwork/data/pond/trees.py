@@ -89,11 +89,12 @@ def make(
 def withdraw(
     run: Path, name: str, files: Sequence[manifest.File], *, digest: str, blobs: Path
 ) -> None:
-    """Delete files from a tree for reading if their content is damaged, so that no task reads them.
+    """Delete files from a tree for reading if their content differs from their blob, so that no
+    task reads them.
 
-    A file is damaged if it is the damaged file of the blob, or was written to. Then the tree is
-    incomplete and has to be made again. A tree that is a copy, or has another digest, is left
-    alone. Raises OSError.
+    Such a file was damaged on disk, or a process has written to it. Then the tree is incomplete and
+    has to be made again. A tree that is a copy, or has another digest, is left alone. Raises
+    OSError.
     """
     seen = marker(run, name)
     if seen is not None and (seen.digest, seen.access) != (digest, READ):
