@@ -1,4 +1,4 @@
-"""Renewal of blobs that this process still needs, for as long as the objects that refer to them
+"""Renewal of blobs that this process needs, for as long as the objects that refer to the blobs
 live.
 
 Used by references to blobs (`sdk.values.Ref`, `parts.Part`, futures with large results), which hold
@@ -21,8 +21,9 @@ _AT_ONCE = 256
 
 
 class _Round:
-    """Progress of the renewals in one directory: when the next round begins, and what is left of
-    this one."""
+    """Progress of a round of renewals in one directory: the time of the next round, and the blobs
+    left in this one.
+    """
 
     __slots__ = ("due", "left")
 
@@ -32,7 +33,7 @@ class _Round:
 
 
 class HeldBlobs:
-    """The blobs that are held; thread-safe."""
+    """Registry of the blobs that this process needs; thread-safe."""
 
     def __init__(self, time: clock.Clock) -> None:
         self._time = time
@@ -41,8 +42,9 @@ class HeldBlobs:
         self._rounds: weakref.WeakKeyDictionary[blobs.Blobs, _Round] = weakref.WeakKeyDictionary()
 
     def hold(self, owner: object, digests: Iterable[bytes]) -> None:
-        """Renew these blobs until `owner` is garbage-collected. `owner` must support weak
-        references."""
+        """Register blobs that are to be renewed until `owner` is garbage-collected. `owner` must
+        support weak references.
+        """
         number, held = next(self._numbers), self._held
         alive = weakref.ref(owner, lambda _: held.pop(number, None))
         held[number] = (alive, tuple(digests))
@@ -50,7 +52,8 @@ class HeldBlobs:
     def renew(
         self, kept: blobs.Blobs, submitted: Callable[[], Iterable[bytes]] = frozenset
     ) -> None:
-        """Renew some of the held blobs in this directory, if it is time to; call it often.
+        """Renew some of the held blobs in the directory of `kept`, if a round is due; call this
+        often.
 
         `submitted` returns further blobs, which need no owner.
         """

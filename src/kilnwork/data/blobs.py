@@ -3,15 +3,15 @@
 Used by the sdk and the slots, which write and read them, and by `dispatch.hub.blob_collection`,
 which deletes them. One `Blobs` is one directory, that of a namespace: `<2 hex>/<64 hex>`,
 directories with mode 0700, files with mode 0600. A blob is written under a temporary name and then
-renamed, so that a reader sees either all of it or nothing, even if several processes write it at
-the same time. Not for files that change.
+renamed, so that a reader sees either the whole blob or nothing, even if several processes write it
+at the same time. Not for files that change.
 
 References to a blob are not counted: its modification time keeps it alive. A process that puts an
 existing blob renews it; a process that holds a reference which is in no journal row yet renews it
 periodically (`blob_renewal`). The collector deletes only blobs to which no row refers and that were
 not renewed for an hour. Before it checks the time again, it renames the blob (`<64 hex>.old`); a
-process that renews the blob meanwhile renames it back. So one of the two wins, and the other
-notices.
+process that renews the blob meanwhile renames it back. So only one of the two processes succeeds,
+and the other notices.
 """
 
 import contextlib
@@ -56,8 +56,9 @@ hand."""
 
 
 class Entry(NamedTuple):
-    """A blob in the directory. `modified`: wall clock seconds. `aside`: a collector has renamed
-    it."""
+    """A blob in the directory. `modified`: wall clock seconds. `aside`: whether a collector has
+    renamed the blob.
+    """
 
     digest: bytes
     modified: float
@@ -71,12 +72,14 @@ class _Seen(NamedTuple):
 
 
 def text(digest: bytes) -> str:
-    """Return `sha256:` and 64 hex digits, the name of a blob in specs and for users."""
+    """Return a digest as `sha256:` and 64 hex digits, the name of a blob in specs and for users."""
     return f"sha256:{digest.hex()}"
 
 
 def parse(name: str) -> bytes:
-    """Return the 32 bytes of a digest written by `text`. Raises ValueError for any other text."""
+    """Return the 32 bytes of a digest that was formatted by `text`. Raises ValueError for any other
+    text.
+    """
     algorithm, _, digits = name.partition(":")
     digest = bytes.fromhex(digits)
     if algorithm != "sha256" or len(digest) != 32:
@@ -85,11 +88,11 @@ def parse(name: str) -> bytes:
 
 
 class Blobs:
-    """The blobs of one namespace in `directory`, which is created with the first blob.
+    """The blobs of one namespace, stored in `directory`, which is created with the first blob.
 
-    `durable`: a blob is on disk when `put` returns, and the space reserved for the journal is not
-    used (`disk_checks`). Otherwise blobs may be lost with the machine, and there is no journal. Any
-    number of threads and processes may use one directory.
+    With `durable`, a blob is on disk when `put` returns, and the space reserved for the journal is
+    not used (`disk_checks`). Otherwise blobs may be lost with the machine, and there is no journal.
+    Any number of threads and processes may use one directory.
     """
 
     def __init__(self, directory: Path, *, durable: bool, time: clock.Clock | None = None) -> None:
@@ -118,16 +121,17 @@ class Blobs:
         return digest, size
 
     def writer(self) -> "Writer":
-        """Return a writer for a blob that comes in pieces. Leaving its `with` block without commit
-        discards the blob."""
+        """Return a writer for a blob that is written in pieces. Leaving its `with` block without
+        commit discards the blob.
+        """
         return Writer(self)
 
     def get(self, digest: bytes, *, private: bool = False) -> memoryview:
-        """Return the content, read-only, mapped from its file if it is large.
+        """Return the content of a blob, read-only, mapped from its file if it is large.
 
-        `private`: the caller may change it in place, and only this caller sees the changes. The
-        digest is verified when this process reads the file for the first time, or after the blob
-        was renewed. Raises `BlobMissing`, `BlobDamaged`.
+        With `private`, the caller may change the content in place, and only this caller sees the
+        changes. The digest is verified when this process reads the file for the first time, or
+        after the blob was renewed. Raises `BlobMissing`, `BlobDamaged`.
         """
         view, seen = self._read(digest, private=private)
         if self._checked.get(digest) != seen:
@@ -141,14 +145,17 @@ class Blobs:
         return view
 
     def open(self, digest: bytes) -> int:
-        """Return a file descriptor for reading parts of it. Verifies the digest and raises as
-        `get`."""
+        """Return a file descriptor for reading parts of a blob. Verifies the digest and raises as
+        `get`.
+        """
         self.get(digest)
         return self.descriptor(digest)
 
     def descriptor(self, digest: bytes) -> int:
-        """Return a file descriptor without verifying the digest: for passing the content on to a
-        reader that verifies it. Raises `BlobMissing`."""
+        """Return a file descriptor of a blob without verifying the digest.
+
+        For passing the content on to a reader that verifies it. Raises `BlobMissing`.
+        """
         path = self.path(digest)
         for place in (path, self._aside(digest), path):
             with contextlib.suppress(FileNotFoundError):
@@ -161,7 +168,8 @@ class Blobs:
 
     def touch(self, digest: bytes) -> bool:
         """Renew a blob, so that the collector keeps it for another hour. Return False if there is
-        none."""
+        no such blob.
+        """
         return self.touch_here(digest)
 
     def touch_here(self, digest: bytes) -> bool:
@@ -203,8 +211,8 @@ class Blobs:
     def discard(self, digest: bytes, *, before: float) -> bool:
         """Delete a blob unless it was renewed at `before` or later; return whether it was deleted.
 
-        Only one collector may run at a time. Of this and a simultaneous `touch` one wins: either
-        `touch` finds no blob, or the blob stays.
+        Only one collector may run at a time. If `touch` is called at the same time, either it finds
+        no blob, or the blob is not deleted.
         """
         aside = self._aside(digest)
         with contextlib.suppress(FileNotFoundError):
@@ -231,7 +239,7 @@ class Blobs:
     # within
 
     def _renew_good(self, digest: bytes, size: int) -> bool:
-        """Renew a blob if it exists and is intact; return whether it is."""
+        """Renew a blob if it exists and is intact; return False if it is missing or damaged."""
         if not self.touch_here(digest):
             return False
         try:
@@ -300,11 +308,11 @@ class Writer(closing.Closeable):
 
     @property
     def digest(self) -> bytes:
-        """Digest of what was written so far."""
+        """Digest of the bytes written so far."""
         return self._hash.digest()
 
     def commit(self) -> tuple[bytes, int]:
-        """Make the blob visible; return its digest and size. Raises `BlobNotWritten`."""
+        """Make the blob visible; return its digest and size in bytes. Raises `BlobNotWritten`."""
         digest = self._hash.digest()
         self.commit_as(digest)
         return digest, self.size
@@ -316,8 +324,9 @@ class Writer(closing.Closeable):
                 self.size += self._file.write(view[at : at + _PIECE_BYTES])
 
     def _check_room(self, count: int) -> None:
-        """Raise OSError if there is not enough space. Other processes write too, so that this is
-        checked repeatedly."""
+        """Raise OSError if there is not enough space for the blob. Other processes write too, so
+        that this is checked repeatedly.
+        """
         if self._blobs.durable and disk_checks.usable_bytes(self._blobs.directory) < count:
             raise OSError(
                 errno.ENOSPC,
@@ -325,7 +334,7 @@ class Writer(closing.Closeable):
             )
 
     def commit_as(self, digest: bytes) -> None:
-        """Commit under a digest that the caller has computed."""
+        """Make the blob visible under a digest that the caller has computed."""
         path = self._blobs.path(digest)
         with _explained(self._blobs.directory):
             self._file.flush()
@@ -368,7 +377,7 @@ def _copied(descriptor: int, size: int) -> memoryview:
 
 
 def make_directory(directory: Path) -> bool:
-    """Create a directory with private mode; return whether it did not exist."""
+    """Create a directory with private mode; return False if it exists already."""
     try:
         directory.mkdir(mode=0o700)
     except FileExistsError:

@@ -1,5 +1,5 @@
 """Cached blobs: a local directory in front of the `/blobs` of a manager that shares no directory
-with us.
+with this process.
 
 Used by sessions and slots whose link goes over the network. Blobs are read from the local
 directory, and fetched into it at first use; a blob that is put is on the manager's disk before
@@ -24,7 +24,7 @@ ASK_FIRST_BYTES = 1 << 20
 
 
 class CachedBlobs(blobs.Blobs):
-    """Blobs in a local `directory`, in front of the manager's `store`."""
+    """Blobs in a local `directory`, which caches those of the manager's `store`."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class CachedBlobs(blobs.Blobs):
         """When the manager last confirmed that it has a blob, by digest."""
 
     def put(self, parts: Sequence[blobs.Part]) -> tuple[bytes, int]:
-        """Store a value as `Blobs.put`; it is on the manager's disk when this returns."""
+        """Store a value as `Blobs.put`. The value is on the manager's disk when this returns."""
         digest, size = super().put(parts)
         self._send_to_manager(digest, size)
         return digest, size
@@ -64,7 +64,7 @@ class CachedBlobs(blobs.Blobs):
             return super().open(digest)
 
     def touch(self, digest: bytes) -> bool:
-        """Renew a blob as `Blobs.touch`, both at the manager and here."""
+        """Renew a blob as `Blobs.touch`, both at the manager and in the local directory."""
         here = self.touch_here(digest)
         if self._is_fresh(digest):
             return True
@@ -78,8 +78,9 @@ class CachedBlobs(blobs.Blobs):
         return False
 
     def touch_all(self, digests: Sequence[bytes]) -> None:
-        """Renew blobs as `Blobs.touch_all`. Called in the thread of a link, so it waits for the
-        manager only briefly."""
+        """Renew blobs as `Blobs.touch_all`. Called in the thread of a link, so that it waits for
+        the manager only briefly.
+        """
         for digest in digests:
             self.touch_here(digest)
         stale = [digest for digest in digests if not self._is_fresh(digest)]
@@ -87,7 +88,7 @@ class CachedBlobs(blobs.Blobs):
             self._store.touch_all(stale)
 
     def send_to_manager(self, digest: bytes, size: int) -> None:
-        """Send a blob of the directory to the manager; for `_Writer`."""
+        """Send a blob in the local directory to the manager; called by `_Writer`."""
         self._send_to_manager(digest, size)
 
     def _send_to_manager(self, digest: bytes, size: int) -> None:
@@ -135,8 +136,10 @@ class CachedBlobs(blobs.Blobs):
         self._confirmed[digest] = self._time.wall()
 
     def _count_new_bytes(self, size: int) -> None:
-        """Count new bytes, and delete old blobs from time to time; other processes that use the
-        directory do the same."""
+        """Count bytes added to the local directory, and from time to time delete old blobs.
+
+        Other processes that use the directory do the same.
+        """
         self._new_bytes += size
         if self._new_bytes > self._most_bytes // 8:
             self._new_bytes = 0
@@ -157,7 +160,7 @@ class CachedBlobs(blobs.Blobs):
 
 
 class _Writer(blobs.Writer):
-    """A writer whose blob is at the manager after `commit`."""
+    """Writer of a blob that is sent to the manager by `commit`."""
 
     def __init__(self, kept: CachedBlobs) -> None:
         super().__init__(kept)

@@ -1,6 +1,6 @@
 """Base classes of context managers that close, or abort unless they were committed.
 
-Bases of readings and writers, here and in `files`.
+Used by readings and writers, here and in `files`.
 """
 
 import abc
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class Closeable(abc.ABC):
-    """A context manager that calls `close` at the end."""
+    """A context manager that calls `close` at the end of its block."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -22,11 +22,11 @@ class Closeable(abc.ABC):
 
 
 class Abortable(Closeable):
-    """A context manager that calls `abort` at the end."""
+    """A context manager that calls `abort` at the end of its block."""
 
     @abc.abstractmethod
     def abort(self) -> None:
-        """Discard what was written. May be repeated; has no effect after a commit."""
+        """Discard the bytes that were written. May be repeated; has no effect after a commit."""
 
     def close(self) -> None:
         self.abort()

@@ -1,10 +1,10 @@
 """Commit records: the outcome of a run of a part, created once in the directory of its job.
 
 Used by the slots that map and reduce, by `jobs`, which cancels and fails parts by the same rule,
-and by code that merges outputs. The record *is* the result: of all attempts at a run of a part, of
-cancelling and of failing it, the first to create `commits/PART-RUN` wins, and all others accept the
-winner's record (design: fencing of parts). Records are never replaced or deleted; a redrive uses
-another run.
+and by code that merges outputs. The record *is* the result: attempts at a run of a part, and
+requests to cancel or fail it, all try to create `commits/PART-RUN`; the first succeeds, and all
+others accept the existing record (design: fencing of parts). Records are never replaced or deleted;
+a redrive uses another run.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ SERVER = 0
 
 
 def record_key(part: int, run: int) -> str:
-    """Return the key of a record in the job's directory. Part 0 is the reducer."""
+    """Return the key of a commit record in the job's directory. Part 0 is the reducer."""
     return f"{DIRECTORY}{part}-{run}"
 
 
 def publish(store: port.Store, commit: filejobs.Commit) -> filejobs.Commit:
-    """Create the record unless there is one; return the existing record, which is ours or the
-    winner's.
+    """Create a commit record unless the run of the part has one, and return the record that then
+    exists.
 
     May be repeated. The files that the record names must be in the store already. Raises
     `StoreError`.
@@ -50,9 +50,11 @@ def fail_part(
     message: str,
     at: float,
 ) -> filejobs.Commit:
-    """Publish that the run ends without a result, so that no later commit of it can win.
+    """Publish a commit record without a result, so that no later commit of this run of the part
+    succeeds.
 
-    Return the existing record: a worker may have been first. `at`: wall clock seconds.
+    Return the record that then exists: a worker may have created one first. `at`: wall clock
+    seconds.
     """
     ended = filejobs.Commit(
         part=part,
@@ -67,7 +69,9 @@ def fail_part(
 
 
 def find(store: port.Store, part: int, run: int) -> filejobs.Commit | None:
-    """Return the record, or None while the run is unfinished. Raises `ObjectDamaged`."""
+    """Return the commit record of a run of a part, or None while the run is unfinished. Raises
+    `ObjectDamaged`.
+    """
     try:
         return _read(store, record_key(part, run))
     except errors.ObjectMissing:
@@ -75,7 +79,7 @@ def find(store: port.Store, part: int, run: int) -> filejobs.Commit | None:
 
 
 def list_runs(store: port.Store) -> Iterator[tuple[int, int]]:
-    """Yield part and run of all records, unordered, without reading them."""
+    """Yield part and run of all commit records, unordered, without reading the records."""
     for facts in store.list(DIRECTORY):
         part, _, run = facts.key.removeprefix(DIRECTORY).partition("-")
         if part.isdecimal() and run.isdecimal():
@@ -83,7 +87,7 @@ def list_runs(store: port.Store) -> Iterator[tuple[int, int]]:
 
 
 def read_latest(store: port.Store) -> dict[int, filejobs.Commit]:
-    """Return the record of the highest run of each part. Raises `ObjectDamaged`."""
+    """Return the commit record of the highest run of each part, by part. Raises `ObjectDamaged`."""
     runs: dict[int, int] = {}
     for part, run in list_runs(store):
         runs[part] = max(run, runs.get(part, 0))

@@ -20,17 +20,18 @@ _SPARE_PART = 20
 
 def usable_bytes(directory: Path, *, share: float = 1.0) -> int:
     """Return how many bytes may still be written to the disk of a directory; negative if reserved
-    space is in use. `share`: fraction of the reserve to leave free.
+    space is in use.
 
-    Raises FileNotFoundError.
+    `share`: fraction of the reserved space to leave free. Raises FileNotFoundError.
     """
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize - int(_spare_bytes(found) * share)
 
 
 def describe_lack(directory: Path) -> str:
-    """Return what is wrong with the free space on the disk of a directory, as a text for users; ""
-    if there is enough."""
+    """Return a text for users about the lack of free space on the disk of a directory, or "" if
+    there is enough.
+    """
     if usable_bytes(directory) >= 0:
         return ""
     spare = _spare_bytes(os.statvfs(directory))
@@ -42,9 +43,10 @@ def _spare_bytes(found: os.statvfs_result) -> int:
 
 
 def begin_sync(descriptor: int, start: int, count: int) -> None:
-    """Start writing these bytes of a file to disk, so that a later fsync has less to wait for.
+    """Start writing a range of a file's bytes to disk, so that a later fsync has less to wait for.
 
-    This guarantees nothing and hides no error from that fsync: sync_file_range(2), where it exists.
+    This guarantees nothing, and the later fsync reports all errors: sync_file_range(2), where it
+    exists.
     """
     _sync_file_range()(descriptor, start, count, _SYNC_FILE_RANGE_WRITE)
 
@@ -62,7 +64,9 @@ def _sync_file_range() -> Callable[[int, int, int, int], int]:
 
 
 def sync_directory(directory: Path) -> None:
-    """Sync the entries of a directory to disk: by fsync(2) a new name needs an fsync of its own."""
+    """Sync the entries of a directory to disk: a new name needs an fsync of its directory (see
+    fsync(2)).
+    """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -13,8 +13,9 @@ class BlobMissing(DataError):
 
 
 class BlobDamaged(DataError):
-    """The content of a blob differs from what was written: make the value again, and check the
-    disk."""
+    """The content of a blob differs from the content that was written: make the value again, and
+    check the disk.
+    """
 
 
 class BlobNotWritten(DataError):
@@ -35,7 +36,7 @@ class NotSplittable(DataError):
 
 
 class FileChanged(DataError):
-    """A file differs from the one that was split: split it again."""
+    """The file has changed since it was split: split it again."""
 
 
 class InputRefused(DataError):
@@ -61,12 +62,13 @@ class InputTooLarge(InputRefused):
 
 
 class InputChanged(DataError):
-    """The stored file differs from the one that was indexed: upload it again, as a new job."""
+    """The stored file has changed since it was indexed: upload it again, as a new job."""
 
 
 class ManifestDamaged(DataError):
-    """The content of a manifest differs from what was written: upload the file again, and check the
-    disk."""
+    """The content of a manifest differs from the content that was written: upload the file again,
+    and check the disk.
+    """
 
 
 class BadRecord(DataError):
@@ -87,7 +89,7 @@ class ObjectMissing(StoreError):
 
 
 class ObjectExists(StoreError):
-    """The object to be created exists already: read that one."""
+    """The object to be created exists already: read the existing object."""
 
 
 class ObjectChanged(StoreError):
@@ -95,8 +97,9 @@ class ObjectChanged(StoreError):
 
 
 class ObjectDamaged(StoreError):
-    """The content of an object differs from what was written; the message says how to proceed
-    without it."""
+    """The content of an object differs from the content that was written; the message says how to
+    proceed without it.
+    """
 
 
 class BadKey(StoreError):
@@ -104,7 +107,7 @@ class BadKey(StoreError):
 
 
 class StoreFull(StoreError):
-    """The store has no space left: free some. Nothing of what was written was left behind."""
+    """The store has no space left: free some space. None of the data was stored."""
 
 
 class StoreUnreachable(StoreError):
@@ -150,8 +153,9 @@ class PondFull(PondError):
 
 
 class DataCorrupt(PondError):
-    """The received content differs from the pinned content, and each time differently: check disk
-    and network."""
+    """The received content differed from the pinned content in every try: check disk and
+    network.
+    """
 
     reason = "DataCorrupt"
 
@@ -177,7 +181,7 @@ class SourceRefused(PondError):
 
 
 class SourceUnreachable(PondError):
-    """The source or a peer does not respond, or breaks off: it is retried."""
+    """The source or a peer does not respond, or the connection broke off: the agent retries."""
 
     reason = "SourceUnreachable"
 

@@ -1,7 +1,7 @@
-"""Parts of a file: consecutive lines of it, as a value that can be passed to tasks.
+"""Parts of a file: consecutive lines of the file, as a value that can be passed to tasks.
 
 Created by `splitting`, read by task functions. A part names a range of bytes and contains none of
-them. What a line is, is defined in `records.lines`.
+them. `records.lines` defines what a line is.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _BOM = "\ufeff"
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class SplitFile:
-    """The file that was split, with its state at that time; its parts share one of these.
+    """The file that was split, with its state at that time. All parts of a file share one object.
 
     `modified_ns`: its modification time. `ended`: whether its last line ended with LF. `encoding`,
     `errors`: as for `open`. `blob`: digest of a copy, for workers that do not see the file, or see
@@ -80,16 +80,16 @@ class Part:
         return self.lines()
 
     def lines(self) -> Iterator[str]:
-        """Return the lines, decoded, without line ends; a byte order mark at the start of the file
-        is dropped.
+        """Return an iterator over the lines, decoded, without line ends.
 
-        Raises `FileChanged` if the file is not the one that was split, UnicodeDecodeError with the
-        line number in a note, and FileNotFoundError or PermissionError if it cannot be read.
+        A byte order mark at the start of the file is dropped. Raises `FileChanged` if the file is
+        not the one that was split, UnicodeDecodeError with the line number in a note, and
+        FileNotFoundError or PermissionError if it cannot be read.
         """
         return itertools.chain.from_iterable(_lines(self))
 
     def bytes(self) -> bytes:
-        """Return the whole content unchanged. Raises as `lines`."""
+        """Return the whole content of the part unchanged. Raises as `lines`."""
         with self.open() as file:
             content = file.read()
         if len(content) < self.end - self.start:
@@ -105,8 +105,9 @@ class Part:
 
 
 def _lines(part: Part) -> Iterator[list[str]]:
-    """Yield lists of lines, one per block: iterating over a list runs no Python code, unlike a
-    generator."""
+    """Yield the lines of a part as one list per block: iterating over a list runs no Python code,
+    unlike a generator.
+    """
     number = first = part.first_line or 1
     for block in lines.whole_blocks(_blocks(part)):
         try:
@@ -129,7 +130,7 @@ def _lines(part: Part) -> Iterator[list[str]]:
 
 
 def _blocks(part: Part) -> Iterator[bytes]:
-    """Yield the whole content, about `BLOCK_BYTES` at a time."""
+    """Yield the whole content of a part, about `BLOCK_BYTES` at a time."""
     left = part.end - part.start
     with io.FileIO(_descriptor(part)) as file:
         file.seek(part.start)
@@ -142,7 +143,9 @@ def _blocks(part: Part) -> Iterator[bytes]:
 
 
 def _descriptor(part: Part) -> int:
-    """Return a descriptor of the file if it is the one that was split, else of its copy."""
+    """Return a descriptor of the part's file if the file is unchanged since it was split, else one
+    of its copy.
+    """
     file = part.file
     try:
         descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -176,8 +179,10 @@ def _copy(file: SplitFile, blob: bytes) -> int:
 
 
 def _whole_lines(part: Part, descriptor: int) -> bool:
-    """Return whether the part still begins and ends with whole lines: a file that only grew, or was
-    copied, is as good as the one that was split."""
+    """Return whether the part still begins and ends with whole lines.
+
+    If so, a file that has only grown, or was copied, can be used like the file that was split.
+    """
     before = os.pread(descriptor, 1, part.start - 1) if part.start else b"\n"
     last = os.pread(descriptor, 1, part.end - 1)
     unfinished = part.end == part.file.size and not part.file.ended
@@ -192,7 +197,7 @@ def _changed(file: SplitFile, how: str) -> data_errors.FileChanged:
 
 
 class _Range(io.RawIOBase):
-    """A range of a file as a file object; owns the descriptor."""
+    """A file object for a range of a file; it owns the descriptor."""
 
     def __init__(self, descriptor: int, start: int, end: int) -> None:
         self._descriptor = descriptor

@@ -1,4 +1,4 @@
-"""References to blobs in pickled values: noted while a value is pickled, and listed next to the
+"""References to blobs in pickled values: collected while a value is pickled, and listed next to the
 payload.
 
 Used by `sdk.pickling`, which collects them, and by objects that refer to blobs (`sdk.values.Ref`,
@@ -19,15 +19,18 @@ _collecting = _Collecting()
 
 
 def note(digests: Iterable[bytes]) -> None:
-    """Note that the value being pickled in this thread refers to these blobs. Does nothing outside
-    of `noting`."""
+    """Record that the value being pickled in this thread refers to these blobs. Does nothing
+    outside of a `noting` block.
+    """
     if _collecting.digests is not None:
         _collecting.digests.extend(digests)
 
 
 class Noting:
-    """Context manager returned by `noting`. A class, since a generator would take as long as
-    pickling a small value."""
+    """Context manager that collects the digests passed to `note`; returned by `noting`.
+
+    It is a class, since a generator would take as long as pickling a small value.
+    """
 
     __slots__ = ("_outer",)
 
@@ -42,5 +45,7 @@ class Noting:
 
 
 def noting() -> Noting:
-    """Collect what is noted in this thread until the end of the block; may be nested."""
+    """Return a context manager that collects the digests passed to `note` in this thread during its
+    block; may be nested.
+    """
     return Noting()

@@ -1,4 +1,5 @@
-"""Remote blobs: the blobs of a manager that shares no directory with us, over HTTP.
+"""Remote blobs: accesses the blobs of a manager that shares no directory with this process, over
+HTTP.
 
 Used by `cached_blobs`, which adds a local directory; `server.blobs` is the other end.
 """
@@ -24,9 +25,10 @@ _FAILURES = manager_client.Failures(
 
 
 class RemoteBlobs:
-    """The manager's blobs of one namespace, over HTTP. Thread-safe.
+    """The manager's blobs of one namespace, accessed over HTTP. Thread-safe.
 
-    `path`: of `/blobs/NAMESPACE`. `patience_s`: how long to retry while the manager is unreachable.
+    `path`: the URL path `/blobs/NAMESPACE`. `patience_s`: how long to retry while the manager is
+    unreachable.
     """
 
     def __init__(
@@ -49,8 +51,8 @@ class RemoteBlobs:
         )
 
     def fetch(self, digest: bytes, take: Callable[[Iterator[bytes]], None]) -> bool:
-        """Pass the content to `take`, which may be called again after an interruption. Return False
-        if there is no such blob.
+        """Pass the content of a blob to `take`, which may be called again after an interruption.
+        Return False if there is no such blob.
 
         Raises `BlobsUnreachable`, `BlobsRefused`.
         """
@@ -65,12 +67,14 @@ class RemoteBlobs:
         return self._client.send(self._make_request("GET", digest), (_OK, _NONE), read)
 
     def put(self, digest: bytes, file: Path) -> None:
-        """Send the content of a file to the manager. Also raises `BlobNotWritten`."""
+        """Send the content of a file to the manager. Raises the errors of `fetch`, and
+        `BlobNotWritten`.
+        """
         request = self._make_request("PUT", digest, body=file)
         self._client.send(request, (_OK, _CREATED), manager_client.drop)
 
     def touch(self, digest: bytes) -> bool:
-        """Renew a blob; return False if there is none."""
+        """Renew a blob; return False if there is no such blob."""
 
         def read(response: manager_client.OpenResponse) -> bool:
             manager_client.drop(response)

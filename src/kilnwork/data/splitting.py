@@ -19,8 +19,9 @@ from kilnwork.data.records import foreign_formats
 
 
 class _Cut(NamedTuple):
-    """Where a part ends (exclusive), and the number of lines up to there; None if they are not
-    counted."""
+    """The end (exclusive) of a part, and the number of lines before it; None if lines are not
+    counted.
+    """
 
     end: int
     lines: int | None
@@ -35,14 +36,14 @@ def split(
     errors: str = "strict",
     copy: blobs.Blobs | None = None,
 ) -> list[parts.Part]:
-    """Return at most `n` parts of about the same size in bytes, in order; together they are the
-    file.
+    """Divide a file into at most `n` parts of about the same size in bytes, in order, and return
+    them.
 
     No part is empty; an empty file has no parts. `number_lines`: count lines, which reads the whole
     file; otherwise only the places where parts end are read. `encoding`, `errors`: for reading the
-    parts, as for `open`; line ends must be single LF bytes in the encoding. `copy`: store the file
-    there as a blob, and count lines. Raises `NotSplittable`, `FileChanged`, `BlobNotWritten`,
-    OSError.
+    parts, as for `open`; line ends must be single LF bytes in the encoding. `copy`: the blobs in
+    which a copy of the file is stored; lines are then counted. Raises `NotSplittable`,
+    `FileChanged`, `BlobNotWritten`, OSError.
     """
     if n < 1:
         raise ValueError(f"a file has at least one part: n is {n}")
@@ -73,7 +74,7 @@ def _open(path: str, flags: int) -> int:
 
 
 def _lines(before: _Cut, cut: _Cut) -> tuple[int | None, int | None]:
-    """Return the number of the first line, from 1, and the number of lines."""
+    """Return the number of the first line of a part, from 1, and the part's number of lines."""
     if before.lines is None or cut.lines is None:
         return None, None
     return before.lines + 1, cut.lines - before.lines
@@ -119,7 +120,7 @@ def _cut_near_targets(file: io.FileIO, size: int, *, n: int) -> Iterator[_Cut]:
 
 
 def _line_end(file: io.FileIO, start: int, size: int) -> int | None:
-    """Return where the first LF at or after `start` is, or None."""
+    """Return the position of the first LF at or after `start`, or None."""
     for base in range(start, size, parts.BLOCK_BYTES):
         block = os.pread(file.fileno(), min(parts.BLOCK_BYTES, size - base), base)
         if not block:
@@ -131,8 +132,8 @@ def _line_end(file: io.FileIO, start: int, size: int) -> int | None:
 
 
 def _next_target(end: int, size: int, *, n: int) -> int | None:
-    """Return the byte from which to search for the next line end, or None if the rest is the last
-    part.
+    """Return the position from which to search for the end of the next part, or None if the rest is
+    the last part.
 
     Part k should end at byte k * size / n, so it ends with the line that contains the byte before.
     """
@@ -155,8 +156,10 @@ def _check(path: str, file: io.FileIO, found: os.stat_result) -> None:
 
 
 def _checked_encoding(name: str) -> str:
-    """Return `name` if a line end is one LF byte in it. Return utf-8 for utf-8-sig, since readers
-    handle the mark."""
+    """Return the name of an encoding after checking that a line end is one LF byte in it.
+
+    For utf-8-sig, utf-8 is returned, since readers handle the byte order mark.
+    """
     if codecs.lookup(name).name == "utf-8-sig":
         return "utf-8"
     if "\n".encode(name) != b"\n":

@@ -1,5 +1,5 @@
 """Admission of jobs: keeps their claims, start times and deadlines, and asks `start_queue` which
-may start.
+jobs may start.
 
 Used by the engine for jobs that have a claim. The engine writes each decision in the same
 transaction as its consequences, so that after a restart the rows of the journal say which jobs have
@@ -30,7 +30,7 @@ _decode = msgspec.json.Decoder(start_queue.Claim).decode
 
 
 class Waiter(NamedTuple):
-    """An unfinished job, as read from the journal."""
+    """An unfinished job with a claim, as read from the journal."""
 
     row: int
     uuid: bytes
@@ -42,8 +42,9 @@ class Waiter(NamedTuple):
 
 
 class Admission:
-    """Start queue and deadlines of all unfinished jobs with a claim, whether or not the job is in
-    memory."""
+    """Start queue and deadlines of all unfinished jobs with a claim, whether or not they are in
+    memory.
+    """
 
     def __init__(self, kept: tables.Tables, clock: clocks.Clock) -> None:
         self._tables, self._clock = kept, clock
@@ -97,7 +98,7 @@ class Admission:
         self._uuids[row], self._rows[uuid], self._claims[row] = uuid, row, claim
 
     def add_waiting(self, job: records.Job, claim: start_queue.Claim) -> None:
-        """Add a job that waits to start: a new one, or one that is to run again."""
+        """Add a job that waits to start: a new job, or a job that is to run again."""
         self._register(job.row, job.id.uuid, claim)
         self._unwritten[job.row] = claim
         self._enqueue(job.row, job.namespace, claim, fresh=True)
@@ -110,21 +111,24 @@ class Admission:
         self.turns.add(row, namespace, claim, due=due, fresh=fresh)
 
     def _set_deadline(self, row: int, claim: start_queue.Claim, ran_s: float) -> None:
-        """Set the deadline of a job that has run for `ran_s`. A clock that was set never extends it
-        beyond the job's whole time."""
+        """Set the deadline of a job that has run for `ran_s` seconds.
+
+        If the clock was set, the deadline is still no later than the job's whole time limit from
+        now.
+        """
         if claim.job_seconds is not None:
             left_s = min(max(claim.job_seconds - ran_s, 0.0), claim.job_seconds)
             self._deadlines[row] = self._clock.monotonic() + left_s
             heapq.heappush(self._ends, (self._deadlines[row], row))
 
     def start_time_limit(self, job: records.Job) -> None:
-        """Start the time limit of a job whose turn has come."""
+        """Start the time limit of a job that has been admitted."""
         claim = self._claims.get(job.row)
         if claim is not None:
             self._set_deadline(job.row, claim, 0.0)
 
     def find_claim(self, row: int) -> start_queue.Claim | None:
-        """Return what a job needs in order to start, or None if the journal has no claim for it."""
+        """Return the claim of a job, or None if the journal has no claim for it."""
         found = self._claims.get(row)
         if found is None and (raw := self._tables.find_claim(row)) is not None:
             found = _decode(raw)
@@ -145,7 +149,7 @@ class Admission:
             self.turns.remove(row)
 
     def discard(self, row: int) -> None:
-        """Remove a job whose rows are deleted, including a claim that is not written yet."""
+        """Remove a job whose rows are deleted, including a claim that is not in the journal yet."""
         self.remove(row)
         self._unwritten.pop(row, None)
 
@@ -154,11 +158,11 @@ class Admission:
         return self._uuids.get(row)
 
     def uuids_of(self, rows: Iterable[int]) -> list[bytes]:
-        """Return the UUIDs of the jobs in these rows, without those that have finished."""
+        """Return the UUIDs of the jobs in these rows, without finished jobs."""
         return [self._uuids[row] for row in rows if row in self._uuids]
 
     def row_of(self, uuid: bytes) -> int | None:
-        """Return the row of an unfinished job, or None."""
+        """Return the row of the unfinished job with a UUID, or None."""
         return self._rows.get(uuid)
 
     def check_deadlines(self) -> list[int]:

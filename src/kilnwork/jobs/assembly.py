@@ -1,4 +1,4 @@
-"""Assembly of the job services: creates all of them on one engine, and starts and stops them in
+"""Assembly of the job services: creates all services on one engine, and starts and stops them in
 order.
 
 Used where a dispatcher is put together (`cli.wiring`) and by tests. The services do not know each
@@ -14,7 +14,8 @@ from kilnwork.kit import clock as clocks
 
 
 class JobServices:
-    """The services of jobs. `files`: jobs on files; `indexes`: Jobs; `flows`: runs of SyncSets.
+    """The services of jobs on one engine. `files`: jobs on files; `indexes`: Jobs; `flows`: runs of
+    SyncSets.
 
     `retry_s` is the delay before an operation that the store refused is tried again. `on_failure`
     is called when the engine has failed and can make no more decisions.
@@ -38,17 +39,20 @@ class JobServices:
         self.flows = runs.FlowRuns(hub, self.engine, clock=clock, blobs=data / "blobs")
 
     async def start(self, *, say: old_database.Say = lambda text: None) -> None:
-        """Resume all unfinished jobs. The dispatcher must be running. `say` is called with a
-        description of each slow operation. Raises `OldDatabaseUnreadable`, and `StoreRefused` if
-        the files of jobs cannot be stored."""
+        """Start the services and resume all unfinished jobs. The dispatcher must be running.
+
+        `say` is called with a description of each slow operation. Raises `OldDatabaseUnreadable`,
+        and `StoreRefused` if the files of jobs cannot be stored.
+        """
         await self.files.load(say=say)
         self.engine.start()
         self.flows.load()
         self.files.start()
 
     async def stop(self) -> None:
-        """Start no more tasks and finish pending writes; unfinished jobs resume at the next
-        start."""
+        """Stop the services after pending writes, and start no more tasks; unfinished jobs resume
+        at the next start.
+        """
         await self.files.stop()
         await self.engine.stop()
         self.indexes.stop()

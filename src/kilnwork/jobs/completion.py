@@ -1,5 +1,6 @@
-"""Completion rules: whether a job is decided before all of its items have ended. Pure; used by
-`plan`."""
+"""Completion rules: decides whether a job succeeds or fails before all of its items have ended.
+Pure; used by `plan`.
+"""
 
 from enum import IntEnum
 
@@ -8,7 +9,9 @@ from kilnwork.jobs import records
 
 
 class Verdict(IntEnum):
-    """What the item counts so far mean for the job."""
+    """Conclusion from the item counts: whether the job is still open, has succeeded, or cannot
+    succeed.
+    """
 
     OPEN = 0
     ENOUGH = 1
@@ -18,7 +21,9 @@ class Verdict(IntEnum):
 
 
 def decide(wanted: job_settings.Completion, counts: records.ItemCounts, size: int) -> Verdict:
-    """Return the verdict on `counts` of `size` items. A job without items succeeds."""
+    """Return the verdict on a job of `size` items, given the `counts` of its ended items. A job
+    without items succeeds.
+    """
     least, most = wanted.min_successful, wanted.max_failed
     if least is not None and size:
         if counts.succeeded >= least:
@@ -37,8 +42,9 @@ def failure_message(
     *,
     nouns: str = "indexes",
 ) -> str:
-    """Return why a job cannot succeed, without the text of the first failure. `nouns`: plural of
-    the job's items."""
+    """Return the reason why a job cannot succeed, without the text of the first failure. `nouns`:
+    plural of the job's items.
+    """
     if wanted.min_successful is not None:
         return (
             f"{counts.failed + counts.cancelled} of {size} {nouns} failed, and "

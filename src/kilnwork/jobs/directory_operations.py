@@ -1,4 +1,4 @@
-"""Operations on the directory of a file job in the store. All of them block and may be repeated.
+"""Operations on the directory of a file job in the store. All operations block and may be repeated.
 
 Used by `file_item_source`, in threads, and by `retention`. A directory holds `input`, `job.json`,
 `out/…` of attempts, `commits/PART-RUN` and `result/…`; see `kilnwork.data.commit_records` for the
@@ -24,8 +24,9 @@ _O = filejobs.PartOutcome
 
 
 class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Content of `job.json`: the definition of a job, in case the journal is lost. `run`: its
-    newest run."""
+    """Content of `job.json`: the definition of a job, in case the journal is lost. `run`: the job's
+    newest run.
+    """
 
     id: str
     uuid: str
@@ -48,8 +49,9 @@ def write_job_file(directory: port.Store, file: JobFile, inline: bytes | None) -
 def read_commits(
     directory: port.Store, wanted: Callable[[int, int], bool]
 ) -> list[filejobs.Commit]:
-    """Return the commit records of those (part, run) pairs for which `wanted` is true; part 0 is
-    the reducer."""
+    """Return the commit records of the (part, run) pairs for which `wanted` is true; part 0 is the
+    reducer.
+    """
     there = sorted(found for found in commit_records.list_runs(directory) if wanted(*found))
     found = (commit_records.find(directory, part, run) for part, run in there)
     return [commit for commit in found if commit is not None]
@@ -58,8 +60,10 @@ def read_commits(
 def settle_part(
     directory: port.Store, step: plan_steps.Settle, at: float
 ) -> filejobs.Commit | None:
-    """Return how the run of a part ended. If it has no record, and `outcome` is given, create one
-    with `outcome`."""
+    """Return the commit record of a run of a part, or None if it has none.
+
+    If it has no record and the step has an `outcome`, a record with this outcome is created.
+    """
     if step.outcome is None:
         return commit_records.find(directory, step.item, step.run)
     message = step.message[:2000]
@@ -71,11 +75,11 @@ def settle_part(
 def settle_reducer(
     directory: port.Store, run: int, returned: filejobs.Reduced | None, at: float
 ) -> filejobs.Commit | tuple[filejobs.Damaged, ...]:
-    """Return the record published by a reducing task that succeeded, or the parts that it reports
-    as damaged.
+    """Return the commit record that a successful reducing task has published, or the parts that the
+    task reports as damaged.
 
-    In the latter case this run of the reducer is over but not fenced: what it may still publish is
-    never read once the job has another run.
+    If parts are damaged, this run of the reducer is over but not fenced: a record that it publishes
+    later is never read once the job has another run.
     """
     found = commit_records.find(directory, 0, run)
     if found is not None:
@@ -91,8 +95,9 @@ def settle_reducer(
 def publish_only_part(
     directory: port.Store, run: int, part: filejobs.Commit | None, at: float
 ) -> filejobs.Commit | tuple[filejobs.Damaged, ...]:
-    """Publish the result of the only part as the result of the job. `part` is None for a job
-    without parts."""
+    """Publish the result of a job's only part as the result of the job. `part` is None for a job
+    without parts.
+    """
     if part is not None and part.output is not None:
         trouble = _unusable(directory, part.output)
         if trouble:
@@ -120,10 +125,11 @@ def _unusable(directory: port.Store, file: filejobs.StoredFile) -> str:
 
 
 def tidy(directory: port.Store, *, after: float, before: float) -> int:
-    """Delete objects written by killed attempts, which no record names, if the job has ended
-    between these two times (wall clock seconds). Return the number of objects.
+    """Delete objects that killed attempts have written and no commit record names; return the
+    number of deleted objects.
 
-    An attempt of that run that is still writing finds a record, loses, and deletes its own output.
+    This is done if the job has ended between `after` and `before` (wall clock seconds). An attempt
+    of that run that is still writing finds a record, does not commit, and deletes its own output.
     """
     runs = [run for part, run in commit_records.list_runs(directory) if part == 0]
     end = commit_records.find(directory, 0, max(runs)) if runs else None
@@ -142,9 +148,11 @@ def tidy(directory: port.Store, *, after: float, before: float) -> int:
 
 
 def purge(whole: port.Store, prefix: str) -> None:
-    """Delete a directory (`prefix` ends with a slash). `job.json` is deleted first, so that a
-    half-deleted directory is not taken for a job; unfinished objects of killed attempts are deleted
-    last."""
+    """Delete the directory of a job (`prefix` ends with a slash).
+
+    `job.json` is deleted first, so that a half-deleted directory is not taken for a job; unfinished
+    objects of killed attempts are deleted last.
+    """
     whole.delete([prefix + JOB])
     port.clear(whole, prefix)
     port.sweep(whole, before=math.inf, prefix=prefix)

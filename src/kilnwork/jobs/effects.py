@@ -1,5 +1,5 @@
-"""Effects: run the steps of a job that its item source performs in threads, and apply their
-results.
+"""Effects: run those steps of a job that its item source performs in threads, and apply the results
+of the steps.
 
 Used by the engine, on the engine's event loop. A step that fails is retried, and until then the job
 shows the error.
@@ -27,7 +27,7 @@ _Gathered = tuple[bytes | attempts.Payload | None, str]
 
 
 class EffectOwner(Protocol):
-    """What effects need of the engine. `tasks`: the job and item of each task."""
+    """Port to the engine, for effects. `tasks`: the job and item of each task."""
 
     tasks: dict[ids.TaskId, tuple[records.Job, int]]
 
@@ -39,7 +39,9 @@ class EffectOwner(Protocol):
     def now(self) -> float: ...
 
     def find_inline_input(self, job: records.Job) -> bytes | None:
-        """Return the job's input if it may be in the journal only, else None."""
+        """Return the job's input if it may not be in the store yet, but only in the journal, else
+        None.
+        """
         ...
 
     def wake(self, job: records.Job) -> None: ...
@@ -50,8 +52,11 @@ class EffectOwner(Protocol):
 
 
 class Effects:
-    """Runs steps. `blobs`: the directory of blobs, with a subdirectory per namespace. `retry_s`:
-    delay before a failed step is retried."""
+    """Runner of the steps that item sources perform in threads.
+
+    `blobs`: the directory of blobs, with a subdirectory per namespace. `retry_s`: delay before a
+    failed step is retried.
+    """
 
     def __init__(
         self, owner: EffectOwner, hub: task_hub.TaskHub, *, blobs: Path, retry_s: float
@@ -60,11 +65,11 @@ class Effects:
         self._pool = futures.ThreadPoolExecutor(THREADS, thread_name_prefix="jobs-store")
 
     async def stop(self) -> None:
-        """Begin no more work, and wait for the work that threads have begun."""
+        """Begin no more steps, and wait for the steps that are running in threads."""
         await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
 
     def begin(self, job: records.Job, step: plan_steps.Step) -> None:
-        """Begin a step; the owner is woken when it is done."""
+        """Begin a step; the engine is woken when the step is done."""
         _METHODS[type(step)](self, job, step)
 
     def _in_thread(
@@ -74,7 +79,9 @@ class Effects:
         work: Callable[[], Any],
         apply: Callable[[Any], None],
     ) -> None:
-        """Run `work` in a thread, then call `apply` with its result on the event loop."""
+        """Run `work` in a thread, then call `apply` on the event loop with the result of the
+        work.
+        """
 
         def on_ended(future: "asyncio.Future[Any]") -> None:
             if self._owner.is_stopped or future.cancelled():

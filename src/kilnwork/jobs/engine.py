@@ -1,4 +1,4 @@
-"""Engine: advances all jobs. `plan` decides; the engine executes, and publishes nothing before it
+"""Engine: advances all jobs. `plan` decides; the engine executes, and publishes no change before it
 is on disk.
 
 Used by the services (`service`, `index_jobs`, `flows`). The engine is a participant of the
@@ -70,7 +70,7 @@ SHOW_S = 0.05
 
 
 class _BatchEffects:
-    """What has to happen once the batch that is being written is on disk."""
+    """Work to be done once the batch that is being written is on disk."""
 
     def __init__(self) -> None:
         self.effects: list[tuple[records.Job, plan_steps.Step]] = []
@@ -84,34 +84,37 @@ class _BatchEffects:
 
 
 class JobListener(Protocol):
-    """Observer of the jobs of one kind of source; implemented by that kind's service."""
+    """Observer of jobs, implemented by the service of each kind of jobs."""
 
     def on_job_changed(self, job: records.Job) -> None:
-        """Called when a change of a job is on disk. `job.view` is its new view, or None if the job
-        is deleted."""
+        """Process a change of a job that is now on disk. `job.view` is the job's new view, or None
+        if the job is deleted.
+        """
         ...
 
     def on_job_released(self, job: records.Job) -> None:
-        """Called when a job was dropped from memory."""
+        """Process that a job was dropped from memory."""
         ...
 
 
 class JobPlanner(Protocol):
-    """Creates jobs from the outcome of earlier jobs of its kind, in the same batch in which those
-    end. Implemented by flows."""
+    """Port for code that creates jobs when earlier jobs end, in the same batch. Implemented by
+    flows.
+    """
 
     @property
     def has_work(self) -> bool:
-        """Whether it has changes for the next batch."""
+        """Whether the planner has changes for the next batch."""
         ...
 
     def on_job_ended(self, job: records.Job) -> None:
-        """Called when a job has finished in the batch that is being made; may be called twice for
-        one job."""
+        """Process that a job has finished in the batch that is being made; may be called twice for
+        one job.
+        """
         ...
 
     def plan_jobs(self, now: float) -> None:
-        """Add and change jobs in the batch that is being made."""
+        """Add new jobs and change existing jobs in the batch that is being made."""
         ...
 
     def collect_writes(self) -> instructions.Writes:
@@ -119,16 +122,18 @@ class JobPlanner(Protocol):
         ...
 
     def on_committed(self) -> None:
-        """Called when the rows returned last are on disk."""
+        """Process that the rows returned last are on disk."""
         ...
 
     def on_stopped(self, why: errors.JobsStopped) -> None:
-        """Called when the engine has stopped: no further batch will be made."""
+        """Process that the engine has stopped and will make no further batch. `why` is the
+        error.
+        """
         ...
 
 
 class Engine:
-    """Advances jobs, and keeps the unfinished ones in memory.
+    """Executor of the plans of all jobs; keeps unfinished jobs in memory.
 
     `retry_s` is the delay before a failed step of a source is retried. `on_failure` is called when
     the engine has failed and can make no more decisions. All kinds of sources must be registered
@@ -204,7 +209,7 @@ class Engine:
         self._set_admission_timer()
 
     async def stop(self) -> None:
-        """Begin nothing more, and wait for writes in progress."""
+        """Begin no more work, and wait for writes in progress."""
         self._shut_down(errors.JobsStopped())
         self._leave_hub()
         for timer in (self._stale_timer, self._admission_timer):
@@ -218,8 +223,9 @@ class Engine:
         return self.stopped is not None
 
     def mark_purged(self, job: records.Job) -> None:
-        """Delete the rows of a job, in the next batch, now that nothing of it is in the store any
-        more."""
+        """Record that the store has no more data of a deleted job, so that the next batch deletes
+        its rows.
+        """
         self._purged.append(job)
         self._hub.wake()
 
@@ -243,7 +249,9 @@ class Engine:
             self._hub.wake()
 
     async def wait_stored(self, job: records.Job) -> model.GenericJobView[Any, Any]:
-        """Wait until all changes of a job so far are on disk, and return its view."""
+        """Wait until all changes that were made to a job so far are on disk, and return its
+        view.
+        """
         self.check_running()
         if self.live.get(job.id.uuid) is not job:
             return job.view or rows.view(job)
@@ -253,7 +261,7 @@ class Engine:
         return job.view or rows.view(job)
 
     def add(self, job: records.Job, key: model.IdempotencyKey | None, inline: bytes | None) -> None:
-        """Add a new job, which the journal does not have yet."""
+        """Add a new job, which is not in the journal yet."""
         self._pending.add(job, key, inline)
         job.ttl_s = self.sources[job.source.kind].ttl_s
         self.live[job.id.uuid] = self.by_text[job.id.text] = job
@@ -268,7 +276,9 @@ class Engine:
         self.wake(job)
 
     def load(self, row: rows.JobRow) -> records.Job:
-        """Return the job of a row. It stays in memory while it is unfinished or being changed."""
+        """Return the job in a row, from memory or the journal. It stays in memory while it is
+        unfinished or being changed.
+        """
         found = self.live.get(row.uuid)
         if found is None:
             kind, definition = self.sources[row.source], self.tables.load_definition(row.row)
@@ -283,14 +293,18 @@ class Engine:
         return found
 
     def find(self, uuid: bytes) -> records.Job | None:
-        """Return a job from memory or the journal, or None if there is no such job."""
+        """Return the job with a UUID, from memory or the journal, or None if there is no such
+        job.
+        """
         found = self.live.get(uuid)
         if found is None and (row := self.tables.find_job("uuid", uuid)) is not None:
             found = self.load(row)
         return found
 
     def find_inline_input(self, job: records.Job) -> bytes | None:
-        """Return the job's input if it may be in the journal only, else None."""
+        """Return the job's input if it may not be in the store yet, but only in the journal, else
+        None.
+        """
         return self.tables.find_inline_input(job.row) if job.row in self._pending.inlined else None
 
     def _load_unfinished(self) -> None:
@@ -369,7 +383,7 @@ class Engine:
         *,
         now: float,
     ) -> None:
-        """Ask `plan` for the next steps of a job, and execute them in this batch."""
+        """Ask `plan` for the next steps of a job, and execute the steps in this batch."""
         joined.waiters += self.waiters.take_waiters(job)
         found = plan.next_steps(job, self._task_room(job, slots), now)
         self._forget_tasks(job)
@@ -385,7 +399,9 @@ class Engine:
             self.admission.turns.mark_stopping(job.row)
 
     def _admit(self, now: float) -> None:
-        """Start the jobs whose turn has come, and end those that are refused or replaced."""
+        """Start the jobs that the start queue admits, and end the jobs that it refuses or
+        replaces.
+        """
         if not self.admission.turns.changed:
             return
         for decision in self.admission.turns.decide():
@@ -449,7 +465,9 @@ class Engine:
                 self._hub.wake()
 
     def aborted(self, error: BaseException) -> None:
-        """Fail all waits: the dispatcher will write no further batch (`commits.Participant`)."""
+        """Raise an error in all waiting calls, because the dispatcher will write no further batch
+        (`commits.Participant`).
+        """
         self._shut_down(errors.JobsStopped(f"the dispatcher failed: {error}"))
 
     def _task_room(self, job: records.Job, slots: dict[tuple[str, str], int]) -> plan.TaskRoom:
@@ -488,8 +506,10 @@ class Engine:
             self._load_unfinished()
 
     def _is_idle(self, job: records.Job) -> bool:
-        """Return whether a job can be dropped from memory: only a user can change it, or it is new
-        and memory is full."""
+        """Return whether a job can be dropped from memory.
+
+        A job is idle if only a user can change it, or if it is new and memory is full.
+        """
         if job.deleting or job.tasks:
             return False
         if job.waits and job.stage is records.RUNNING:
@@ -513,8 +533,10 @@ class Engine:
 
     def _forget_tasks(self, job: records.Job) -> None:
         """Delete the tasks of items that have ended in this batch, if the journal already keeps
-        enough of them. From then on the job's page of item states is the only record of these
-        items."""
+        enough tasks of the job.
+
+        From then on the job's page of item states is the only record of these items.
+        """
         if job.source.keeps_tasks:
             return
         for state, count in ((_S.SUCCEEDED, job.counts.succeeded), (_S.FAILED, job.counts.failed)):
@@ -601,7 +623,9 @@ class Engine:
             one.on_stopped(why)
 
     def fail(self, error: BaseException) -> None:
-        """Stop the engine after an error that left it in an unknown state; only a restart helps."""
+        """Stop the engine after an error that left it in an unknown state. Only a restart of the
+        process helps.
+        """
         log.error("jobs failed", exc_info=error)
         self._shut_down(errors.JobsStopped(f"jobs failed: {error}"))
         self._on_failure(error)

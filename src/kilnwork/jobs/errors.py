@@ -28,7 +28,9 @@ class ItemUnusable(JobsError):
 
 
 class KeyUsed(JobsError):
-    """This idempotency key was used for another job, whose id is `job`."""
+    """This idempotency key was used for a different request, which has created the job with the id
+    `job`.
+    """
 
     def __init__(self, job: str, fingerprint: bytes) -> None:
         super().__init__(f"this idempotency key made job {job} already")
@@ -41,7 +43,7 @@ class TickDecided(JobsError):
 
 
 class JobsStopped(JobsError):
-    """The service is stopping or cannot write. Send the request to its successor."""
+    """The service is stopping or cannot write to the journal. Send the request to its successor."""
 
 
 class OldDatabaseUnreadable(JobsError):

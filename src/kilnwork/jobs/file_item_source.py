@@ -86,7 +86,9 @@ def check_spec(spec: filejobs.FileJobSpec, manifest: filejobs.Manifest) -> None:
 
 
 def check_commit(commit: filejobs.Commit, part: filejobs.Part) -> filejobs.Commit:
-    """Return the commit record, changed to a failure if its record counts do not add up."""
+    """Return the commit record of a part, changed to a failure if its record counts do not add
+    up.
+    """
     found = commit.records
     total = found.succeeded + found.failed + found.skipped
     if commit.outcome is not _O.SUCCEEDED or total == found.total == part.lines:
@@ -99,7 +101,8 @@ def check_commit(commit: filejobs.Commit, part: filejobs.Part) -> filejobs.Commi
 
 
 class FileSources:
-    """Makes the item sources of file jobs (`rows.SourceKind`) and accesses their store.
+    """Maker of the item sources of file jobs (`rows.SourceKind`), with access to the store of their
+    files.
 
     `worker_url` is the URL under which workers open the store, None if it is the store's own.
     `opened` opens a store by URL. `ttl_s`: see `rows.SourceKind`.
@@ -124,7 +127,9 @@ class FileSources:
         self._lock = threading.Lock()
 
     def spec(self, encoded: bytes) -> filejobs.FileJobSpec:
-        """Decode a spec. Equal small specs are the same object, since most jobs resemble others."""
+        """Decode the spec of a job. Equal small specs are the same object, since most jobs resemble
+        others.
+        """
         return _decode_spec(encoded) if len(encoded) > _SMALL_SPEC else _small_spec(encoded)
 
     def progress(self, encoded: bytes) -> model.FileProgress:
@@ -135,32 +140,34 @@ class FileSources:
         """Return None, as `FileItems.detail`."""
 
     def load(self, spec: item_source.Policy, *, definition: bytes, progress: bytes) -> "FileItems":
-        """Return the source of a job from the journal."""
+        """Return the item source of a job, given the encoded columns of its rows in the journal."""
         manifest = _decode_manifest(definition)
         return FileItems(self, _file_spec(spec), manifest, _decode_progress(progress))
 
     def new(
         self, spec: filejobs.FileJobSpec, manifest: filejobs.Manifest, *, source: str | None
     ) -> "FileItems":
-        """Return the source of a new job. `source`: see `model.NewJob`."""
+        """Return the item source of a new job. `source`: see `model.NewJob`."""
         progress = model.FileProgress(
             lines=manifest.lines, bytes=manifest.bytes, sha256=manifest.sha256, source=source
         )
         return FileItems(self, spec, manifest, progress)
 
     def directory(self, namespace: str, job: model.JobId) -> port.Store:
-        """Return a job's directory, as a store of its own."""
+        """Return the directory of a job, as a store of its own."""
         return self._open(namespace, job)
 
     def _open_directory(self, namespace: str, job: model.JobId) -> port.Store:
         return self._opened(store_urls.url_inside(self.store.url, namespace, job.dashed))
 
     def find_commit(self, job: bytes, part: int, run: int) -> filejobs.Commit | None:
-        """Return a commit record from memory, or None. Records never change."""
+        """Return the commit record of a run of a part if it is in memory, else None. Records never
+        change.
+        """
         return self._read_commits.get((job, part, run))
 
     def remember_commit(self, job: bytes, commit: filejobs.Commit) -> None:
-        """Keep a commit record, which is in the store, in memory."""
+        """Keep in memory a commit record that is in the store."""
         with self._lock:
             self._read_commits[job, commit.part, commit.run] = commit
             if len(self._read_commits) > MAX_COMMITS:
@@ -169,7 +176,9 @@ class FileSources:
     def read_commits(
         self, namespace: str, job: model.JobId, wanted: Iterable[tuple[int, int]]
     ) -> dict[int, filejobs.Commit]:
-        """Return the readable commit records of these (part, run) pairs, by part. Blocks."""
+        """Return the readable commit records of these (part, run) pairs, by number of the part.
+        Blocks.
+        """
         directory, result = self.directory(namespace, job), {}
         for part, run in wanted:
             found = self.find_commit(job.uuid, part, run)
@@ -188,7 +197,7 @@ def _file_spec(spec: item_source.Policy) -> filejobs.FileJobSpec:
 
 
 class FileItems:
-    """The parts of one file (`item_source.ItemSource`)."""
+    """The parts of one file as the items of a job (`item_source.ItemSource`)."""
 
     kind, noun, nouns, first = "file", "part", "parts", 1
     ends_with_task = keeps_tasks = False
@@ -213,7 +222,9 @@ class FileItems:
         self.blobs = _blob_digests(spec)
 
     def work(self, job: records.Job, item: int) -> item_source.Work:
-        """Return a call of `work.part`, or of `work.reduce` for item 0."""
+        """Return the call that the task of an item makes: `work.part`, or `work.reduce` for
+        item 0.
+        """
         spec = _file_spec(job.spec)
         mapper = spec.mapper if item else spec.reducer
         call = api_task.Call(
@@ -244,10 +255,10 @@ class FileItems:
         """Return None: the reducer reads the results from the store."""
 
     def detail(self, job: records.Job) -> None:
-        """Return None: `progress` has everything that views show."""
+        """Return None: `progress` has all facts that views show."""
 
     def failure_text(self, result: item_source.ItemResult) -> str:
-        """Return which part failed and why."""
+        """Return a text that names the failed part and the reason."""
         return f"{self.noun} {result.item}: {result.message}"
 
     def _store_url(self, directory: str) -> str:
@@ -281,8 +292,10 @@ class FileItems:
         )
 
     def failure(self, job: records.Job) -> tuple[str, str] | None:
-        """Return reason and message if the job has too many bad records, or a bad record where none
-        is allowed."""
+        """Return reason and message of a failure if the job has too many bad records, else None.
+
+        Where no bad records are allowed, one is too many.
+        """
         spec, counts = _file_spec(job.spec), job.counts
         bad, most = self.progress.failed, spec.max_failed_records
         if most is not None and bad > most:
@@ -317,10 +330,10 @@ class FileItems:
         )
 
     def record_end(self, job: records.Job) -> None:
-        """Do nothing: the commit record of the job has everything."""
+        """Do nothing, since the commit record of the job has all facts about its end."""
 
     def to_item_result(self, commit: filejobs.Commit) -> item_source.ItemResult:
-        """Return the item result that a commit record states."""
+        """Convert a commit record to the result of an item."""
         reason, message = "", commit.message
         if commit.part:
             commit = check_commit(commit, self.definition.parts[commit.part - 1])
@@ -332,7 +345,7 @@ class FileItems:
         )
 
     def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:
-        """Write `job.json`, and the input if it is in the journal."""
+        """Return a function that writes `job.json`, and the input if it is in the journal."""
         file, directory = self.job_file(job), self._directory(job)
         return lambda: directory_operations.write_job_file(directory, file, inline)
 
@@ -351,7 +364,7 @@ class FileItems:
         )
 
     def recover(self, job: records.Job) -> Callable[[], list[item_source.ItemResult]]:
-        """Read the commit records of unfinished parts."""
+        """Return a function that reads the commit records of unfinished parts."""
         directory, job_run, base = self._directory(job), job.run, job.base_run
         known = job.items.snapshot()
 
@@ -368,7 +381,7 @@ class FileItems:
     def settle(
         self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
-        """Read the commit record of a run, or create it."""
+        """Return a function that reads the commit record of a run of an item, or creates it."""
         directory, now = self._directory(job), self._sources.clock.wall()
         if step.item or step.outcome not in (None, _O.SUCCEEDED):
             return lambda: self._remember_result(
@@ -419,7 +432,7 @@ class FileItems:
         return self._sources.read_commits(job.namespace, job.id, wanted)
 
     def purge(self, job: records.Job) -> Callable[[], None]:
-        """Delete the job's directory."""
+        """Return a function that deletes the job's directory."""
         store, prefix = self._sources.store, f"{job.directory}/"
         return lambda: directory_operations.purge(store, prefix)
 
@@ -437,7 +450,7 @@ def _blob_digests(spec: filejobs.FileJobSpec) -> bytes:
 
 
 def _decode_reduced(returned: bytes | None) -> filejobs.Reduced | None:
-    """Decode what the reducing call returned, or return None if it cannot be decoded."""
+    """Decode the value that the reducing call returned; return None if it cannot be decoded."""
     try:
         return None if returned is None else msgspec.json.decode(returned, type=filejobs.Reduced)
     except msgspec.MsgspecError:
@@ -445,7 +458,7 @@ def _decode_reduced(returned: bytes | None) -> filejobs.Reduced | None:
 
 
 def _success_warning(counts: filejobs.Records) -> tuple[str, str]:
-    """Return reason and message of what users should know about a job that has succeeded."""
+    """Return reason and message of a warning about a job that has succeeded, or empty texts."""
     if counts.succeeded or not counts.failed:
         return "", ""
     which = f"all {counts.failed} records are" if counts.failed > 1 else "its only record is"

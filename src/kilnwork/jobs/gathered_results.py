@@ -27,24 +27,26 @@ much memory."""
 
 
 class _Stored(NamedTuple):
-    """A result that is a blob."""
+    """Reference to a result that is a blob."""
 
     digest: bytes
     size: int
 
 
 class FinalizerArguments(NamedTuple):
-    """Encoded arguments of a finalizer that is a call, split at the place of the list of
-    results."""
+    """Encoded arguments of a finalizer that is a call, in two pieces between which the list of
+    results is inserted.
+    """
 
     head: bytes
     tail: bytes
 
 
 class GatheredResults:
-    """Gathers the results of a job's items. `around` is None if the finalizer is not a call.
+    """Gatherer of the results of a job's items.
 
-    `trouble` is why the finalizer cannot get the results; "" if it can.
+    `around`: the arguments of the finalizer, None if it is not a call. `trouble`: the reason why
+    the finalizer cannot get the results; "" if it can.
     """
 
     def __init__(
@@ -58,15 +60,17 @@ class GatheredResults:
 
     @property
     def in_memory(self) -> bytes | None:
-        """The list in the order of the items, null for an item without a result; None if blobs have
-        to be read."""
+        """The list of results in the order of the items, null for an item without a result; None if
+        blobs have to be read.
+        """
         if self._bytes > MAX_BYTES or any(isinstance(one, _Stored) for one in self._found):
             return None
         return b"[%b]" % b",".join(one for one in self._found if isinstance(one, bytes))
 
     def read_more(self) -> bool:
-        """Read another batch of results. Return whether to continue: there are more, and no
-        trouble."""
+        """Read another batch of results. Return whether to continue: there are more results, and no
+        trouble.
+        """
         end = min(self._next + READS, self._job.size + 1)
         for item in range(self._next, end):
             found = self._find_result(item)
@@ -86,8 +90,11 @@ class GatheredResults:
         return not self.trouble and end <= self._job.size
 
     def build(self, kept: blobs.Blobs) -> bytes | attempts.Payload:
-        """Return the list, or the arguments of the call including the list if it is too long for an
-        input. Runs in a thread. Raises `BlobNotWritten`, `BlobMissing`, `BlobDamaged`."""
+        """Return the list of results or, if it is too long for an input, the arguments of the
+        finalizer including the list.
+
+        Runs in a thread. Raises `BlobNotWritten`, `BlobMissing`, `BlobDamaged`.
+        """
         around = self._around
         if around is None or self._bytes <= MAX_BYTES:
             return b"".join(self._pieces(kept))

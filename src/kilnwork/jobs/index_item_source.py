@@ -1,4 +1,4 @@
-"""Index items: an index set as the items of a job of kind Job. Item n is index n - 1; item 0 is the
+"""Index items: the index set of a Job as items of the engine. Item n is index n - 1; item 0 is the
 finalizer.
 
 Used by `index_jobs`, which passes `IndexSources` to the engine. An index ends when its task ends;
@@ -63,7 +63,7 @@ _FINAL = {_O.SUCCEEDED: _P.SUCCEEDED, _O.FAILED: _P.FAILED, _O.CANCELLED: _P.KIL
 
 
 class IndexSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The part of a Job that may change while it exists (`item_source.Policy`)."""
+    """Settings of a Job that may change while it exists (`item_source.Policy`)."""
 
     name: str
     cluster_name: str = "default"
@@ -78,7 +78,7 @@ class IndexSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class IndexDefinition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Definition of the indexes; written once, except for what `provide` adds."""
+    """Definition of a Job's indexes, which is written once; later only `provide` adds to it."""
 
     name: str
     template: api_job.JobTemplate
@@ -96,7 +96,7 @@ class IndexDefinition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
 
 
 class IndexProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Counts of indexes beyond their outcomes."""
+    """Counts of indexes in addition to their outcomes."""
 
     created: int = 0
     """Tasks of indexes that have ended, in all runs."""
@@ -109,7 +109,7 @@ class IndexProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
 
 
 class IndexDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """What a view of a Job shows beyond its counts."""
+    """Details in the view of a Job, in addition to its counts."""
 
     phase: api_job.Phase
     admitted: float | None
@@ -135,14 +135,14 @@ _decode_progress = msgspec.json.Decoder(IndexProgress).decode
 
 
 class IndexSources:
-    """Makes the item sources of Jobs (`rows.SourceKind`)."""
+    """Maker of the item sources of Jobs (`rows.SourceKind`)."""
 
     nouns = "indexes"
     ttl_s: float | None = None
     """None: Jobs are kept as long as their objects."""
 
     def spec(self, encoded: bytes) -> IndexSpec:
-        """Decode the part of a Job that may change."""
+        """Decode the spec of a Job, which has the settings that may change."""
         return _decode_spec(encoded)
 
     def progress(self, encoded: bytes) -> IndexProgress:
@@ -170,11 +170,11 @@ class IndexSources:
         )
 
     def load(self, spec: item_source.Policy, *, definition: bytes, progress: bytes) -> "IndexItems":
-        """Return the source of a job from the journal."""
+        """Return the item source of a Job, given the encoded columns of its rows in the journal."""
         return IndexItems(_decode_definition(definition), _decode_progress(progress))
 
     def new(self, definition: IndexDefinition) -> "IndexItems":
-        """Return the source of a new job. Raises `InvalidJob`."""
+        """Return the item source of a new Job. Raises `InvalidJob`."""
         try:
             found = IndexItems(definition, IndexProgress())
             found.check()
@@ -184,8 +184,10 @@ class IndexSources:
 
 
 class _Shared(NamedTuple):
-    """Work of the newest index that is a call. The following indexes share its spec object if they
-    differ only in their arguments."""
+    """Work of the newest index that is a call, from which the next indexes take the spec object.
+
+    They share it if they differ only in their arguments.
+    """
 
     run: int
     priority: int
@@ -195,7 +197,7 @@ class _Shared(NamedTuple):
 
 
 class IndexItems:
-    """The indexes of one Job (`item_source.ItemSource`)."""
+    """The indexes of one Job as the items of a job (`item_source.ItemSource`)."""
 
     kind, blobs = KIND, b""
     noun, nouns, first = "index", "indexes", 0
@@ -231,7 +233,7 @@ class IndexItems:
                 self._hook(number, event, 1)
 
     def begin_run(self) -> None:
-        """Reset what is counted per run."""
+        """Reset the counts that are kept per run."""
         self.results = None
         self.progress = msgspec.structs.replace(self.progress, unconfirmed=0, failed_indexes="")
 
@@ -307,7 +309,7 @@ class IndexItems:
         return gathered_results.FinalizerArguments(head, b"}]")
 
     def _variables(self, run: int, name: str | None = None) -> dict[str, Any]:
-        """Return the variables of a run, with the name of the task if it is given."""
+        """Return the template variables of a run, with the name of the task if it is given."""
         found = dict(self.definition.variables)
         if isinstance(found.get(_RUN), int):  # a substitution is a text
             found[_RUN] = run
@@ -357,11 +359,13 @@ class IndexItems:
         return "" if self.indexes is None else self.indexes.label(item - 1)
 
     def failure(self, job: records.Job) -> tuple[str, str] | None:
-        """Return None: `completion` decides when the job cannot succeed any more."""
+        """Return None, since `completion` decides whether the job can still succeed."""
         return None
 
     def failure_text(self, result: item_source.ItemResult) -> str:
-        """Return why an index failed, and which one if there are several."""
+        """Return the reason why an index failed, with the label of the index if there are
+        several.
+        """
         return f"index {result.item - 1}: {result.message}" if self.size > 1 else result.message
 
     def count_result(self, result: item_source.ItemResult) -> None:
@@ -394,12 +398,15 @@ class IndexItems:
         )
 
     def record_end(self, job: records.Job) -> None:
-        """Store which indexes failed."""
+        """Store in the progress which indexes failed."""
         self.progress = msgspec.structs.replace(self.progress, failed_indexes=_failed_ranges(job))
 
     def _failed_ranges_so_far(self, job: records.Job) -> str:
-        """Return the ranges of failed indexes, which may lack the newest hundredth: with very many
-        of them computing the ranges takes milliseconds."""
+        """Return the ranges of failed indexes, of which up to a hundredth, the newest, may be
+        missing.
+
+        With very many failed indexes computing the ranges takes milliseconds.
+        """
         count, text = self._ranged
         if not count <= job.counts.failed <= count * 1.01:
             text = _failed_ranges(job)
@@ -407,21 +414,21 @@ class IndexItems:
         return text
 
     def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:
-        """Never called: see `ends_with_task`."""
+        """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
     def recover(self, job: records.Job) -> Callable[[], list[item_source.ItemResult]]:
-        """Never called: see `ends_with_task`."""
+        """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
     def settle(
         self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
-        """Never called: see `ends_with_task`."""
+        """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
     def purge(self, job: records.Job) -> Callable[[], None]:
-        """Never called: see `ends_with_task`."""
+        """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
 
@@ -482,7 +489,9 @@ def _phase(job: records.Job, running: int) -> api_job.Phase:
 
 
 def _items_of_ranges(text: str) -> Iterator[int]:
-    """Yield the items of a text of index ranges, up to the count of omitted ones."""
+    """Yield the items of the index ranges in a text, which may end with a count of omitted
+    ranges.
+    """
     for part in text.split(",") if text else ():
         if not part[0].isdigit():
             return  # how many are not named

@@ -1,10 +1,11 @@
-"""Jobs, as controllers, server and CLI see them: identified by uid, followed, ended, and listed by
-index.
+"""Service of Jobs for controllers, server and CLI: adds, follows, changes and ends Jobs, and lists
+their indexes.
 
-There is one service per dispatcher, on the dispatcher's event loop; its tables are in the
-dispatcher's journal. A coroutine method returns when its effect is on disk. Reading methods do not
-block: they read memory, or rows of one index. All methods may be repeated. The meaning of a Job
-object is defined in `api.job`, and when its schedule is due in `api.schedules`.
+Jobs are identified by uid. There is one service per dispatcher, on the dispatcher's event loop; its
+tables are in the dispatcher's journal. A coroutine method returns when its effect is on disk.
+Reading methods do not block: they read memory, or rows of one index. All methods may be repeated.
+The meaning of a Job object is defined in `api.job`, and when its schedule is due in
+`api.schedules`.
 """
 
 import functools
@@ -48,7 +49,7 @@ _View = model.GenericJobView[index_item_source.IndexSpec, index_item_source.Inde
 
 
 class IndexJobs:
-    """The Jobs of a data directory. `moved_by`: an engine that is not started yet."""
+    """Service of the Jobs in a data directory. `moved_by`: an engine that is not started yet."""
 
     def __init__(
         self, hub: task_hub.TaskHub, moved_by: engine.Engine, *, clock: clocks.Clock
@@ -70,11 +71,11 @@ class IndexJobs:
         moved_by.register(index_item_source.KIND, self._sources, self)
 
     def stop(self) -> None:
-        """End all waits for changes. The engine must be stopped."""
+        """End all calls that wait for changes. The engine must be stopped."""
         self._feed.fail(self._engine.stopped or errors.JobsStopped())
 
     async def put(self, new: index_model.NewIndexJob) -> index_model.IndexJobView:
-        """Add a Job. If it was added before, return it unchanged.
+        """Add a Job, and return its view. If the Job was added before, nothing is changed.
 
         A Job that is refused gets phase AdmissionError with reason `Forbidden`, `QueueFull` or
         `TickNotDecided`. Raises `InvalidJob` (the message begins with the path of the field),
@@ -137,8 +138,10 @@ class IndexJobs:
         items: list[Any] | None = None,
         inputs: dict[str, Any] | None = None,
     ) -> None:
-        """Set the list of `withResultOf`, or the inputs, of a Job that has not started. Values that
-        are set already stay. Raises `InvalidJob` if they are too large."""
+        """Set the list of `withResultOf`, or the inputs, of a Job that has not started.
+
+        Values that are set already stay. Raises `InvalidJob` if the values are too large.
+        """
         job = self._load(uid)
         if job is None or not job.waits or job.stage is not records.RUNNING:
             return
@@ -159,7 +162,9 @@ class IndexJobs:
         await self._engine.wait_stored(job)
 
     async def set_hold(self, uid: str, hold: start_queue.Hold | None) -> None:
-        """Hold a Job that has not started, or with None release it to start when its turn comes."""
+        """Hold a Job that has not started or, if `hold` is None, release it to start when its turn
+        comes.
+        """
         await self._change_claim(uid, hold=hold)
 
     async def suspend(self, uid: str, *, suspended: bool) -> None:
@@ -198,16 +203,20 @@ class IndexJobs:
         await self._engine.wait_stored(job)
 
     async def kill(self, uid: str, *, reason: str = "Killed", message: str = "") -> None:
-        """End a Job: its phase is Killing, then Killed when it is proved that nothing of it is
-        running. Does nothing if the Job has ended or is ending."""
+        """End a Job: its phase is Killing, then Killed when none of its tasks can be running any
+        more.
+
+        Does nothing if the Job has ended or is ending.
+        """
         job = self._find_unfinished(uid)
         if job is not None:
             transitions.kill(job, reason, message or "it was killed", now=self._clock.wall())
             await self._engine.wait_stored(job)
 
     async def fail(self, uid: str, reason: str, message: str) -> None:
-        """End a Job as Failed because something that it needs is unavailable. Does nothing if it
-        has ended or is ending."""
+        """End a Job as Failed because a resource that it needs is unavailable. Does nothing if the
+        Job has ended or is ending.
+        """
         job = self._find_unfinished(uid)
         if job is not None:
             transitions.fail(job, reason, message, now=self._clock.wall())
@@ -223,13 +232,13 @@ class IndexJobs:
         priority: int | msgspec.UnsetType = msgspec.UNSET,
         killed: str = "",
     ) -> None:
-        """Queue a finished Job to run again, as run number `run`, those indexes that have not
-        succeeded. Does nothing if the Job is unfinished or `run` is not higher. A Job that was
-        refused for its group is considered again; a Job whose tick was not decided is refused
-        again.
+        """Queue a finished Job to run its indexes that have not succeeded again, as run number
+        `run`.
 
-        The new settings hold from the start of the run. `killed`: why the run is killed before it
-        starts; "" if it is not.
+        Does nothing if the Job is unfinished or `run` is not higher. A Job that was refused for its
+        group is considered again; a Job whose tick was not decided is refused again. The new
+        settings hold from the start of the run. `killed`: why the run is killed before it starts;
+        "" if it is not.
         """
         job = self._load(uid)
         if job is None or job.stage is not records.FINISHED or job.deleting or run <= job.run:
@@ -255,21 +264,24 @@ class IndexJobs:
         await self._engine.wait_stored(job)
 
     async def release(self, uid: str) -> None:
-        """Delete a Job whose object was deleted: its running tasks are killed, then its rows are
-        deleted. Its tasks stay in the journal as long as any other task."""
+        """Delete a Job whose object was deleted: kill its running tasks, then delete its rows.
+
+        Its tasks stay in the journal as long as any other task.
+        """
         job = self._load(uid)
         if job is not None:
             transitions.delete(job, now=self._clock.wall())
             await self._engine.wait_stored(job)
 
     def limit(self, group: start_queue.ConcurrencyGroup) -> None:
-        """Set the limits of a JobConfig. They are not stored: call this after each start."""
+        """Set the limits of a JobConfig. The limits are not stored: call this after each start."""
         self._engine.admission.turns.set_limits(group)
         self._hub.wake()
 
     def group(self, config: str) -> index_model.GroupView:
-        """Return which Jobs of a JobConfig are running and which are waiting, including decisions
-        that are not on disk yet."""
+        """Return the uids of the running and of the waiting Jobs of a JobConfig, including
+        decisions that are not on disk yet.
+        """
         admission = self._engine.admission
         return index_model.GroupView(
             active=tuple(map(_text, admission.uuids_of(admission.turns.active_rows(config)))),
@@ -277,11 +289,11 @@ class IndexJobs:
         )
 
     async def changes(self, since: int) -> tuple[int, list[index_model.IndexJobView]]:
-        """Wait until there are Jobs that changed after version number `since`; return the number
-        for the next call, and their views. Deleted Jobs are left out.
+        """Wait until Jobs have changed after version number `since`; return the number for the next
+        call, and the views of these Jobs.
 
-        If `since` is 0, or comes from an earlier dispatcher process, return all Jobs in the
-        journal.
+        Deleted Jobs are left out. If `since` is 0, or comes from an earlier dispatcher process,
+        return all Jobs in the journal.
         """
         self._engine.check_running()
         await self._feed.newer(since)
@@ -299,7 +311,7 @@ class IndexJobs:
     def _newest_view(
         self, uid: str, known: index_model.IndexJobView | None
     ) -> index_model.IndexJobView | None:
-        """Return the newest view of a Job, or None. `known` is reused if it is current."""
+        """Return the newest view of a Job, or None. `known` is returned if it is current."""
         found = self._stored_view(_uuid(uid))
         if found is None or found.deleting:
             return None
@@ -307,7 +319,7 @@ class IndexJobs:
         return known if same else self._to_job_view(found)
 
     def view(self, uid: str) -> index_model.IndexJobView | None:
-        """Return the view of a Job as it is on disk, or None if there is no such Job."""
+        """Return the view of a Job as the Job is on disk, or None if there is no such Job."""
         found = self._stored_view(_uuid(uid))
         return None if found is None or found.deleting else self._to_job_view(found)
 
@@ -319,7 +331,9 @@ class IndexJobs:
         limit: int = 100,
         state: index_model.IndexState | None = None,
     ) -> list[index_model.IndexView]:
-        """Return up to `limit` indexes with numbers above `after`, in order. Raises `NoSuchJob`."""
+        """Return up to `limit` indexes of a Job with numbers above `after`, in order. Raises
+        `NoSuchJob`.
+        """
         row = self._tables.find_job("uuid", _uuid(uid))
         if row is None or row.deleting or row.source != index_item_source.KIND:
             raise errors.NoSuchJob(f"there is no Job with uid {uid}")
@@ -329,19 +343,23 @@ class IndexJobs:
         return found.page(after=after, limit=limit, state=state)
 
     def schedule(self, config: str) -> index_model.ScheduleRow | None:
-        """Return what was decided about the ticks of a JobConfig, or None if nothing was."""
+        """Return the decisions about the ticks of a JobConfig's schedule, or None if there are
+        none.
+        """
         return self._schedules.row(config)
 
     async def decide(self, decision: index_model.TickDecision) -> index_model.ScheduleRow:
-        """Store what was decided about ticks, before Jobs are made of them. Raises `TickDecided` if
-        another manager has decided meanwhile."""
+        """Store a decision about ticks of a schedule, before Jobs are created from it.
+
+        Raises `TickDecided` if another manager has decided meanwhile.
+        """
         self._check()
         row = self._schedules.decide(decision)
         await self._hub.write(schedule_rows.writes(row))
         return row
 
     async def forget_schedule(self, config: str) -> None:
-        """Delete the decisions of a JobConfig that was deleted."""
+        """Delete the decisions about the ticks of a JobConfig that was deleted."""
         if self._schedules.row(config) is not None:
             await self._hub.write(self._schedules.forget(config))
 
@@ -363,8 +381,9 @@ class IndexJobs:
         self._released[job.id.uuid] = job.view
 
     def _check(self) -> None:
-        """Raise `JobsStopped` at once if nothing can be written, so that callers do not wait for
-        space on the disk."""
+        """Raise `JobsStopped` at once if the journal cannot be written, so that callers do not wait
+        for space on the disk.
+        """
         self._engine.check_running()
         if self._hub.refused is not None:
             raise errors.JobsStopped(
@@ -377,7 +396,9 @@ class IndexJobs:
         return self._engine.find(_uuid(uid))
 
     def _find_unfinished(self, uid: str) -> records.Job | None:
-        """Return an unfinished Job in order to change it, or None. Wake it after the change."""
+        """Return an unfinished Job that is to be changed, or None. The caller wakes the Job after
+        the change.
+        """
         job = self._load(uid)
         return None if job is None or job.stage is records.FINISHED else job
 

@@ -1,4 +1,4 @@
-"""Listing of Jobs and their indexes: states and tasks come from the journal, what is running from
+"""Listing of Jobs and their indexes: finished work is read from the journal, running work from
 memory.
 
 Used by `index_jobs`.
@@ -50,7 +50,9 @@ _decode = msgspec.json.Decoder(index_item_source.IndexDefinition).decode
 
 
 class IndexListing:
-    """The indexes of one Job in their current state. `live`: the Job, if it is in memory."""
+    """List of the indexes of one Job in their current state, read in pages. `live`: the Job, if it
+    is in memory.
+    """
 
     def __init__(
         self,
@@ -102,7 +104,7 @@ class IndexListing:
 def index_view(
     item: int, known: task_model.TaskView | None, *, task: ids.TaskId, **given: Any
 ) -> index_model.IndexView:
-    """Return the view of one index, with the data of its task from the journal."""
+    """Return the view of one index. `task`: the data of its task from the journal."""
     more: dict[str, Any] = {}
     if known is not None:
         more = {
@@ -149,8 +151,10 @@ def explain_phase(
 
 
 def _explain_task(job: records.Job, find: FindTask) -> tuple[str, str] | None:
-    """Return reason and message of what the Job's first task waits for. Return None if it waits for
-    a slot: the view says so without numbers that change."""
+    """Return reason and message of why the Job's first task waits.
+
+    Return None if it waits for a slot: the view says so without numbers that change.
+    """
     item = next((n for n, task in job.tasks.items() if n and task.ended is None), None)
     known = None if item is None else find(task_hub.task_id(job.id.uuid, item))
     if item is None or known is None or not known.reason:
@@ -169,8 +173,9 @@ def job_result(view: _View, find: FindTask) -> attempts.Payload | None:
 
 
 def shown_indexes(view: _View, find: FindTask) -> tuple[index_model.IndexView, ...]:
-    """Return the indexes that a view of the Job shows, without labels and results. Indexes without
-    a task are left out."""
+    """Return the indexes that are part of a Job's view, without labels and results. Indexes without
+    a task are left out.
+    """
     detail: index_item_source.IndexDetail = view.detail
     found = []
     for item in detail.shown:

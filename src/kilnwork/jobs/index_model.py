@@ -15,8 +15,9 @@ from kilnwork.jobs import start_queue
 
 
 class NewIndexJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A new Job with all references resolved: what the engine stores of it does not change any
-    more."""
+    """Definition of a new Job with all references resolved, which does not change once the engine
+    has stored it.
+    """
 
     uid: str
     """`metadata.uid` of the object, a UUID."""
@@ -41,8 +42,8 @@ class NewIndexJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class IndexState(StrEnum):
-    """State of an index. The last three are final within a run: only a new run of the index leaves
-    them.
+    """State of an index. The last three states are final within a run: only a new run of the index
+    changes them.
     """
 
     WAITING = "Waiting"
@@ -68,8 +69,11 @@ class IndexCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class IndexView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """View of one index. Fields without a comment describe its newest attempt; they are empty
-    before the first attempt, and after the journal has deleted its task."""
+    """View of one index of a Job.
+
+    Fields without a comment describe the index's newest attempt; they are empty before the first
+    attempt, and after the journal has deleted the index's task.
+    """
 
     number: int
     """From 0."""
@@ -129,7 +133,7 @@ class IndexJobView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class GroupView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Uids of the Jobs of one JobConfig."""
+    """Uids of the running and of the waiting Jobs of one JobConfig."""
 
     active: tuple[str, ...]
     """Jobs that have started and not ended, in the order of their starts."""
@@ -138,7 +142,7 @@ class GroupView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class TickDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Decision about ticks of a JobConfig's schedule. Ticks are seconds since the epoch."""
+    """A decision about ticks of a JobConfig's schedule. Ticks are seconds since the epoch."""
 
     config: str
     """`metadata.uid` of the JobConfig."""
@@ -159,7 +163,7 @@ class TickDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ScheduleRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Row of the journal with the decided ticks of a JobConfig's schedule."""
+    """A row of the journal with the decisions about the ticks of a JobConfig's schedule."""
 
     config: str
     namespace: str

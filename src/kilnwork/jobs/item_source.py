@@ -1,4 +1,4 @@
-"""Item source: the port between the engine and what depends on the kind of a job's items.
+"""Item source: the port between the engine and the code that depends on the kind of a job's items.
 
 Implemented by `file_item_source` (parts of a file), `index_item_source` (an index set) and
 `flows.step_items` (tasks of a step). The engine decides about window, parallelism, suspension,
@@ -50,7 +50,9 @@ class ItemResult(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Items whose results the finalizer could not use; they have to be made again."""
+    """Report that the finalizer could not use the results of some items, which have to be made
+    again.
+    """
 
     items: tuple[int, ...]
     progress: Any
@@ -59,7 +61,7 @@ class Damage(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Work of the task of an item."""
+    """Spec, inputs and arguments of an item's task."""
 
     spec: api_task.TaskSpec
     inputs: bytes | None = None
@@ -79,11 +81,11 @@ class ExtraTask(NamedTuple):
 
 
 class ItemSource(Protocol):
-    """The items of one job, numbered from 1. Item 0 is the job as a whole: its task is the
-    finalizer, its result is the record of how the job ended.
+    """The items of one job, numbered from 1.
 
-    `prepare`, `recover`, `settle` and `purge` return a function that blocks and is called in a
-    thread. It may be repeated, also by another process after a crash.
+    Item 0 is the job as a whole: its task is the finalizer, its result is the record of the job's
+    outcome. `prepare`, `recover`, `settle` and `purge` return a function that blocks and is called
+    in a thread. The function may be repeated, also by another process after a crash.
     """
 
     kind: str
@@ -143,12 +145,13 @@ class ItemSource(Protocol):
         ...
 
     def detail(self, job: "records.Job") -> Any:
-        """Return what a view of the job shows beyond its counts and `progress`."""
+        """Return the details in a view of the job, in addition to its counts and `progress`."""
         ...
 
     def failure(self, job: "records.Job") -> tuple[str, str] | None:
-        """Return reason and message if the job cannot succeed any more, whatever happens to the
-        unfinished items."""
+        """Return reason and message if the job cannot succeed any more, whatever the unfinished
+        items return, else None.
+        """
         ...
 
     def failure_text(self, result: ItemResult) -> str:
@@ -156,31 +159,38 @@ class ItemSource(Protocol):
         ...
 
     def count_result(self, result: ItemResult) -> None:
-        """Add the result of an item that succeeded to `progress`; with `ends_with_task`, any
-        result."""
+        """Add the result of an item that succeeded to `progress`; for sources with
+        `ends_with_task`, any result.
+        """
         ...
 
     def record_end(self, job: "records.Job") -> None:
-        """Add what views show of a finished job to `progress`; called when the job ends."""
+        """Add facts that views of a finished job show to `progress`; called when the job ends."""
         ...
 
     def prepare(self, job: "records.Job", inline: bytes | None) -> Callable[[], None]:
-        """Prepare what the tasks of the job's run need. `inline`: an input that is in the journal
-        until then."""
+        """Return a function that prepares everything that the tasks of the job's run need.
+
+        `inline`: an input that is in the journal until then.
+        """
         ...
 
     def recover(self, job: "records.Job") -> Callable[[], list[ItemResult]]:
-        """Find the results of unfinished items in their current run, and the result of the job's
-        run."""
+        """Return a function that finds the results of unfinished items in their current run, and
+        the result of the job's run.
+        """
         ...
 
     def settle(
         self, job: "records.Job", step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], ItemResult | Damage | None]:
-        """Find or create the result that a step asks for. `returned` returns what the item's task
-        returned, as JSON; it must be called before this method returns."""
+        """Return a function that finds or creates the result that a step asks for.
+
+        `returned` returns the value that the item's task returned, as JSON; it must be called
+        before this method returns.
+        """
         ...
 
     def purge(self, job: "records.Job") -> Callable[[], None]:
-        """Delete everything that the job has stored."""
+        """Return a function that deletes everything that the job has stored."""
         ...

@@ -1,4 +1,4 @@
-"""States of a job's items, packed into five bytes each, in memory and in the journal.
+"""Item states of a job, packed into five bytes each, in memory and in the journal.
 
 Used by `records.Job`. Items are numbered from 1. When an item changes, its whole page is written;
 pages are so small that the cost of a change does not depend on the number of items.
@@ -20,7 +20,7 @@ _SWAP = sys.byteorder == "big"
 
 
 class ItemState(IntEnum):
-    """State of an item; the numbers are stored in the journal. The last three are final."""
+    """State of an item; the numbers are stored in the journal. The last three states are final."""
 
     OPEN = 0
     """It has no task yet."""
@@ -32,7 +32,7 @@ class ItemState(IntEnum):
 
 
 class Items:
-    """State and run of each item. Run 0 stands for the job's `base_run`."""
+    """State and run of each item of a job. Run 0 stands for the job's `base_run`."""
 
     __slots__ = ("_cursor", "_reopened", "changed_pages", "runs", "states")
 
@@ -47,11 +47,11 @@ class Items:
 
     @property
     def size(self) -> int:
-        """Number of items."""
+        """Number of items of the job."""
         return len(self.states) - 1
 
     def set(self, item: int, state: ItemState, run: int | None = None) -> None:
-        """Change the state of an item, and its run if one is given."""
+        """Change the state of an item, and its run if a run is given."""
         self.states[item] = state
         if run is not None:
             self.runs[item] = run
@@ -71,8 +71,10 @@ class Items:
         self._reopened.clear()
 
     def cancel_open(self) -> int:
-        """Set all open items to CANCELLED; return how many. The journal is not changed: it reads
-        open items of a finished job as cancelled."""
+        """Set all open items to CANCELLED; return the number of these items.
+
+        The journal is not changed: open items of a finished job are read as cancelled.
+        """
         count = self.states.count(ItemState.OPEN, 1)
         self.states[1:] = self.states[1:].replace(
             bytes((ItemState.OPEN,)), bytes((ItemState.CANCELLED,))
@@ -81,8 +83,10 @@ class Items:
         return count
 
     def next_open(self) -> int | None:
-        """Return the item that is to get a task next, or None if no item is open. The caller must
-        change its state before the next call."""
+        """Return the next item that gets a task, or None if no item is open.
+
+        The caller must change the item's state before the next call.
+        """
         while self._reopened:
             item = self._reopened.popleft()
             if self.states[item] == ItemState.OPEN:
@@ -99,7 +103,7 @@ class Items:
             item = self.states.find(state, item + 1)
 
     def snapshot(self) -> "Items":
-        """Return a copy of states and runs that another thread may read."""
+        """Return a copy of all states and runs that another thread may read."""
         found = Items(0)
         found.states, found.runs = self.states[:], self.runs[:]
         return found
@@ -111,7 +115,7 @@ class Items:
         return bytes(self.states[part]) + _swapped(self.runs[part]).tobytes()
 
     def load_page(self, number: int, page: bytes) -> None:
-        """Replace the states and runs of a page by those stored in the journal."""
+        """Replace the states and runs of a page by those in `page`, as stored in the journal."""
         start, count = number << PAGE_BITS, len(page) // (1 + _RUN_BYTES)
         self.states[start : start + count] = page[:count]
         runs = array("I", page[count:])

@@ -1,5 +1,5 @@
-"""Filter for idempotency keys: tells without reading the disk that a key is new, as it is in most
-requests.
+"""Filter for idempotency keys: tells without reading the disk that a key is new, which is true of
+most keys.
 
 Used by the service. A Bloom filter (doi.org/10.1145/362686.362692) with one hash: it may report a
 new key as used, which costs a lookup, but never a used key as new.
@@ -15,8 +15,10 @@ BITS = 1 << 23
 
 
 class KeyFilter:
-    """Set of the keys of all jobs. Python's hash of text is keyed, so that clients cannot choose
-    keys that collide."""
+    """Approximate set of the idempotency keys of all jobs.
+
+    Python's hash of text is keyed, so that clients cannot choose keys that collide.
+    """
 
     def __init__(self) -> None:
         self._bits = bytearray(BITS >> 3)

@@ -1,4 +1,5 @@
-"""Listing of parts: their states come from the journal, the records of ended parts from the store.
+"""Listing of a job's parts: states are read from the journal, and the records of ended parts from
+the store.
 
 Used by the service.
 """
@@ -26,7 +27,7 @@ def _manifest(encoded: bytes) -> filejobs.Manifest:
 
 
 class PartListing:
-    """The parts of one job in their current state. `live`: the job, if it is in memory."""
+    """List of the parts of one job in their current state. `live`: the job, if it is in memory."""
 
     def __init__(
         self,
@@ -48,8 +49,10 @@ class PartListing:
     async def parts(
         self, *, after: int, limit: int, state: model.PartState | None
     ) -> list[model.PartView]:
-        """Return up to `limit` parts with numbers above `after`, in order. If the record of a part
-        cannot be read, its view has only what the journal knows. Raises `StoreError`."""
+        """Return up to `limit` parts with numbers above `after`, in order. Raises `StoreError`.
+
+        If the record of a part cannot be read, the part's view has only facts from the journal.
+        """
         numbers: list[int] = []
         for number in range(max(after, 0) + 1, self._items.size + 1):
             if len(numbers) == limit:
@@ -61,8 +64,11 @@ class PartListing:
         return [_complete(view, found.get(view.part.number)) for view in views]
 
     async def read_commits(self) -> list[filejobs.Commit]:
-        """Return the records of all ended parts, in order. Raises `ObjectMissing` if the record of
-        a succeeded part is missing, because the results would be incomplete."""
+        """Return the commit records of all ended parts, in order.
+
+        Raises `ObjectMissing` if the record of a succeeded part is missing, because the results
+        would be incomplete.
+        """
         wanted = list(self._recorded(range(1, self._items.size + 1)))
         succeeded = list(self._items.in_state(_S.SUCCEEDED))
         found = await self._read(wanted)
@@ -73,7 +79,7 @@ class PartListing:
         return list(found.values())
 
     def _recorded(self, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-        """Yield number and run of each part that has a commit record."""
+        """Yield number and run of each of these parts that has a commit record."""
         for number in numbers:
             run = self._items.runs[number]
             if run and self._items.states[number] in _SHOWN:
@@ -108,7 +114,7 @@ class PartListing:
         return _P.RUNNING if task.active else _P.QUEUED
 
     def _view(self, number: int) -> model.PartView:
-        """Return the view of a part without its record."""
+        """Return the view of a part without the facts in its commit record."""
         task = None if self._live is None else self._live.tasks.get(number)
         return model.PartView(
             part=self.manifest.parts[number - 1],

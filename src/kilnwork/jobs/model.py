@@ -25,13 +25,16 @@ class JobId(NamedTuple):
 
     @property
     def dashed(self) -> str:
-        """The UUID as text, which is also the name of the job's directory in the store."""
+        """The job's UUID as text, which is also the name of the job's directory in the store."""
         return ids.task_text(ids.TaskId(self.uuid))
 
 
 class IdempotencyKey(NamedTuple):
-    """An idempotency key: `text` as sent by `user`. `fingerprint` identifies the request that came
-    with it, to distinguish a repetition from another request."""
+    """An idempotency key: `text` as sent by `user`.
+
+    `fingerprint` identifies the content of the request, to distinguish a repetition from a
+    different request with the same key.
+    """
 
     user: str
     text: str
@@ -39,12 +42,13 @@ class IdempotencyKey(NamedTuple):
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to be created.
+    """Definition of a job to be created.
 
     `inline`: the stored bytes of a small input (at most 64 KiB), which is kept in the journal and
     written to the store before the first part starts. If it is None, the input is in the store
     already: at `input` of the job's directory or, if `source` is given, at that key of the whole
-    store (an upload of its own, which is not deleted with the job). `user`: who created it.
+    store (an upload of its own, which is not deleted with the job). `user`: the user who created
+    the job.
     """
 
     id: JobId
@@ -58,8 +62,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reason(StrEnum):
-    """Why a job ended early, waits, or succeeded with a warning; listed in
-    docs/explanation/file-jobs.md."""
+    """Reason why a job ended early, waits, or succeeded with a warning; listed in
+    docs/explanation/file-jobs.md.
+    """
 
     CANCELLED = "Cancelled"
     PARTS_FAILED = "PartsFailed"
@@ -78,7 +83,7 @@ class Reason(StrEnum):
 
 
 class PartState(StrEnum):
-    """State of a part. The last three change only by a redrive."""
+    """State of a part. The last three states change only by a redrive."""
 
     WAITING = "Waiting"
     QUEUED = "Queued"
@@ -89,7 +94,9 @@ class PartState(StrEnum):
 
 
 class PartCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of parts by state: `total` is the sum of the others. `pending`: waiting or queued."""
+    """Number of parts by state: `total` is the sum of the others. `pending`: number of waiting or
+    queued parts.
+    """
 
     total: int = 0
     pending: int = 0
@@ -100,7 +107,9 @@ class PartCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Progress of a file job beyond the counts of its parts; stored in the journal as JSON."""
+    """Progress of a file job in addition to the counts of its parts; stored in the journal as
+    JSON.
+    """
 
     lines: int = 0
     """Total number of records in all parts."""
@@ -130,7 +139,9 @@ _Progress = TypeVar("_Progress")
 
 
 class GenericJobView(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True):
-    """View of a job, generic in the spec and the progress of its kind of items."""
+    """View of a job; generic in the types of its spec and progress, which depend on the kind of
+    items.
+    """
 
     id: str
     uuid: bytes
@@ -162,7 +173,7 @@ class GenericJobView(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_
 
     @property
     def dashed(self) -> str:
-        """The UUID as text."""
+        """The job's UUID as text."""
         return ids.task_text(ids.TaskId(self.uuid))
 
     @property
@@ -176,9 +187,12 @@ JobView = GenericJobView[filejobs.FileJobSpec, FileProgress]
 
 
 class PartView(msgspec.Struct, frozen=True, kw_only=True):
-    """View of a part. `attempt`, `worker` and `started` describe the newest attempt, and are 0, ""
-    and None before the first one. `commit`: how the part ended, None until then. `task`: id of its
-    task in the journal."""
+    """View of a part.
+
+    `attempt`, `worker` and `started` describe the newest attempt, and are 0, "" and None before the
+    first one. `commit`: the part's commit record, None until it ends. `task`: id of its task in the
+    journal.
+    """
 
     part: filejobs.Part
     state: PartState
@@ -193,7 +207,7 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Filter for jobs of a namespace; None matches any."""
+    """Filter for jobs of a namespace. A field that is None matches any job."""
 
     phase: filejobs.FileJobPhase | None = None
     name: str | None = None
@@ -203,8 +217,9 @@ ANY = JobQuery()
 
 
 class Adjustment(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes to an existing job. UNSET leaves a field unchanged, None means the same as in
-    `JobSpec`."""
+    """Changes to an existing job. UNSET leaves a field unchanged, None means the same as in the
+    job's spec.
+    """
 
     parallelism: int | msgspec.UnsetType | None = msgspec.UNSET
     max_failed_records: int | msgspec.UnsetType | None = msgspec.UNSET

@@ -118,7 +118,9 @@ def _quick_check(path: Path, stopped: threading.Event) -> str:
 
 
 async def _import(old: apsw.Connection, path: Path, hub: task_hub.TaskHub, say: Say) -> None:
-    """Write the jobs that the journal does not have, unless the journal has other jobs."""
+    """Write the jobs of the old database that the journal lacks, unless the journal has jobs of its
+    own.
+    """
     newest = tables.Tables(hub.select).next_row() - 1
     if newest and not _are_same_jobs(old, hub):
         log.warning("not imported: the journal has jobs of its own", extra={"file": path.name})
@@ -159,7 +161,7 @@ def _are_same_jobs(old: apsw.Connection, hub: task_hub.TaskHub) -> bool:
 
 
 def _next_jobs(old: apsw.Connection, newest: int) -> list[_Job]:
-    """Return the jobs of the next transaction; an empty list after the last one."""
+    """Return the jobs for the next transaction; an empty list after the last job."""
     found: list[_Job] = []
     parts = 0
     for values in old.execute(_NEXT, (newest, MAX_JOBS)):
@@ -172,8 +174,11 @@ def _next_jobs(old: apsw.Connection, newest: int) -> list[_Job]:
 
 
 def _pages(old: apsw.Connection, job: _Job, *, lost: bool) -> Iterator[instructions.Row]:
-    """Yield the pages of item states. Every unfinished part is marked as having a task, since it
-    may have one; the service checks that when it resumes the job."""
+    """Yield the pages of a job's item states.
+
+    Every unfinished part is marked as having a task, since it may have one; the service checks that
+    when it resumes the job.
+    """
     packed = items.Items(job.parts)
     if job.unfinished:
         for item in range(1, job.parts + 1):
@@ -201,7 +206,7 @@ def _is_known(old: apsw.Connection, hub: task_hub.TaskHub, job: _Job) -> bool:
 
 
 def _set_aside(path: Path) -> None:
-    """Rename the file to an unused name.
+    """Rename the database file to an unused name.
 
     Its write-ahead log is copied into it first: the rename of a single file is atomic, and no later
     file of the same name can be taken for part of it.
@@ -232,11 +237,11 @@ def _set_aside(path: Path) -> None:
 
 
 def _is_free(path: Path) -> bool:
-    """Return whether neither such a file nor its write-ahead log exists."""
+    """Return whether there is neither a file with this name nor a write-ahead log for it."""
     return not path.exists() and not path.with_name(f"{path.name}-wal").exists()
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove the marker and the lock of a file that does not exist any more."""
+    """Remove the marker and the lock of a database file that does not exist any more."""
     database_loss.marker_path(path).unlink(missing_ok=True)
     path.with_suffix(".lock").unlink(missing_ok=True)

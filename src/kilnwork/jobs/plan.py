@@ -1,5 +1,5 @@
-"""Plan of a job: decides from its record what to do next, and returns steps. Pure: no clock, no
-disk, no dispatcher.
+"""Plan of a job: decides from the job's record what to do next, and returns steps. Pure: no clock,
+no disk, no dispatcher.
 
 Used by the engine and `transitions`. `next_steps` may be called at any time: it does not return
 steps that are under way or done. The functions of `transitions` record events. Only the result that
@@ -26,7 +26,7 @@ _SUCCEEDED, _FAILED = _O.SUCCEEDED, _O.FAILED
 
 
 class TaskRoom(NamedTuple):
-    """How many tasks a job may have, and whether it may be prepared."""
+    """Limits on the tasks that a job may have at the moment."""
 
     window: int
     """Default number of items with a task at once, overridden by the job's `parallelism`."""
@@ -37,7 +37,7 @@ class TaskRoom(NamedTuple):
 
 
 def next_steps(job: records.Job, room: TaskRoom, now: float) -> list[plan_steps.Step]:
-    """Return the steps to begin now, without those that are under way."""
+    """Return the steps of a job to begin now, without steps that are under way."""
     found: list[plan_steps.Step] = []
     before = None
     while before is not job.stage and not found:
@@ -49,8 +49,11 @@ def next_steps(job: records.Job, room: TaskRoom, now: float) -> list[plan_steps.
 
 
 def _add_hooks(job: records.Job, found: list[plan_steps.Step]) -> None:
-    """Add the hooks for a change of the phase. They are submitted in the transaction that changes
-    the phase, so that the phase in the journal says which hooks were submitted."""
+    """Add the hooks for a change of the job's phase.
+
+    They are submitted in the transaction that changes the phase, so that the phase in the journal
+    says which hooks were submitted.
+    """
     if job.started is not None and _E.RUNNING not in job.followed:
         _add_hook(job, found, _E.RUNNING)
     if job.stage is records.FINISHED and not job.refused:
@@ -65,8 +68,10 @@ def _add_hook(job: records.Job, found: list[plan_steps.Step], event: api_job.Hoo
 
 
 def _advance(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now: float) -> None:
-    """Add the steps of the current stage. If there are none and the stage has changed, the caller
-    repeats this."""
+    """Add the steps of the job's current stage.
+
+    The caller repeats this if no steps were added and the stage has changed.
+    """
     if job.stage is records.FINISHED:
         if job.deleting:
             _add_once(job, found, plan_steps.Purge())
@@ -92,7 +97,7 @@ def _advance(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now
 def stop(
     job: records.Job, outcome: filejobs.PartOutcome, reason: str, message: str, *, now: float
 ) -> None:
-    """Begin to end the job with this outcome; no item gets a task any more."""
+    """Begin to end the job with this outcome. No item gets a task after that."""
     job.stage = records.STOPPING
     job.verdict, job.reason, job.message = outcome, reason, message
     if not (job.fresh or job.source.ends_with_task):
@@ -189,7 +194,7 @@ def _apply_completion(
 
 
 def _kill_tasks(job: records.Job, found: list[plan_steps.Step], message: str) -> None:
-    """Add a step that kills all tasks of the job which have not ended."""
+    """Add a step that kills all unfinished tasks of the job."""
     chosen = [item for item, task in job.tasks.items() if not (task.killed or task.ended)]
     for item in chosen:
         job.tasks[item].killed = True
@@ -237,8 +242,9 @@ def _finish_items(job: records.Job, found: list[plan_steps.Step], now: float) ->
 def _settle(
     job: records.Job, found: list[plan_steps.Step], item: int, ended: records.Ended
 ) -> None:
-    """Add a step that finds the result of an item whose task has ended. A task that succeeded has
-    created one."""
+    """Add a step that finds the result of an item whose task has ended, or creates one unless the
+    task succeeded.
+    """
     run = job.run_of(item)
     if ended.state is api_task.State.SUCCESS:
         _add_once(job, found, plan_steps.Settle(item, run, None, ""), item)
@@ -250,8 +256,10 @@ def _settle(
 
 
 def _crash_failure(job: records.Job) -> tuple[str, str] | None:
-    """Return reason and message if the circuit breaker ends the job: enough items have failed
-    before any succeeded."""
+    """Return reason and message if the circuit breaker ends the job, else None.
+
+    It does if the allowed number of items have failed before any item succeeded.
+    """
     most, failed = job.spec.max_crashes, job.counts.failed
     if not most or job.successes or failed < most:
         return None
@@ -263,9 +271,11 @@ def _crash_failure(job: records.Job) -> tuple[str, str] | None:
 
 
 def task_limit(job: records.Job, room: TaskRoom) -> int:
-    """Return how many tasks may be at work at once. Before any item has succeeded, that is at most
-    the number of slots or of allowed crashes, so that a mapper which always fails is not run for
-    every item."""
+    """Return how many items may have a task at once.
+
+    Before any item has succeeded, that is at most the number of slots or of allowed crashes, so
+    that a mapper which always fails is not run for every item.
+    """
     if job.spec.suspend:
         return 0
     most = job.spec.parallelism or room.window
@@ -275,8 +285,11 @@ def task_limit(job: records.Job, room: TaskRoom) -> int:
 
 
 def _submit(job: records.Job, found: list[plan_steps.Step], room: TaskRoom) -> None:
-    """Give tasks to items, or suspend waiting tasks above the wanted number. In a pause all tasks
-    are suspended: running attempts continue, but a lost attempt is not repeated."""
+    """Add steps that submit tasks for items, or suspend waiting tasks above the limit.
+
+    While the job is paused all tasks are suspended: running attempts continue, but a lost attempt
+    is not repeated.
+    """
     if job.spec.suspend:
         loose = (n for n, task in job.tasks.items() if not (task.suspended or task.ended))
         _suspend(job, found, tuple(loose), suspended=True)
@@ -351,14 +364,13 @@ def _finalize(job: records.Job, found: list[plan_steps.Step], now: float) -> Non
 
 
 def _conclude_with(job: records.Job, outcome: filejobs.PartOutcome, now: float) -> None:
-    """End the job with an outcome decided by the plan alone."""
+    """End the job with an outcome that the plan has decided without its source."""
     job.concluded = item_source.ItemResult(0, job.run, outcome, job.reason, job.message)
     _finish(job, now)
 
 
 def _apply_job_result(job: records.Job, result: item_source.ItemResult, now: float) -> None:
-    """Apply the result of the job that the source has found, and that the journal does not know
-    yet."""
+    """End the job with the result that its source has found, and that is not in the journal yet."""
     if result.outcome is _O.SUCCEEDED and job.counts.succeeded == job.size:
         _finish(job, now)
     else:
@@ -367,8 +379,9 @@ def _apply_job_result(job: records.Job, result: item_source.ItemResult, now: flo
 
 
 def _stop(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
-    """Advance a job that is stopping: first the record that it ends this way, then the end of
-    everything that could run or commit."""
+    """Advance a job that is being stopped: record its outcome first, then end all tasks that could
+    run or commit.
+    """
     verdict = job.verdict or _O.CANCELLED
     if job.source.ends_with_task:
         _settle_ended_tasks(job, found)
@@ -398,7 +411,7 @@ def _stop(job: records.Job, found: list[plan_steps.Step], now: float) -> None:
 
 
 def drop_task(job: records.Job, item: int) -> None:
-    """Forget a task that has ended and whose outcome has been processed."""
+    """Forget the ended task of an item, after its outcome has been processed."""
     task = job.tasks.pop(item, None)
     if task is not None:
         job.active -= task.active
@@ -408,7 +421,7 @@ def drop_task(job: records.Job, item: int) -> None:
 
 
 def _finish(job: records.Job, now: float) -> None:
-    """Mark the job as finished: nothing of it is running, and nothing will run."""
+    """Mark the job as finished: none of its tasks is running, and none will run."""
     result = job.concluded
     if result is not None:
         job.verdict = result.outcome

@@ -1,7 +1,7 @@
 """Steps of a job: instructions returned by `plan` and executed by the engine.
 
-All may be repeated: a step that was interrupted by a crash is returned again, and finds what it has
-done.
+All steps may be repeated: a step that was interrupted by a crash is returned again, and continues
+with what it has done.
 """
 
 from typing import NamedTuple
@@ -11,35 +11,35 @@ from kilnwork.api import job as api_job
 
 
 class Prepare(NamedTuple):
-    """Prepare what the tasks of this run need."""
+    """Step: prepare everything that the tasks of this run need."""
 
 
 class Recover(NamedTuple):
-    """Find what an earlier service has left: results, and unfinished tasks."""
+    """Step: find the results and unfinished tasks of a job that an earlier service has started."""
 
 
 class Submit(NamedTuple):
-    """Submit tasks for these items; 0 is the finalizer."""
+    """Step: submit tasks for these items; 0 is the finalizer."""
 
     items: tuple[int, ...]
 
 
 class Suspend(NamedTuple):
-    """Suspend the tasks of these items, so that no attempt of them starts; or resume them."""
+    """Step: suspend the tasks of these items, so that no attempt starts, or resume them."""
 
     items: tuple[int, ...]
     suspended: bool
 
 
 class Kill(NamedTuple):
-    """Kill the tasks of these items."""
+    """Step: kill the tasks of these items."""
 
     items: tuple[int, ...]
     message: str
 
 
 class Settle(NamedTuple):
-    """Find how a run of an item ended; item 0 stands for the job's run."""
+    """Step: find or create the result of a run of an item; item 0 stands for the job's run."""
 
     item: int
     run: int
@@ -51,15 +51,15 @@ class Settle(NamedTuple):
 
 
 class Purge(NamedTuple):
-    """Delete everything that the job has stored, then its rows."""
+    """Step: delete everything that the job has stored, then its rows."""
 
 
 class Gather(NamedTuple):
-    """Gather the results of all items for the finalizer."""
+    """Step: gather the results of all items for the finalizer."""
 
 
 class Follow(NamedTuple):
-    """Submit the hook tasks for a change of the job's phase."""
+    """Step: submit the hook tasks for a change of the job's phase."""
 
     event: api_job.HookEvent
 

@@ -13,15 +13,20 @@ MAX_PREPARED = 64
 
 
 class PrepareQueue:
-    """New jobs, in the order in which they first asked to begin."""
+    """Queue of new jobs that are to be prepared, in the order in which they were first
+    considered.
+    """
 
     def __init__(self) -> None:
         self._prepared: set[records.Job] = set()
         self._unprepared: dict[records.Job, None] = {}
 
     def admits(self, job: records.Job) -> bool:
-        """Return whether a job may be prepared. For a new job this enters it into the queue, or
-        removes it if it no longer needs to be prepared."""
+        """Return whether a job may be prepared now.
+
+        This also enters a new job into the queue, or removes it if it no longer needs to be
+        prepared.
+        """
         if not job.fresh:
             return True
         waits = job.started is None and job.stage is records.RUNNING
@@ -36,11 +41,11 @@ class PrepareQueue:
         return job in self._prepared
 
     def is_waiting(self, job: records.Job) -> bool:
-        """Return whether a job has asked to begin when there was no room."""
+        """Return whether a job is waiting in the queue for room."""
         return job in self._unprepared
 
     def list_admissible(self) -> list[records.Job]:
-        """Return the waiting jobs for which there is room now."""
+        """Return the waiting jobs that may be prepared now."""
         free = max(MAX_PREPARED - len(self._prepared), 0)
         return list(itertools.islice(self._unprepared, free))
 

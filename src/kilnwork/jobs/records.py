@@ -1,7 +1,7 @@
-"""Records of jobs in memory: items, their tasks, counts.
+"""Records of jobs in memory: their items, the tasks of the items, and counts.
 
 Mutable and small. Changed by `transitions` and `plan`; the engine changes which steps are under
-way. `rows` converts them to rows and views.
+way. `rows` converts records to rows and views.
 """
 
 from enum import IntEnum
@@ -52,7 +52,7 @@ _PHASES = {_O.SUCCEEDED: _P.SUCCEEDED, _O.FAILED: _P.FAILED, _O.CANCELLED: _P.CA
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """How a task ended, which proves nothing about its item."""
+    """Outcome of a task, which proves nothing about the task's item."""
 
     state: api_task.State
     reason: str
@@ -62,7 +62,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
 
 class ItemTask(msgspec.Struct, eq=False, gc=False):
-    """A task that works on an item. Fields without a comment describe its newest attempt."""
+    """A task that works on an item. Fields without a comment describe the task's newest attempt."""
 
     active: bool = False
     """Whether a worker has it."""
@@ -102,7 +102,7 @@ class ItemCounts:
 
 
 class Job:
-    """A job in memory: one that is unfinished, or is being changed or deleted."""
+    """A job in memory, because it is unfinished, or is being changed or deleted."""
 
     __slots__ = (
         "active", "admitted", "base_run", "busy", "concluded", "counts", "created", "deleting",
@@ -219,12 +219,12 @@ class Job:
 
     @property
     def size(self) -> int:
-        """Number of items."""
+        """Number of items of the job."""
         return self.items.size
 
     @property
     def phase(self) -> filejobs.FileJobPhase:
-        """The phase that users see."""
+        """Phase of the job that users see."""
         if self.stage is FINISHED:
             return _PHASES[self.verdict or _O.SUCCEEDED]
         if self.stage is STOPPING:
@@ -236,7 +236,7 @@ class Job:
         return _PENDING if self.started is None else _P.RUNNING
 
     def end(self, finished: float) -> None:
-        """Record when the job ended; its time to live counts from then on."""
+        """Record the time when the job ended, from which its time to live counts."""
         ttl = self.spec.ttl_seconds_after_finished
         keep_s = self.ttl_s if ttl is None else ttl
         self.finished = finished
@@ -248,6 +248,8 @@ class Job:
         return self.items.runs[item] or self.base_run if item else self.run
 
     def changed(self, now: float) -> None:
-        """Increase the version, since something that users see has changed. Versions increase
-        across restarts because time does."""
+        """Increase the version of the job, since something that users see has changed.
+
+        Versions increase across restarts because time does.
+        """
         self.version = max(self.version + 1, int(now * 1000))

@@ -1,10 +1,10 @@
-"""Retention of jobs: deletes them when their time to live has passed, and finds lost ones in the
+"""Retention of jobs: deletes jobs when their time to live has passed, and finds lost jobs in the
 store again.
 
-If an older backup of the journal was put in place, jobs in the store that it lacks are added.
-Uploads that no job was made of are deleted by age, and so are files that killed attempts have left
-in the directories of jobs. Ages are measured by a clock that cannot be set (`kit.retention_clock`).
-Used by the service.
+If an older backup of the journal was put in place, jobs in the store that the journal lacks are
+added. Uploads from which no job was created are deleted by age, and so are files that killed
+attempts have left in the directories of jobs. Ages are measured by a clock that cannot be set
+(`kit.retention_clock`). Used by the service.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ _O = filejobs.PartOutcome
 
 
 class JobService(Protocol):
-    """What retention needs of the service."""
+    """Port to the service of file jobs, for retention."""
 
     store: port.Store
     ttl_s: float | None
@@ -71,8 +71,9 @@ class JobService(Protocol):
 
 
 class JobRetention:
-    """Expires and sweeps until it is cancelled. `blobs`: the directory of blobs, with a
-    subdirectory per namespace."""
+    """Background work that deletes expired jobs and unneeded files. `blobs`: the directory of
+    blobs, with a subdirectory per namespace.
+    """
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class JobRetention:
         self._deleting: list[bytes] = []
 
     async def run(self) -> None:
-        """Expire and sweep at their intervals, forever."""
+        """Call `expire` and `sweep` at their intervals, until cancelled."""
         swept = self._clock.monotonic() - SWEEP_S + FIRST_SWEEP_S
         renewed = -blob_renewal.RENEW_S
         await self.save_time()
@@ -113,9 +114,11 @@ class JobRetention:
                 log.exception("old jobs were not looked after")
 
     async def expire(self) -> int:
-        """Delete jobs whose time to live has passed; return how many. They are deleted in batches:
-        the next batch waits until the disk has deleted the last one, since deleting all of them at
-        once would fill the memory."""
+        """Delete jobs whose time to live has passed; return the number of deleted jobs.
+
+        The jobs are deleted in batches: the next batch waits until the last one is deleted on disk,
+        since deleting all at once would fill the memory.
+        """
         count = 0
         while await self._wait_deleted() and (found := await self._find_expired()):
             self._deleting = found
@@ -127,8 +130,10 @@ class JobRetention:
         return count
 
     async def _find_expired(self) -> list[bytes]:
-        """Return some jobs whose time to live has passed by the retention clock. The wall clock
-        alone may give more."""
+        """Return the UUIDs of some jobs whose time to live has passed by the retention clock.
+
+        By the wall clock alone there may be more.
+        """
         found: list[bytes] = []
         at, last = self._clock.wall(), None
         while page := self._tables.list_expired(at, last, MAX_DELETIONS):
@@ -151,7 +156,9 @@ class JobRetention:
             log.warning("retention clock was not saved", extra={"error": str(error)})
 
     async def _wait_deleted(self) -> bool:
-        """Wait for a while until the last batch is deleted; return whether it is."""
+        """Wait for a while until the last batch is deleted; return whether the deletion is
+        complete.
+        """
         for _ in range(_POLLS):
             self._deleting = [one for one in self._deleting if self._tables.find_job("uuid", one)]
             if not self._deleting:
@@ -160,7 +167,9 @@ class JobRetention:
         return False
 
     async def renew(self) -> None:
-        """Renew the blobs that mappers need, also those of jobs that wait or may be redriven."""
+        """Renew the blobs that mappers need, including mappers of jobs that wait or may be
+        redriven.
+        """
         for namespace, digests in self._tables.list_blobs():
             kept = blobs.Blobs(self._blobs / namespace, durable=False, time=self._clock)
             named = [digests[at : at + _DIGEST] for at in range(0, len(digests), _DIGEST)]
@@ -184,8 +193,9 @@ class JobRetention:
         return count
 
     async def _take_known(self, directories: dict[bytes, str], *, before: float) -> list[str]:
-        """Remove the directories of known jobs from `directories`; return the ones that are to be
-        tidied."""
+        """Remove the directories of known jobs from `directories`; return those of known jobs that
+        are to be tidied.
+        """
         found, row = [], 0
         while page := self._tables.list_ends(row, PAGE):
             for _, uuid, finished in page:
@@ -197,8 +207,11 @@ class JobRetention:
         return found
 
     async def _adopt_or_clear(self, uuid: uuids.UUID, prefix: str, *, before: float) -> bool:
-        """Add the job of a directory that the journal does not know, or delete the directory if it
-        is not a job. Return whether it was deleted."""
+        """Add the job of a directory if the journal lacks it, or delete the directory if it is not
+        that of a job.
+
+        Return whether the directory was deleted.
+        """
         store = self._jobs.store
         try:
             file = await asyncio.to_thread(_job_file, store, prefix)
@@ -217,8 +230,9 @@ class JobRetention:
 
 
 def _directories(store: port.Store) -> Iterator[tuple[str, uuids.UUID]]:
-    """Yield prefix (with a slash) and UUID of the directories whose names look like those of
-    jobs."""
+    """Yield prefix (with a slash) and UUID of each directory whose name looks like that of a job's
+    directory.
+    """
     for namespace in store.directories():
         if namespace.startswith("_"):
             continue
@@ -259,7 +273,7 @@ def _open_directory(store: port.Store, prefix: str) -> port.Store:
 
 
 def rebuild(sources: file_item_source.FileSources, *, ttl_s: float | None) -> tables.JobWrites:
-    """Return the rows of all jobs in the store, for a journal that has none. `ttl_s`: see
+    """Return the rows of all jobs in the store, for a journal that has no jobs. `ttl_s`: see
     `service.FileJobOptions`.
 
     The commit records of an unfinished job's parts are read when the job is resumed

@@ -1,7 +1,7 @@
-"""Rows of the tables of jobs: convert jobs to SQL values and back. Pure.
+"""Rows of the tables of jobs: converts jobs to SQL values and back. Pure.
 
-Used by `tables`, which writes and reads them, and by the service. The order of the values is that
-of the journal's `sql/jobs.sql`.
+Used by `tables`, which writes and reads the rows, and by the service. The order of the values is
+that of the journal's `sql/jobs.sql`.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class JobRow(NamedTuple):
-    """A row of `job`."""
+    """A row of the table `job`."""
 
     row: int
     uuid: bytes
@@ -60,7 +60,7 @@ class JobRow(NamedTuple):
 
 
 class SourceKind(Protocol):
-    """Makes item sources of one kind (`ItemSource.kind`) from rows of the journal."""
+    """Maker of the item sources of one kind (`ItemSource.kind`) from rows of the journal."""
 
     nouns: str
     ttl_s: float | None
@@ -81,12 +81,14 @@ class SourceKind(Protocol):
     def load(
         self, spec: item_source.Policy, *, definition: bytes, progress: bytes
     ) -> item_source.ItemSource:
-        """Return the source of a job. `definition`, `progress`: encoded."""
+        """Return the item source of a job. `definition`, `progress`: encoded columns of its
+        rows.
+        """
         ...
 
 
 def new_job_row(job: records.Job, key: model.IdempotencyKey | None) -> tuple[Value, ...]:
-    """Return the row of a new job."""
+    """Return the row of a new job in the table `job`."""
     return (
         job.row,
         job.id.uuid,
@@ -106,12 +108,12 @@ def new_job_row(job: records.Job, key: model.IdempotencyKey | None) -> tuple[Val
 
 
 def input_row(job: records.Job, inline: bytes | None) -> tuple[Value, ...]:
-    """Return the row of `job_input`."""
+    """Return the row of a job's small input in the table `job_input`."""
     return job.row, _encode(job.source.definition), inline
 
 
 def job_columns(job: records.Job) -> tuple[Value, ...]:
-    """Return the values of all columns that may change."""
+    """Return the values of all columns of `job` that may change."""
     counts = job.counts
     return (
         _encode(job.spec),
@@ -140,7 +142,7 @@ def job_columns(job: records.Job) -> tuple[Value, ...]:
 
 
 def to_job(row: JobRow, kind: SourceKind, definition: bytes) -> records.Job:
-    """Return the job of a row, without the states of its items."""
+    """Convert a row to a job in memory, without the states of the job's items."""
     spec = kind.spec(row.spec)
     found = records.Job(
         model.JobId(row.uuid, row.id),
@@ -217,8 +219,10 @@ _QUEUED = "it waits for its turn"
 
 
 def _explain(job: records.Job) -> tuple[str, str]:
-    """Return why the job ended this way, or what it waits for: never empty while none of its tasks
-    is running."""
+    """Return reason and message of why the job ended this way, or why it waits.
+
+    They are never empty while none of its tasks is running.
+    """
     if job.stage is records.FINISHED or job.reason:
         return job.reason, job.message
     if job.trouble:

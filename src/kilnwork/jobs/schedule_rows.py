@@ -1,7 +1,7 @@
-"""Ticks of schedules in the journal: which were decided, and which Job each of them has made.
+"""Decided ticks of schedules in the journal, with the Job that each tick has created.
 
 Used by `index_jobs`. The row of a JobConfig is its lock (decision 39): a tick is decided once, and
-a Job of a tick is added once, if the row says that the tick was to make one. The journal's writer
+a Job of a tick is added once, if the row says that the tick was to create one. The journal's writer
 checks the epoch of the leader in the same transaction. When ticks are due is computed in
 `api.schedules`.
 """
@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _State(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Fields of a row that are not columns."""
+    """State of a schedule: the fields of a row that are not columns."""
 
     fingerprint: str = ""
     pending: tuple[int, ...] = ()
@@ -41,21 +41,21 @@ _STATE = _State.__struct_fields__
 
 
 class Schedules:
-    """Rows by uid of the JobConfig, as they are, or are about to be, on disk."""
+    """Rows of schedules by uid of the JobConfig, including changes that are not on disk yet."""
 
     def __init__(self, kept: tables.Tables) -> None:
         self._tables = kept
         self._rows: dict[str, index_model.ScheduleRow | None] = {}
 
     def row(self, config: str) -> index_model.ScheduleRow | None:
-        """Return the row of a JobConfig, or None if nothing was decided yet."""
+        """Return the row of a JobConfig, or None if none of its ticks was decided yet."""
         if config not in self._rows:
             found = self._tables.find_schedule(ids.task_id(config))
             self._rows[config] = None if found is None else _row(config, found)
         return self._rows[config]
 
     def decide(self, new: index_model.TickDecision) -> index_model.ScheduleRow:
-        """Apply a decision, and return the row to be written. Raises `TickDecided`."""
+        """Apply a decision about ticks, and return the row to be written. Raises `TickDecided`."""
         known = self.row(new.config)
         if known is None:
             known = index_model.ScheduleRow(
@@ -89,7 +89,7 @@ class Schedules:
         )
 
     def refusal(self, config: str, tick: int, uid: str) -> str:
-        """Return why the Job of a tick is refused; "" if it is not."""
+        """Return the reason why the Job of a tick is refused; "" if it is not refused."""
         row = self.row(config)
         if row is not None and tick in row.pending:
             return ""
@@ -101,8 +101,9 @@ class Schedules:
         return f"its schedule has not decided that this tick runs, or has forgotten it; {_REMEDY}"
 
     def take(self, config: str, tick: int, uid: str) -> index_model.ScheduleRow | None:
-        """Record which Job a tick has made, and return the row to be written; None if that is
-        recorded already."""
+        """Record which Job a tick has created, and return the row to be written; None if that is
+        recorded already.
+        """
         row = self.row(config)
         if row is None or tick not in row.pending:
             return None

@@ -1,4 +1,4 @@
-"""File jobs, as server, sdk and CLI see them.
+"""Service of file jobs for server, sdk and CLI: creates, changes, lists and deletes file jobs.
 
 There is one service per dispatcher, on the dispatcher's event loop; its tables are in the
 dispatcher's journal. A coroutine method returns when its effect is on disk. Reading methods do not
@@ -67,10 +67,10 @@ DEFAULTS = FileJobOptions()
 
 
 class FileJobs:
-    """The file jobs of a data directory. Call `load`, start the engine, then call `start`, in a
-    running event loop.
+    """Service of the file jobs in a data directory.
 
-    Files are below `data/files`. `moved_by`: an engine that is not started yet.
+    Call `load`, start the engine, then call `start`, in a running event loop. Files are below
+    `data/files`. `moved_by`: an engine that is not started yet.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class FileJobs:
         self._used_keys.fill(self._tables.list_keys())
 
     def start(self) -> None:
-        """Start retention. The engine must be running."""
+        """Start the retention of jobs. The engine must be running."""
         self.upkeep = retention.JobRetention(
             self,
             self._tables,
@@ -129,15 +129,17 @@ class FileJobs:
         self._background.start("upkeep", self.upkeep.run())
 
     async def stop(self) -> None:
-        """Stop retention; stop the engine next."""
+        """Stop the retention of jobs; stop the engine next."""
         await self._background.stop()
         if hasattr(self, "upkeep"):
             await self.upkeep.save_time()
 
     @property
     def trouble(self) -> str | None:
-        """Why the service has stopped, or None if it is running. Why the journal cannot be written
-        is reported by the dispatcher."""
+        """The reason why the service has stopped, or None if it is running.
+
+        Errors in writing the journal are reported by the dispatcher.
+        """
         return None if self._engine.stopped is None else str(self._engine.stopped)
 
     def new_id(self) -> model.JobId:
@@ -165,10 +167,10 @@ class FileJobs:
         return found
 
     async def create(self, new: model.NewJob) -> tuple[model.JobView, bool]:
-        """Create a job and return it with True; with a key that was used for the same request,
-        return that job with False. The job is on disk when this returns.
+        """Create a job, and return its view and True. The job is on disk when this returns.
 
-        Raises `InvalidJob` (the message begins with the path of the field), `KeyUsed`,
+        If the idempotency key was used for the same request before, return the existing job and
+        False. Raises `InvalidJob` (the message begins with the path of the field), `KeyUsed`,
         `JobsStopped`.
         """
         self._engine.check_running()
@@ -207,8 +209,9 @@ class FileJobs:
         await self._engine.wait_stored(job)
 
     def _check(self) -> None:
-        """Raise `JobsStopped` at once if nothing can be written, so that callers do not wait for
-        space on the disk."""
+        """Raise `JobsStopped` at once if the journal cannot be written, so that callers do not wait
+        for space on the disk.
+        """
         self._engine.check_running()
         if self._hub.refused is not None:
             raise errors.JobsStopped(
@@ -232,7 +235,10 @@ class FileJobs:
 
     def job(self, namespace: str, ref: str) -> model.JobView | None:
         """Return the job with this id (short or long) or UUID, or else the newest job of that name;
-        None if there is none. Raises `SeveralJobs`."""
+        None if there is no such job.
+
+        Raises `SeveralJobs`.
+        """
         live = self._engine.by_text.get(ref)
         if live is not None and live.source.kind != _KIND:
             return None
@@ -251,8 +257,8 @@ class FileJobs:
         limit: int = 100,
         below: str | None = None,
     ) -> tuple[list[model.JobView], str | None]:
-        """Return jobs, newest first, and the value of `below` for the next page, None after the
-        last page.
+        """Return a page of jobs, newest first, and the value of `below` for the next page, None
+        after the last page.
 
         `namespace` None stands for all namespaces. Raises ValueError if `below` was not returned by
         an earlier page.
@@ -273,7 +279,7 @@ class FileJobs:
         return views, following
 
     def counts(self) -> list[tuple[str, str, int]]:
-        """Return (namespace, phase, number of jobs in it)."""
+        """Return the number of jobs by namespace and phase, as triples."""
         return self._tables.count_phases()
 
     def manifest(self, namespace: str, job: str) -> filejobs.Manifest:
@@ -282,8 +288,9 @@ class FileJobs:
         return self._open_listing(row).manifest
 
     def small_input(self, namespace: str, job: str) -> bytes | None:
-        """Return the input of a job while it is in the journal and not in the store, else None.
-        Raises `NoSuchJob`."""
+        """Return the input of a job while it is only in the journal and not in the store, else
+        None. Raises `NoSuchJob`.
+        """
         return self._tables.find_inline_input(self._find_row(namespace, job).row)
 
     async def parts(
@@ -295,8 +302,9 @@ class FileJobs:
         limit: int = 100,
         state: model.PartState | None = None,
     ) -> list[model.PartView]:
-        """Return up to `limit` parts with numbers above `after`, in order. Raises `NoSuchJob`,
-        `StoreError`."""
+        """Return up to `limit` parts of a job with numbers above `after`, in order. Raises
+        `NoSuchJob`, `StoreError`.
+        """
         found = self._open_listing(self._find_row(namespace, job))
         return await found.parts(after=after, limit=limit, state=state)
 
@@ -306,14 +314,17 @@ class FileJobs:
         return found[0] if found and found[0].part.number == number else None
 
     async def commits(self, namespace: str, job: str) -> list[filejobs.Commit]:
-        """Return the commit records of all ended parts, in order. The files that they name are in
-        the job's directory. Raises as `parts`, and `ObjectMissing` if a part that succeeded has no
-        record."""
+        """Return the commit records of all ended parts of a job, in order.
+
+        The files that the records name are in the job's directory. Raises as `parts`, and
+        `ObjectMissing` if a part that succeeded has no record.
+        """
         return await self._open_listing(self._find_row(namespace, job)).read_commits()
 
     async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
         """Cancel a job: no further part commits, committed parts stay. Does nothing if the job has
-        ended. Raises `NoSuchJob`."""
+        ended. Raises `NoSuchJob`.
+        """
         found = self._load(namespace, job)
         transitions.cancel(found, message, now=self._clock.wall())
         return await self._engine.wait_stored(found)
@@ -337,8 +348,9 @@ class FileJobs:
         return await self._engine.wait_stored(found)
 
     async def redrive(self, namespace: str, job: str) -> model.JobView:
-        """Run the parts again that have not succeeded, of a job that failed or was cancelled.
-        Raises `NoSuchJob`, `NotNow`."""
+        """Run those parts of a failed or cancelled job again that have not succeeded. Raises
+        `NoSuchJob`, `NotNow`.
+        """
         found = self._load(namespace, job)
         try:
             transitions.redrive(found, now=self._clock.wall())
@@ -347,8 +359,10 @@ class FileJobs:
         return await self._engine.wait_stored(found)
 
     async def delete(self, namespace: str, job: str) -> None:
-        """Delete a job. When this returns, no client can see it any more; its tasks are stopped and
-        its files deleted soon after, even across a crash. Raises `NoSuchJob`."""
+        """Delete a job. When this returns, no client can see the job any more. Raises `NoSuchJob`.
+
+        Its tasks are stopped and its files deleted soon after, even across a crash.
+        """
         found = self._load(namespace, job)
         transitions.delete(found, now=self._clock.wall())
         await self._engine.wait_stored(found)
@@ -356,8 +370,11 @@ class FileJobs:
     async def wait_for_change(
         self, namespace: str, job: str, *, version: int, timeout_s: float, over: bool = False
     ) -> model.JobView | None:
-        """Wait until the version of a job is above `version`, or with `over` until it has ended, or
-        until the timeout; return its view then. Return None if it is deleted."""
+        """Wait until the version of a job is above `version`, and return the job's view, or None if
+        the job is deleted.
+
+        With `over`, wait until the job has ended. After `timeout_s`, return the current view.
+        """
         view = self.job(namespace, job)
         if view is None or (view.phase.final if over else view.version > version):
             return view
@@ -370,7 +387,9 @@ class FileJobs:
         return f"{view.directory}/"
 
     def _newest_view(self, row: rows.JobRow) -> model.JobView:
-        """Return the newest view of a job: that of memory if it is there, else that of its row."""
+        """Return the newest view of the job in a row: from memory if the job is there, else from
+        the row.
+        """
         live = self._engine.live.get(row.uuid)
         if live is not None and live.view is not None:
             return live.view
@@ -411,7 +430,9 @@ class FileJobs:
         return found
 
     def _by_short_id(self, namespace: str, digits: str) -> rows.JobRow | None:
-        """Look up a short id in each month since the oldest job."""
+        """Return the row of the job with a short id, looked up in each month since the oldest
+        job.
+        """
         oldest = self._tables.oldest_creation()
         if oldest is None:
             return None
@@ -433,7 +454,9 @@ class FileJobs:
         return row
 
     def _load(self, namespace: str, ref: str) -> records.Job:
-        """Load a job into memory in order to change it. Wake it after the change."""
+        """Load a job that is to be changed into memory. The caller wakes the job after the
+        change.
+        """
         self._check()
         job = self._engine.load(self._find_row(namespace, ref))
         self._views.pop(job.id.text, None)
@@ -451,8 +474,9 @@ def _month(hours: int) -> str:
 
 
 def _months(first: float, last: float) -> list[str]:
-    """Return the months between two times, in UTC, and one more at each end, since clocks
-    differ."""
+    """Return the months between two times, in UTC, and one more month at each end, since clocks
+    differ.
+    """
     start = datetime.fromtimestamp(first, UTC)
     end = datetime.fromtimestamp(last, UTC)
     numbers = range(12 * start.year + start.month - 2, 12 * end.year + end.month + 1)

@@ -24,14 +24,16 @@ _Key = tuple[int, int]
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job does not start although the queue would let it."""
+    """Reason why a job must not start although the queue would allow it."""
 
     reason: str
     message: str = ""
 
 
 class ConcurrencyGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """The JobConfig of a job, and its policy when other jobs of it are running."""
+    """The JobConfig of a job, with its policy for the case that other jobs of the same JobConfig
+    are running.
+    """
 
     config: str
     """Its `metadata.uid`."""
@@ -44,7 +46,9 @@ class ConcurrencyGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a job needs in order to start; stored in the journal as JSON."""
+    """Conditions for the start of a job: its priority, group, locks and start time. Stored in the
+    journal as JSON.
+    """
 
     priority: int = 0
     group: ConcurrencyGroup | None = None
@@ -60,13 +64,13 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Start(NamedTuple):
-    """The job starts: it counts as running in its group, and holds its locks."""
+    """Decision: a job starts. It counts as running in its group, and holds its locks."""
 
     row: int
 
 
 class Refuse(NamedTuple):
-    """The job is refused."""
+    """Decision: a job is refused."""
 
     row: int
     reason: str
@@ -74,14 +78,14 @@ class Refuse(NamedTuple):
 
 
 class Replace(NamedTuple):
-    """The job is to be ended, to make room for another job of its group."""
+    """Decision: a started job is to be ended, to make room for another job of its group."""
 
     row: int
     message: str
 
 
 class Wait(NamedTuple):
-    """The reason why the job waits has changed."""
+    """Decision: a job continues to wait, for a different reason than before."""
 
     row: int
 
@@ -90,7 +94,7 @@ Decision = Start | Refuse | Replace | Wait
 
 
 class _Entry:
-    """A job that waits or has started."""
+    """A job in the start queue, waiting or started."""
 
     __slots__ = ("claim", "due", "fresh", "passed", "reason", "row", "space", "stopping")
 
@@ -118,12 +122,12 @@ class _Entry:
 
     @property
     def limiting_group(self) -> ConcurrencyGroup | None:
-        """Its group, if the group's policy limits it, else None."""
+        """Group of the job, if the group's policy limits its number of jobs, else None."""
         group = self.claim.group
         return None if group is None or group.policy is _Policy.ALLOW else group
 
     def lock_modes(self) -> dict[tuple[str, str], bool]:
-        """Return its locks, with True for those that it takes exclusively."""
+        """Return the locks of the job, with True for each lock that it takes exclusively."""
         found: dict[tuple[str, str], bool] = {}
         for lock in self.claim.locks:
             place = (self.space, lock.name)
@@ -133,7 +137,7 @@ class _Entry:
 
 
 class _GroupMembers:
-    """The jobs of one group."""
+    """The started and the waiting jobs of one concurrency group."""
 
     def __init__(self) -> None:
         self.limit = self.most = 0
@@ -155,7 +159,7 @@ class _GroupMembers:
 
 
 class _Lock:
-    """Holders of one lock, and the jobs that wait for it."""
+    """Queue of one lock: the started jobs that hold the lock, and the jobs that wait for it."""
 
     def __init__(self) -> None:
         self.holders: dict[int, bool] = {}
@@ -172,9 +176,11 @@ class _Lock:
         return not self.exclusive or self.exclusive[0] > key
 
     def unblocked_rows(self, *, whole: bool) -> Iterator[int]:
-        """Yield the rows of waiting jobs with no other waiting job ahead of them at this lock. With
-        `whole`, this includes the jobs that would share it and were blocked only by an exclusive
-        one."""
+        """Yield the rows of waiting jobs that have no other waiting job ahead of them at this lock.
+
+        With `whole`, this includes the jobs that would share the lock and were blocked only by a
+        job that takes it exclusively.
+        """
         first = self.exclusive[0] if self.exclusive else None
         if first is not None:
             yield first[1]
@@ -189,7 +195,7 @@ class _Lock:
 
 
 class StartQueue:
-    """All jobs that are waiting or have started, by row."""
+    """Queue of all jobs that are waiting or have started, by row."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, _Entry] = {}
@@ -204,11 +210,13 @@ class StartQueue:
 
     @property
     def changed(self) -> bool:
-        """Whether `decide` may have something to decide."""
+        """Whether jobs have changed, so that `decide` may return decisions."""
         return bool(self._to_consider or self._changed_groups or self._changed_locks)
 
     def add(self, row: int, space: str, claim: Claim, *, due: bool, fresh: bool = True) -> None:
-        """Add a waiting job. `space`: its namespace; `fresh`: it has not waited before."""
+        """Add a waiting job. `space`: the job's namespace; `fresh`: whether the job has not waited
+        before.
+        """
         entry = _Entry(row, space, claim, fresh=fresh, due=due)
         self._waiting[row] = entry
         if claim.group is not None:
@@ -275,8 +283,7 @@ class StartQueue:
             self._changed_groups.add(entry.claim.group.config)
 
     def decide(self) -> list[Decision]:
-        """Return the decisions that follow from all changes since the last call; they are applied
-        to the queue."""
+        """Apply and return the decisions that follow from all changes since the last call."""
         found: list[Decision] = []
         while self.changed:
             for entry in self._candidates():
@@ -284,7 +291,7 @@ class StartQueue:
         return found
 
     def explain_wait(self, row: int) -> Hold | None:
-        """Return why a job is waiting, or None if it is not."""
+        """Return the reason why a job is waiting, or None if it is not waiting."""
         entry = self._waiting.get(row)
         if entry is None:
             return None
@@ -346,7 +353,7 @@ class StartQueue:
         return sorted((one for one in found if one is not None), key=lambda one: one.key)
 
     def _consider(self, entry: _Entry, found: list[Decision]) -> None:
-        """Decide about one waiting job."""
+        """Decide whether one waiting job starts."""
         if entry.row not in self._waiting:
             return
         if entry.ready:
@@ -384,7 +391,9 @@ class StartQueue:
         return all(self._locks[place].admits(key, exclusive=alone) for place, alone in lock_modes)
 
     def _make_room(self, entry: _Entry, group: ConcurrencyGroup, found: list[Decision]) -> bool:
-        """Apply the policy of a group that has no room. Return False if the job was refused."""
+        """Apply the policy of a group that has no room for a job. Return False if the job was
+        refused.
+        """
         members = self._group_of(group)
         if group.policy is _Policy.FORBID and not entry.passed:
             message = (
@@ -404,7 +413,9 @@ class StartQueue:
         return True
 
     def _count_as_waiting(self, entry: _Entry, found: list[Decision]) -> None:
-        """Count a fresh job as waiting, or refuse it if the queue is full."""
+        """Count a job that has not waited before as waiting, or refuse it if the queue of its group
+        is full.
+        """
         group = entry.claim.group
         if group is None:
             return
@@ -442,7 +453,7 @@ class StartQueue:
             self._group_of(entry.claim.group).waiting.pop(entry.row, None)
 
     def _enqueue(self, entry: _Entry) -> None:
-        """Insert a job into the queues of its group and locks, if it is ready."""
+        """Insert a job that is ready into the queues of its group and locks."""
         self._to_consider.add(entry.row)
         if not entry.ready:
             return
@@ -457,7 +468,9 @@ class StartQueue:
                 members.replacing.add(entry.row)
 
     def _dequeue(self, entry: _Entry) -> None:
-        """Remove a job from the queues of its group and locks, and mark them as changed."""
+        """Remove a job from the queues of its group and locks, and mark the group and locks as
+        changed.
+        """
         for place, alone in entry.lock_modes().items():
             lock = self._locks.get(place)
             if lock is not None and _discard(lock.exclusive if alone else lock.shared, entry.key):

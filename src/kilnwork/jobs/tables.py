@@ -2,7 +2,7 @@
 
 Used by the service and the engine. Statements have names; their text is in
 `dispatch/journal/sqlite/sql/jobs.sql`. The journal commits the collected rows in the transaction of
-the tasks that changed. Reads are lookups and short ranges, and see what is on disk.
+the tasks that changed. Reads are lookups and short ranges, and return the state on disk.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ from kilnwork.jobs import items, model, records, rows
 
 
 class Select(Protocol):
-    """Reads rows by the name of a statement (`Participation.select`)."""
+    """Function that reads rows by the name of a statement (`Participation.select`)."""
 
     def __call__(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]: ...
 
@@ -40,13 +40,13 @@ _ORDER = (
 
 
 class JobWrites:
-    """Rows to be written in one batch, by statement."""
+    """Rows of jobs to be written in one batch, by statement."""
 
     def __init__(self) -> None:
         self._rows: defaultdict[str, list[instructions.Row]] = defaultdict(list)
 
     def add(self, name: str, *values: instructions.Value) -> None:
-        """Add a row for a statement."""
+        """Add a row to be written by the statement `name`."""
         self._rows[name].append(values)
 
     def delete(self, row: int) -> None:
@@ -60,7 +60,7 @@ class JobWrites:
 
 
 class PendingWrites:
-    """Collects changes of jobs in memory that are not in the tables yet."""
+    """Collector of changes of jobs in memory that are not in the tables yet."""
 
     def __init__(self) -> None:
         self._new: dict[records.Job, tuple[model.IdempotencyKey | None, bytes | None]] = {}
@@ -70,7 +70,7 @@ class PendingWrites:
         """Jobs whose items have become known since they were written."""
 
     def add(self, job: records.Job, key: model.IdempotencyKey | None, inline: bytes | None) -> None:
-        """Add a new job."""
+        """Add the rows of a new job."""
         self._new[job] = (key, inline)
         if inline is not None:
             self.inlined.add(job.row)
@@ -110,14 +110,14 @@ class Expired(NamedTuple):
 
 
 class Tables:
-    """Reads the tables as they are on disk."""
+    """Reader of the tables of jobs as they are on disk."""
 
     def __init__(self, select: Select) -> None:
         self._select = select
 
     @property
     def empty(self) -> bool:
-        """Whether there is no job."""
+        """Whether the tables have no job."""
         return self.next_row() == 1
 
     def next_row(self) -> int:
@@ -125,7 +125,9 @@ class Tables:
         return int(self._select("next_job_row")[0][0])
 
     def find_job(self, how: str, *values: instructions.Value) -> rows.JobRow | None:
-        """Return one job or None. `how`: `uuid`, `id`, `name` (namespace, name) or `key`."""
+        """Return the row of one job, or None. `how`: `uuid`, `id`, `name` (namespace, name) or
+        `key`.
+        """
         for found in self._select(f"job_by_{how}", *values):
             return rows.JobRow._make(found)
         return None
@@ -133,7 +135,7 @@ class Tables:
     def list_between(
         self, namespace: str, first: str, last: str, *, limit: int
     ) -> list[rows.JobRow]:
-        """Return file jobs with ids from `first` to below `last`."""
+        """Return file jobs with ids from `first` (inclusive) to `last` (exclusive)."""
         found = self._select("jobs_between", namespace, first, last, limit)
         return [rows.JobRow._make(one) for one in found]
 
@@ -148,12 +150,15 @@ class Tables:
         return self._select("job_keys")
 
     def list_jobs(self, how: str, *values: instructions.Value) -> list[rows.JobRow]:
-        """Return some jobs. `how`: `jobs`, `jobs_in_phase`, `jobs_of_name`, each with the suffix
-        `_everywhere` for all namespaces; or `unfinished_jobs`."""
+        """Return the rows of the jobs that a statement selects.
+
+        `how`: `jobs`, `jobs_in_phase`, `jobs_of_name`, each with the suffix `_everywhere` for all
+        namespaces; or `unfinished_jobs`.
+        """
         return [rows.JobRow._make(found) for found in self._select(how, *values)]
 
     def count_phases(self) -> list[tuple[str, str, int]]:
-        """Return (namespace, phase, number of jobs in it)."""
+        """Return the number of jobs by namespace and phase, as triples."""
         return self._select("job_phases")
 
     def list_ends(self, above: int, limit: int) -> list[tuple[int, bytes, float | None]]:
@@ -161,17 +166,23 @@ class Tables:
         return self._select("job_ends", above, limit)
 
     def list_expired(self, at: float, after: Expired | None, limit: int) -> list[Expired]:
-        """Return jobs whose time to live has passed at `at` (wall clock), in that order, from after
-        `after`."""
+        """Return jobs whose time to live has passed at `at` (wall clock), in the order in which it
+        passed.
+
+        `after`: the last job of the page before.
+        """
         place = (0.0, 0) if after is None else (after.expires, after.row)
         return [Expired(*found) for found in self._select("expired_jobs", at, *place, limit)]
 
     def list_blobs(self) -> list[tuple[str, bytes]]:
-        """Return namespace and blob digests of each job that may still run."""
+        """Return the namespace and the blob digests of each job that may still run."""
         return self._select("job_blobs")
 
     def list_claims(self, above: int, limit: int) -> list[tuple[Any, ...]]:
-        """Return row, UUID, namespace, turn, stage, admission and claim of unfinished jobs."""
+        """Return the admission data of unfinished jobs with rows above `above`.
+
+        Columns: row, UUID, namespace, turn, stage, admission and claim.
+        """
         return self._select("job_claims", above, limit)
 
     def find_claim(self, row: int) -> bytes | None:
@@ -189,16 +200,16 @@ class Tables:
         return next(iter(self._select("job_schedule", config)), None)
 
     def find_inline_input(self, row: int) -> bytes | None:
-        """Return a small input that may not be in the store yet, or None."""
+        """Return the small input of a job, which may not be in the store yet, or None."""
         for (found,) in self._select("job_inline", row):
             return None if found is None else bytes(found)
         return None
 
     def load_definition(self, row: int) -> bytes:
-        """Return `ItemSource.definition` of a job, encoded."""
+        """Return the encoded definition of a job (`ItemSource.definition`)."""
         return bytes(self._select("job_definition", row)[0][0])
 
     def load_items(self, row: int, into: items.Items, first: int = 0) -> None:
-        """Read the states of items from number `first` on into `into`."""
+        """Read the states of a job's items from number `first` on into `into`."""
         for page, packed in self._select("job_pages", row, first >> items.PAGE_BITS):
             into.load_page(page, packed)

@@ -1,4 +1,5 @@
-"""Task hub: the part of the dispatcher that jobs use, and the tasks that work on items.
+"""Task hub: the interface of the dispatcher for jobs, and construction of the tasks that work on
+items.
 
 Used by the engine. The task of an item is a spawned task. Its id is derived from job and item, so
 that submitting it again has no effect; its run is that of the item.
@@ -18,7 +19,7 @@ from kilnwork.kit import ids
 
 
 class TaskHub(Protocol):
-    """The part of the dispatcher that jobs use; documented at `dispatch.hub.participation`."""
+    """Interface of the dispatcher for jobs; documented at `dispatch.hub.participation`."""
 
     @property
     def epoch(self) -> int: ...
@@ -79,8 +80,8 @@ item."""
 
 
 def task_id(job: bytes, item: int) -> ids.TaskId:
-    """Return the id of an item's task: a UUIDv8 (RFC 9562 §5.8) that never changes. 0 stands for
-    the finalizer.
+    """Return the id of an item's task, a UUIDv8 (RFC 9562 §5.8) that never changes. Item 0 stands
+    for the finalizer.
 
     If the UUID of the job is a UUIDv8 too, as it is only for flows (`extra_id`), the ids of its
     tasks are consecutive: they are adjacent in the journal's index, so that fewer of its pages are
@@ -116,14 +117,14 @@ def extra_submission(job: records.Job, task: item_source.ExtraTask) -> task_mode
 
 
 def refused(job: records.Job, item: int, why: str) -> subscriptions.Change:
-    """Return the state of a task that could not be made: failed."""
+    """Return the change that reports the failure of an item's task that could not be made."""
     task, run = task_id(job.id.uuid, item), job.run_of(item)
     failed = api_task.State.FAILED
     return subscriptions.Change(task, run, failed, "TaskUnusable", why, 0, 1, 0, "", None, False)
 
 
 def submission(job: records.Job, item: int, task: ids.TaskId) -> task_model.Submission:
-    """Return the submission of an item's task with this id; 0 stands for the finalizer."""
+    """Return the submission of an item's task; item 0 stands for the finalizer."""
     work = job.source.work(job, item)
     return task_model.Submission(
         task=task,

@@ -1,4 +1,4 @@
-"""Transitions: apply events to a job's record. Pure; `plan` decides what follows from them.
+"""Transitions: apply events to a job's record. Pure; `plan` decides what follows from the events.
 
 Used by the service and the engine, which report changes of tasks, completed steps, and requests of
 users. Events may come twice, late, or from before a crash: an event that does not apply any more
@@ -25,12 +25,12 @@ MAX_REOPENINGS = 3
 
 
 def finish_step(job: records.Job, step: str, item: int = 0) -> None:
-    """Record that a step is not under way any more, whether or not it succeeded."""
+    """Record that a step is not under way any more, whether or not the step succeeded."""
     job.busy.discard((step, item))
 
 
 def record_prepared(job: records.Job, *, now: float) -> None:
-    """Record that the source has prepared what the tasks need."""
+    """Record that the source has prepared everything that the tasks of the job's run need."""
     finish_step(job, "Prepare")
     job.prepared = True
     job.dirty = True
@@ -40,7 +40,7 @@ def record_prepared(job: records.Job, *, now: float) -> None:
 
 
 def find_recoverable(job: records.Job) -> list[int]:
-    """Return the items that may have a task of an earlier service; 0: the finalizer."""
+    """Return the items that may have a task from an earlier service; 0 stands for the finalizer."""
     return [0, *job.items.in_state(_S.SUBMITTED)]
 
 
@@ -51,7 +51,7 @@ def record_recovered(
     *,
     now: float,
 ) -> None:
-    """Record what an earlier service has left: results, and unfinished tasks."""
+    """Record the results and unfinished tasks of a job that an earlier service has started."""
     finish_step(job, "Recover")
     job.recovered = True
     for result in results:
@@ -116,8 +116,7 @@ def apply_task_change(
 
 
 def _has_begun(job: records.Job, change: subscriptions.Change) -> bool:
-    """Return whether the state of a task shows that something of the job has run or is about to
-    run."""
+    """Return whether the state of a task shows that a task of the job has run or is starting."""
     if not job.source.ends_with_task:
         return change.active
     at_work = change.state in (api_task.State.RUNNING, api_task.State.KILLING)
@@ -125,8 +124,10 @@ def _has_begun(job: records.Job, change: subscriptions.Change) -> bool:
 
 
 def _adopt_run(job: records.Job, item: int, run: int) -> None:
-    """Raise the run of an item to that of its task: the journal's row of the job is older than the
-    task, because it was rebuilt from the store."""
+    """Raise the run of an item to the run of its task.
+
+    The journal's row of the job is older than the task, because it was rebuilt from the store.
+    """
     job.run = max(job.run, run)
     if item:
         job.items.set(item, _S(job.items.states[item]), run)
@@ -136,7 +137,9 @@ def _adopt_run(job: records.Job, item: int, run: int) -> None:
 def apply_result(
     job: records.Job, item: int, run: int, result: item_source.ItemResult | None, *, now: float
 ) -> None:
-    """Apply the result of an item's run; None if its task succeeded but left no result."""
+    """Apply the result of an item's run. `result` is None if the item's task succeeded but has
+    created no result.
+    """
     finish_step(job, "Settle", item)
     if run != job.run_of(item) or job.items.states[item] >= _S.SUCCEEDED:
         return
@@ -151,8 +154,9 @@ def apply_result(
 
 
 def _reopen_without_result(job: records.Job, item: int, *, now: float) -> None:
-    """Reopen an item, in a run of its own, whose task succeeded without a result: success proves
-    nothing."""
+    """Reopen an item, in a run of its own, whose task succeeded without a result; the success alone
+    proves nothing.
+    """
     times = job.reopened[item] = job.reopened.get(item, 0) + 1
     if times > MAX_REOPENINGS:
         message = f"its task succeeded {times} times without a commit record"
@@ -165,8 +169,10 @@ def _reopen_without_result(job: records.Job, item: int, *, now: float) -> None:
 
 
 def _begin_run(job: records.Job, again: Iterable[int]) -> None:
-    """Begin a new run for these items, so that results of the run before do not count. The source
-    is prepared again before the run begins."""
+    """Begin a new run for these items, so that results of the run before do not count.
+
+    The source is prepared again before the tasks of the run start.
+    """
     job.run += 1
     for item in again:
         job.items.set(item, _S(job.items.states[item]), job.run)
@@ -202,7 +208,7 @@ def reopen_damaged(job: records.Job, damage: item_source.Damage, *, now: float) 
 def apply_job_result(
     job: records.Job, result: item_source.ItemResult | None, *, now: float
 ) -> None:
-    """Apply the result of the job's run, whichever attempt made it."""
+    """Apply the result of the job's run, whichever attempt has published it."""
     finish_step(job, "Settle")
     if result is None or result.run != job.run:
         return
@@ -214,12 +220,12 @@ def apply_job_result(
 
 
 def cancel(job: records.Job, message: str, *, now: float) -> None:
-    """Cancel a job for a user. Does nothing if it has ended or is ending."""
+    """Cancel a job on request of a user. Does nothing if the job has ended or is ending."""
     kill(job, model.Reason.CANCELLED, message or "cancelled", now=now)
 
 
 def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
-    """Change settings of a job; those of a failed job apply to a redrive.
+    """Change settings of a job. The settings of a failed job apply to a redrive.
 
     Raises `NotNow`, `InvalidJob`.
     """
@@ -243,7 +249,7 @@ def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
 
 
 def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
-    """Refuse a job, which ends it before it has started."""
+    """Refuse a job that has not started, which ends the job."""
     job.refused = True
     job.verdict, job.reason, job.message = _O.FAILED, reason, message
     job.stage = _Stage.FINISHED
@@ -255,8 +261,9 @@ def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
 
 
 def refuse_again(job: records.Job, run: int, *, now: float) -> None:
-    """Refuse a job once more for a reason that does not change: this run ends like the one
-    before."""
+    """Refuse a new run of a job that was refused for a reason that does not change; the run ends
+    like the one before.
+    """
     job.run = job.base_run = run
     job.dirty = True
     refuse(job, job.reason, job.message, now=now)
@@ -270,7 +277,7 @@ def requeue(job: records.Job, *, now: float) -> None:
 
 
 def admit(job: records.Job, *, now: float) -> None:
-    """Record that the turn of a job has come."""
+    """Record that a job has been admitted and may start."""
     job.waits = False
     job.admitted = now
     job.dirty = True
@@ -278,19 +285,19 @@ def admit(job: records.Job, *, now: float) -> None:
 
 
 def fail(job: records.Job, reason: str, message: str, *, now: float) -> None:
-    """Fail a job that cannot continue. Does nothing if it has ended or is ending."""
+    """Fail a job that cannot continue. Does nothing if the job has ended or is ending."""
     if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
         plan.stop(job, _O.FAILED, reason, message, now=now)
 
 
 def kill(job: records.Job, reason: str, message: str, *, now: float) -> None:
-    """Cancel a job with a reason. Does nothing if it has ended or is ending."""
+    """Cancel a job with a reason. Does nothing if the job has ended or is ending."""
     if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
         plan.stop(job, _O.CANCELLED, reason, message, now=now)
 
 
 def rerun(job: records.Job, run: int, *, now: float) -> None:
-    """Queue a finished job to run again, in a higher run, what has not succeeded."""
+    """Queue a finished job to run its items that have not succeeded again, as run number `run`."""
     _reopen(job, run)
     job.waits, job.refused = True, False
     job.admitted = job.started = None
@@ -307,8 +314,9 @@ def set_items(job: records.Job, source: item_source.ItemSource, *, now: float) -
 
 
 def record_gathered(job: records.Job, trouble: str, *, now: float) -> None:
-    """Record that the results for the finalizer are gathered. `trouble`: why they cannot be passed
-    to it."""
+    """Record that the results for the finalizer are gathered. `trouble`: the reason why they cannot
+    be passed to it.
+    """
     finish_step(job, "Gather")
     if trouble and job.stage is _Stage.FINALIZING:
         plan.stop(job, _O.FAILED, job.source.finalizer_reason, trouble, now=now)
@@ -327,7 +335,7 @@ def _check_finished_job(job: records.Job, changed: set[str]) -> None:
 
 
 def redrive(job: records.Job, *, now: float) -> None:
-    """Run again what has not succeeded. Raises `NotNow`."""
+    """Run the items of a job that have not succeeded again. Raises `NotNow`."""
     if job.stage is not _Stage.FINISHED or job.verdict is _O.SUCCEEDED or job.deleting:
         raise errors.NotNow(
             f"job {job.id.text} is {job.phase.value}: only a job that failed or was cancelled "
@@ -352,7 +360,7 @@ def _reopen(job: records.Job, run: int) -> None:
 
 
 def delete(job: records.Job, *, now: float) -> None:
-    """Mark a job as deleted, which hides it from all clients, and stop what is running."""
+    """Mark a job as deleted, which hides it from all clients, and stop its running tasks."""
     cancel(job, "deleted", now=now)
     job.deleting = True
     job.dirty = True

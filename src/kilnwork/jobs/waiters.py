@@ -11,7 +11,7 @@ from kilnwork.jobs import errors, records
 
 
 class Waiters:
-    """The waiters of all jobs."""
+    """Waiting calls, by job."""
 
     def __init__(self) -> None:
         self._settling: dict[records.Job, list[asyncio.Future[None]]] = {}
@@ -31,14 +31,18 @@ class Waiters:
         return self._settling.pop(job, [])
 
     def wake_stored(self, waiters: list[asyncio.Future[None]]) -> None:
-        """Wake waiters whose change is on disk. They are removed all at once, since a callback for
-        each would cost as much as everything else."""
+        """Wake the waiters whose change is on disk.
+
+        They are removed all at once, since a callback for each would cost as much as everything
+        else.
+        """
         self._unsettled.difference_update(waiters)
         wake_all(waiters)
 
     async def wait_for_change(self, job: bytes, timeout_s: float, *, over: bool = False) -> None:
         """Wait until users can see a change of the job, or until the timeout. With `over`, wait
-        until it has ended."""
+        until the job has ended.
+        """
         waiter = asyncio.get_running_loop().create_future()
         watchers = self._watchers.setdefault((job, over), [])
         watchers.append(waiter)
@@ -53,13 +57,13 @@ class Waiters:
                 del self._watchers[job, over]
 
     def notify(self, job: bytes, *, over: bool) -> None:
-        """Wake the calls that watch a job. `over`: it has ended, or is deleted."""
+        """Wake the calls that watch a job. `over`: whether the job has ended or is deleted."""
         wake_all(self._watchers.pop((job, False), []))
         if over:
             wake_all(self._watchers.pop((job, True), []))
 
     def stop(self, why: errors.JobsStopped) -> None:
-        """Fail all waits with an error, since nothing will change any more."""
+        """Raise an error in all waiting calls, since no job will change any more."""
         watchers = itertools.chain.from_iterable(self._watchers.values())
         for waiter in (*self._unsettled, *watchers):
             if not waiter.done():
@@ -67,7 +71,7 @@ class Waiters:
 
 
 def wake_all(waiters: list[asyncio.Future[None]]) -> None:
-    """Wake these waiters."""
+    """Complete the futures of waiting calls."""
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)

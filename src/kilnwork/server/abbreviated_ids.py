@@ -14,8 +14,9 @@ MAX_SHOWN = 5
 
 
 def find_only(digits: str, found: Sequence[ids.TaskId]) -> ids.TaskId | None:
-    """Return the task if exactly one was found, or None if there is none. Raises `Conflict` if
-    there are several."""
+    """Return the only task in `found`, or None if `found` is empty. Raises `Conflict` if it has
+    several tasks.
+    """
     if len(found) > 1:
         shown = ", ".join(ids.task_text(task) for task in found[:MAX_SHOWN])
         more = ", …" if len(found) > MAX_SHOWN else ""

@@ -1,28 +1,30 @@
-"""`/v1`: tasks of the journal, both declared and spawned: list, read, logs, why, cancel, retry.
+"""REST API of tasks under `/v1`: lists, reads, cancels and retries tasks, and explains their
+states.
 
-`GET /v1/endpoints` tells a client with a valid token where the channel is. `GET /v1/tasks` lists
-the tasks of all namespaces, as `/tasks` below lists those of one.
+It serves all tasks of the journal, both declared and spawned. `GET /v1/endpoints` tells a client
+with a valid token where the channel is. `GET /v1/tasks` lists the tasks of all namespaces in the
+same format as `/tasks` below.
 
 | path below /v1/namespaces/NS | |
 |---|---|
 | GET /clusters | TaskClusters to which tasks can be submitted |
 | GET /tasks | list, newest first: `declared`, `state`, `parent`, `function`, `limit`, `continue` |
 | GET /task-counts | number of tasks by function and state; in all namespaces: /v1/task-counts |
-| GET /tasks/REF | one task by name, id, or first or last digits; `wait=SECONDS` for its end |
-| GET /tasks/REF/result | its result as bytes, with their type; 409 if it has none |
-| GET /tasks/REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
+| GET /tasks/REF | one task by name, id, or first or last digits; `wait=SECONDS` waits for its end |
+| GET /tasks/REF/result | result of the task as bytes, with their type; 409 if it has none |
+| GET /tasks/REF/logs | output of the task: `follow`, `run`, `attempt`, `tail` |
 | GET /tasks/REF/why | one sentence, and the Python error if there is one |
 | /dataponds/NAME/… | nodes and leases of a DataPond, see `pond_contents` |
 | GET /jobs/NAME/indexes | indexes of a Job, by number: `after`, `limit`, `state` |
 | GET /syncsets/NAME/steps | steps of a SyncSet: `step`, `state`, `generation`, `after`, `limit` |
-| GET /syncsets/NAME/result | result of its flow: `generation` |
-| GET /jobconfigs/NAME/options | JSON Schema of the values of its options |
-| POST /tasks/REF/cancel | stop it |
+| GET /syncsets/NAME/result | result of the SyncSet's flow: `generation` |
+| GET /jobconfigs/NAME/options | JSON Schema of the values of the JobConfig's options |
+| POST /tasks/REF/cancel | cancel a task |
 | DELETE /tasks/REF | delete a finished task that is not an object, with its runs and output |
 | POST /prune | delete finished tasks: `olderThan`, `keep`, `free`, `keyed`, `dryRun` |
 | POST /tasks/REF/suspend, /resume | suspend a spawned task, so that no attempt starts; resume it |
-| POST /tasks/REF/retry | a new run of a spawned task; `force` if it has succeeded |
-| POST /tasks/REF/retry?failed=true | a new run of what failed in or around it; the rest is kept |
+| POST /tasks/REF/retry | start a new run of a spawned task; `force` if it has succeeded |
+| POST /tasks/REF/retry?failed=true | start new runs of the failed tasks in or around this task |
 
 An ASGI app. Authentication is done by the app that mounts it; `ports.Rights` authorizes.
 """
@@ -71,9 +73,12 @@ _Handler = Callable[[asgi.Request, model.TaskView, asgi.Response], Awaitable[Non
 
 
 class Api:
-    """The app. `channel`: path of the dispatcher's Unix socket; `blobs`: root of the directories of
-    blobs; `worker_dir`: where workers on this machine run, with this Python; `time`: used only in
-    texts and for deadlines; the others are ports."""
+    """ASGI app of the `/v1` paths.
+
+    `channel` is the path of the dispatcher's Unix socket, and `blobs` the root of the directories
+    of blobs. `worker_dir` is the directory of workers that run on this machine with the same
+    Python. `time` is used only for texts and deadlines. The other parameters are ports.
+    """
 
     def __init__(  # noqa: PLR0913 - its ports, and where things are
         self,
@@ -216,8 +221,10 @@ class Api:
     async def _list_clusters(
         self, request: asgi.Request, namespace: str, response: asgi.Response
     ) -> None:
-        """Send the TaskClusters of a namespace to a user who may submit tasks there. If the
-        namespace does not exist, the error lists those that the user may use."""
+        """Send the TaskClusters of a namespace to a user who may submit tasks there.
+
+        If the namespace does not exist, the error lists the namespaces that the user may use.
+        """
         if request.method != "GET":
             raise errors.MethodNotAllowed
         known = self._clusters.namespaces()
@@ -288,8 +295,9 @@ class Api:
     async def _find_by_digits(
         self, request: asgi.Request, namespace: str, digits: str
     ) -> model.TaskView | None:
-        """Return the only task whose id begins or ends with these digits. The caller needs the
-        right to list tasks."""
+        """Return the only task whose id begins or ends with `digits`. The caller needs the right to
+        list tasks.
+        """
         found = await self._journal.abbreviated(
             namespace, digits, limit=abbreviated_ids.MAX_SHOWN + 1
         )
@@ -324,7 +332,7 @@ class Api:
         await response.json({key: value for key, value in document.items() if value is not None})
 
     def _memory_of(self, view: model.TaskView) -> str:
-        """Return the memory of the workers of its cluster, or "" if it is unknown."""
+        """Return the memory of the workers of the task's cluster, or "" if it is unknown."""
         if view.usage is None or view.usage.peak_bytes is None:
             return ""
         known = self._clusters.clusters(view.namespace)
@@ -385,7 +393,7 @@ class Api:
     async def _prune(
         self, request: asgi.Request, namespace: str | None, response: asgi.Response
     ) -> None:
-        """Delete finished tasks of a namespace, or with None of all namespaces."""
+        """Delete finished tasks of a namespace, or of all namespaces if `namespace` is None."""
         if request.method != "POST":
             raise errors.MethodNotAllowed
         verb = "list" if request.flag("dryRun") else "deletecollection"
@@ -432,8 +440,10 @@ class Api:
     async def _follow(
         self, request: asgi.Request, place: "_LogPlace", response: asgi.Response
     ) -> None:
-        """Send the existing output of an attempt and new output as it comes. Without a fixed
-        attempt, continue with the next one."""
+        """Send the existing output of an attempt, and its new output as it arrives.
+
+        Unless the client has chosen an attempt, the output of the next attempts follows.
+        """
         while True:
             ended = await self._follow_attempt(request, place, response)
             if ended is None or place.attempt is not None or ended.run != place.run:
@@ -445,8 +455,9 @@ class Api:
     async def _follow_attempt(
         self, request: asgi.Request, place: "_LogPlace", response: asgi.Response
     ) -> model.TaskView | None:
-        """Send the output of one attempt. Return the task's state after it, or None if the client
-        has disconnected."""
+        """Send the output of one attempt, and return the state of its task after that, or None if
+        the client has disconnected.
+        """
         number = place.ref.attempt
         async with self._outputs.following(place.ref):
             with self._reader(place) as reader:
@@ -461,8 +472,11 @@ class Api:
 
 
 def _check_attempt(view: model.TaskView, run: int, attempt: int | None) -> None:
-    """Refuse an attempt that never existed and so has no log. The number of attempts of an older
-    run is not known here."""
+    """Raise an error if the attempt never existed, and so has no log.
+
+    This is checked for the newest run only, since the number of attempts of an older run is not
+    known here.
+    """
     if attempt is None or run != view.run or attempt <= view.attempt:
         return
     if view.state.final:
@@ -470,8 +484,9 @@ def _check_attempt(view: model.TaskView, run: int, attempt: int | None) -> None:
 
 
 class _LogPlace:
-    """Whose output is read: a task as last seen, a run of it, and an attempt, or None for the
-    newest."""
+    """The log to be read: that of an attempt of a run of a task, or of its newest attempt if
+    `attempt` is None.
+    """
 
     def __init__(
         self, view: model.TaskView, run: int, attempt: int | None, tail: int | None
@@ -483,7 +498,9 @@ class _LogPlace:
 
     @property
     def ref(self) -> attempts.AttemptRef:
-        """The attempt, or the newest one when the task was last seen; number 0 before the first."""
+        """Reference to the attempt; by default to the newest one when the task was last read,
+        number 0 before the first attempt.
+        """
         return attempts.AttemptRef(self.view.task, self.run, self.attempt or self.view.attempt)
 
 

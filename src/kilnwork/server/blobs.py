@@ -1,11 +1,13 @@
-"""`/blobs/NAMESPACE/sha256:DIGEST`: large values, for workers and drivers that share no directory.
+"""Blob server: `/blobs/NAMESPACE/sha256:DIGEST`, for workers and drivers that share no directory
+with the manager.
 
-Mounted by the composition roots; `data.remote_blobs` is the client. GET and HEAD read. PUT stores
-content that has this digest (201 when it is on disk). POST renews a blob (204; see `data.blobs`: a
-blob is kept for some time after it was last renewed); POST to the namespace renews all existing
-blobs of a JSON list. Callers are authenticated here: a worker sends its cluster and the token of
-that cluster, the sidecar of an attempt sends the token of its Pod, a driver sends a token with
-which it may submit calls in the namespace. They may read and write blobs of that namespace only.
+Mounted by the composition roots; `data.remote_blobs` is the client. GET and HEAD read a blob. PUT
+stores the body as a blob if it has this digest (201 when it is on disk). POST renews a blob (204;
+see `data.blobs`: a blob is kept for some time after it was last renewed). POST to the namespace
+renews all existing blobs of a JSON list. Callers are authenticated here: a worker sends its cluster
+and the token of that cluster, the sidecar of an attempt sends the token of its Pod, a driver sends
+a token with which it may submit calls in the namespace. They may read and write blobs of that
+namespace only.
 """
 
 import asyncio
@@ -36,7 +38,9 @@ class _Call(NamedTuple):
 
 
 class BlobsApp:
-    """The app. `root`: the directories of blobs by namespace, which the hub uses too."""
+    """ASGI app of `/blobs`. `root`: the directory with the blobs of each namespace, which the hub
+    uses too.
+    """
 
     def __init__(self, root: Path, verifier: ports.TokenVerifier) -> None:
         self._root = root
@@ -69,7 +73,7 @@ class BlobsApp:
 
 
 def _address(path: str) -> tuple[str, bytes | None]:
-    """Return the namespace, and the digest if the path has one."""
+    """Return the namespace in the path of a request, and the digest if the path has one."""
     parts = path.strip("/").split("/")
     if len(parts) == 2 and names.is_dns_label(parts[1]):
         return parts[1], None
@@ -100,7 +104,7 @@ async def _head(call: _Call) -> None:
 
 
 async def _read(call: _Call) -> None:
-    """Send a blob. Its reader verifies the digest."""
+    """Send a blob without verifying its digest, which the client does."""
     await send(_open(call), _TYPE, call.request, call.response)
 
 
@@ -112,7 +116,9 @@ async def send(
     *,
     headers: asgi.Headers = (),
 ) -> None:
-    """Send a whole file, and close it. Disconnect a client that does not read it."""
+    """Send a whole file, and close its descriptor. Disconnects a client that does not read the
+    response.
+    """
     try:
         size, at = os.fstat(descriptor).st_size, 0
         await response.start(200, content_type, length=size, headers=headers)
@@ -132,8 +138,9 @@ async def send(
 
 
 async def _write(call: _Call) -> None:
-    """Store a blob. It becomes visible when it is complete, matches the digest in the path, and is
-    on disk."""
+    """Store the body of a request as a blob. The blob becomes visible when it is complete, matches
+    the digest in the path, and is on disk.
+    """
     with call.kept.writer() as new:
         body = call.request.body()
         while piece := await body.batch(asgi.PIECE_BYTES):
@@ -164,8 +171,9 @@ async def _renew(call: _Call) -> None:
 
 
 async def _renew_all(call: _Call) -> None:
-    """Renew many blobs; a thousand take half a second, in between which other requests are
-    served."""
+    """Renew many blobs, and let the event loop serve other requests in between: a thousand renewals
+    take half a second.
+    """
     body = await call.request.body().read(limit=asgi.PIECE_BYTES)
     try:
         digests = [blobs.parse(name) for name in msgspec.json.decode(body, type=list[str])]

@@ -1,4 +1,5 @@
-"""`POST /callbacks/ID/RUN/ATTEMPT`: the result of an attempt whose request was accepted with 202.
+"""Callbacks: `POST /callbacks/ID/RUN/ATTEMPT` sends the result of an attempt whose HTTP request was
+accepted with 202.
 
 Mounted by the composition roots. Any client that knows the URL may send the result: its `token` is
 signed for this attempt with a key of the manager, and has an expiry time. 204: this result has
@@ -29,7 +30,7 @@ _TIME_DIGITS = 12
 
 
 class CallbackHub(Protocol):
-    """Passes a result to the executor that waits for it (`dispatch.hub.callbacks`)."""
+    """Port that passes a result to the executor that waits for it (`dispatch.hub.callbacks`)."""
 
     async def call_back(
         self, ref: attempts.AttemptRef, *, media_type: str, body: bytes, wait_s: float
@@ -37,7 +38,7 @@ class CallbackHub(Protocol):
 
 
 def load_key(path: Path) -> bytes:
-    """Return the key of this manager, which is created on first use."""
+    """Return the key with which this manager signs callback URLs; it is created on first use."""
     try:
         found = path.read_bytes()
     except FileNotFoundError:
@@ -49,7 +50,9 @@ def load_key(path: Path) -> bytes:
 
 
 class CallbackUrls:
-    """Makes and checks callback URLs. `base`: the external URL before `/callbacks`."""
+    """Maker and verifier of callback URLs. `base`: the external URL to which `/callbacks` is
+    appended.
+    """
 
     def __init__(self, key: bytes, base: str, time: clock.Clock) -> None:
         self._key = key
@@ -79,7 +82,7 @@ class CallbackUrls:
 
 
 class CallbacksApp:
-    """The app."""
+    """ASGI app of `/callbacks`."""
 
     def __init__(self, urls: CallbackUrls, hub: CallbackHub) -> None:
         self._urls = urls

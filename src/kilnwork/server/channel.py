@@ -1,4 +1,4 @@
-"""`/channel`: the dispatcher's links over HTTP, by an Upgrade (RFC 9110 §7.8).
+"""Channel over HTTP: `/channel` upgrades a connection (RFC 9110 §7.8) to a link of the dispatcher.
 
 Mounted by the composition roots. After `101` both sides send the same frames as on the Unix socket.
 No credential is needed here: a peer authenticates itself in its first frame, or its link is closed
@@ -14,7 +14,7 @@ from kilnwork.server import errors, problems
 
 
 class ChannelApp:
-    """The app. `new_link` makes the dispatcher's end of a new connection."""
+    """ASGI app of `/channel`. `new_link` makes the dispatcher's end of a new connection."""
 
     def __init__(self, new_link: Callable[[], asyncio.Protocol]) -> None:
         self._new_link = new_link
@@ -25,8 +25,11 @@ class ChannelApp:
         await problems.respond(self._switch(request), request, response)
 
     async def _switch(self, request: asgi.Request) -> None:
-        """Switch protocols. Raises UpgradeRequired, which says how, if the request is not an
-        upgrade."""
+        """Switch the connection from HTTP to the channel protocol.
+
+        Raises UpgradeRequired, which tells the client how to connect, if the request is not an
+        upgrade.
+        """
         if request.path != manager.CHANNEL_PATH:
             raise errors.NotFound(f"nothing is served at {request.path}")
         wanted = {name.lower() for name in request.headers(b"upgrade")}

@@ -23,9 +23,11 @@ _decode_error: msgspec.msgpack.Decoder[attempts.ErrorInfo] = msgspec.msgpack.Dec
 
 
 def retried(value: model.Retried) -> dict[str, Any]:
-    """Return what runs again: ids of `tasks`, in order; names of `objects` whose `spec.run` has to
-    be raised; and the number of failed children that are `waiting` until their parents ask for
-    them."""
+    """Return the document of the tasks that run again.
+
+    It has the ids of `tasks`, in order; the names of `objects` whose `spec.run` has to be raised;
+    and the number of failed children that are `waiting` until their parents ask for them.
+    """
     return {
         "tasks": [ids.task_text(one) for one in value.tasks],
         "objects": list(value.declared),
@@ -34,8 +36,9 @@ def retried(value: model.Retried) -> dict[str, Any]:
 
 
 def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[str, Any]:
-    """Return the document of one task, without members that have no value. `parent`: its parent, if
-    it has one that is known."""
+    """Return the document of one task, without members that have no value. `parent`: the task's
+    parent, if it has one and that is in the journal.
+    """
     document = {
         "id": ids.task_text(view.task),
         "namespace": view.namespace,
@@ -76,8 +79,9 @@ def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[
 
 
 def counts(found: Iterable[model.TaskCount]) -> dict[str, Any]:
-    """Return `items`, with one entry per namespace, function and state, and `states`, the sums by
-    state."""
+    """Return the document of task counts: `items`, one per namespace, function and state, and
+    `states`, the sums by state.
+    """
     items, states = [], Counter[str]()
     for one in found:
         item = {"namespace": one.namespace, "function": one.function, "declared": one.declared}
@@ -111,8 +115,9 @@ def _result(view: model.TaskView) -> dict[str, Any] | None:
 
 
 def error(view: model.TaskView) -> dict[str, Any] | None:
-    """Return the Python exception that ended the task, or None if there was none or it is too large
-    to show."""
+    """Return the document of the Python exception that ended the task, or None if there was none or
+    it is too large to show.
+    """
     payload = view.result
     if payload is None or payload.media_type != attempts.ERROR or payload.digest is not None:
         return None
@@ -134,8 +139,9 @@ def _error(info: attempts.ErrorInfo) -> dict[str, Any]:
 
 
 def facts(view: model.TaskView, *, memory: str = "") -> why.WhyFacts:
-    """Return the facts for `why.sentence`. `memory`: that of its worker, as in
-    `ports.ClusterSummary`."""
+    """Return the facts of a task for `why.sentence`. `memory`: the memory of the task's worker, as
+    in `ports.ClusterSummary`.
+    """
     return why.WhyFacts(
         name=view.name,
         state=str(view.state),
@@ -161,6 +167,6 @@ def facts(view: model.TaskView, *, memory: str = "") -> why.WhyFacts:
 
 
 def _progress_text(progress: model.Progress) -> str:
-    """Return a text such as `40 %, reading page 3`; either part may be missing."""
+    """Return progress as a text such as `40 %, reading page 3`; either part may be missing."""
     fraction = "" if progress.fraction is None else f"{progress.fraction:.0%}".replace("%", " %")
     return ", ".join(part for part in (fraction, progress.message) if part)

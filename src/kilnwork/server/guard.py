@@ -1,11 +1,11 @@
-"""Front of the manager: authenticates requests, and routes them to the app that serves the path.
+"""Guard of the manager: authenticates requests, and routes them to the app that serves the path.
 
-One ASGI app in front of the others: directly behind the listener of `kiln manager`, and behind the
-API server in `kiln up`. In a cluster the token is in `X-Kiln-Token`, since the API server's service
-proxy keeps `Authorization` for itself, or is a bearer token of clients that connect directly. Apps
-find the user in `Request.user`, None without a valid credential, and refuse requests themselves;
-apps for workers and drivers call `admit_peer`. Each request that may change something is logged
-with the message `audit`.
+One ASGI app in front of the other apps: directly behind the listener of `kiln manager`, and behind
+the API server in `kiln up`. In a cluster the token is in `X-Kiln-Token`, since the API server's
+service proxy keeps `Authorization` for itself, or is a bearer token of clients that connect
+directly. Apps find the user in `Request.user`, None without a valid credential, and refuse requests
+themselves; apps for workers and drivers call `admit_peer`. Each request that may change something
+is logged with the message `audit`.
 """
 
 import logging
@@ -40,7 +40,7 @@ _MAX_NAME_LENGTH = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """An app, and the path that it serves including everything below."""
+    """An app, and the path that it serves, including all paths below."""
 
     prefix: str
     app: asgi.App
@@ -49,7 +49,9 @@ class Mount:
 
 
 class Guard:
-    """The app. A request is served by the first mount whose prefix matches."""
+    """ASGI app that authenticates requests and passes each to the first mount whose prefix
+    matches.
+    """
 
     def __init__(self, access: ports.Access, mounts: Sequence[Mount]) -> None:
         self._access = access
@@ -67,7 +69,9 @@ class Guard:
     async def serve(
         self, mount: Mount, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send
     ) -> None:
-        """Serve one request for a mount, for callers that route by themselves."""
+        """Authenticate a request, and pass it to the app of a mount; for callers that route by
+        themselves.
+        """
         request, user = asgi.Request(scope, receive), None
         if mount.asks:
             try:
@@ -88,8 +92,8 @@ class Guard:
 
 
 def _audited(request: asgi.Request, user: ports.User | None, send: asgi.Send) -> asgi.Send:
-    """Return a `send` that logs one line for the request, once its status is known: which user
-    changed what.
+    """Return a `send` function that writes a line to the audit log when the status of the request
+    is known: which user changed what.
 
     `claims`: the name that the sender claims behind the token of a shared account; it is not
     verified.
@@ -118,15 +122,17 @@ def _claimed(request: asgi.Request) -> str:
 
 
 class Gate:
-    """An app in front of another app that starts later: it sends 503 until `app` is set, and after
-    it is cleared. The server listens before the dispatcher runs, because other components need the
-    API to start."""
+    """ASGI app in front of another app that starts later: it sends 503 while `app` is not set.
+
+    The server listens before the dispatcher runs, because other components need the API to start.
+    When the dispatcher stops, `app` is cleared again.
+    """
 
     def __init__(self) -> None:
         self.app: asgi.App | None = None
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        """Pass the request on, or send 503."""
+        """Pass the request to `app`, or send 503 if it is not set."""
         if self.app is None:
             await problems.send(problems.response(send), errors.NotReady())
         else:
@@ -134,18 +140,20 @@ class Gate:
 
 
 def token_of(request: asgi.Request) -> str:
-    """Return the token of a request, or "" if it has none. The header for the manager takes
-    precedence."""
+    """Return the token of a request, or "" if it has none. `X-Kiln-Token` takes precedence over
+    `Authorization`.
+    """
     return (request.header(_TOKEN_HEADER) or "").strip() or request.bearer_token
 
 
 async def admit_peer(
     request: asgi.Request, namespace: str, verifier: channel_ports.TokenVerifier
 ) -> bool:
-    """Return True for a worker, and False for a driver or the sidecar of an attempt of this
-    namespace, or an executor, which may access all namespaces.
+    """Check that the client may access the namespace, and return True if it is a worker.
 
-    Raises Unauthorized, Forbidden or NotReady for any other client.
+    False is returned for a driver or the sidecar of an attempt in this namespace, and for an
+    executor, which may access all namespaces. Raises Unauthorized, Forbidden or NotReady for any
+    other client.
     """
     token = token_of(request)
     if not token:
@@ -176,8 +184,9 @@ async def admit_peer(
 
 
 def _attempt(request: asgi.Request) -> tuple[str, attempts.AttemptRef] | None:
-    """Return the Pod and the attempt that a sidecar names, or None for other clients. Raises
-    BadRequest."""
+    """Return the Pod and the attempt that are named in a sidecar's request, or None for other
+    clients. Raises BadRequest.
+    """
     text = request.header(_ATTEMPT_HEADER)
     if text is None:
         return None

@@ -1,4 +1,5 @@
-"""`/healthz`, `/livez` and `/readyz`, open to all clients, in the format of Kubernetes.
+"""Health checks: `/healthz`, `/livez` and `/readyz`, open to all clients, in the format of
+Kubernetes.
 
 `/readyz` responds with 200 only if every check passes: then all of `kiln up` is ready.
 """
@@ -15,7 +16,7 @@ PATHS = ("/healthz", "/livez", "/readyz")
 
 
 def app(checks: Checks) -> asgi.App:
-    """Return the ASGI app for the three paths; `?verbose` lists the checks."""
+    """Return the ASGI app of the three health paths; `?verbose` lists the checks."""
 
     async def serve(scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         request, response = asgi.Request(scope, receive), problems.response(send)

@@ -1,6 +1,6 @@
-"""`GET /v1/namespaces/NS/jobs/NAME/indexes`: the indexes of a Job, by number, in pages.
+"""List of a Job's indexes, by number, in pages: `GET /v1/namespaces/NS/jobs/NAME/indexes`.
 
-Mounted by `api`. The status of a Job has only counts and ranges; this lists all of its indexes.
+Mounted by `api`. The status of a Job has only counts and ranges; this lists all indexes of the Job.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ MAX_NUMBER = 1 << 31
 
 
 class Indexes:
-    """Serves requests for indexes. `jobs`, `rights`: ports."""
+    """Handler of requests for the indexes of a Job. `jobs`, `rights`: ports."""
 
     def __init__(self, jobs: ports.Jobs, rights: ports.Rights) -> None:
         self._jobs = jobs
@@ -26,7 +26,7 @@ class Indexes:
     async def send(
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
-        """Send a page. The caller needs the right to `get` the Job."""
+        """Send a page of indexes. The caller needs the right to `get` the Job."""
         await object_rights.check(
             request, self._rights, resource=kinds.JOBS, namespace=namespace, name=name
         )

@@ -1,4 +1,5 @@
-"""Reads the log files of an attempt: the tail, all of it, and what is still being written.
+"""Log reading: reads the log files of an attempt, from the beginning or the tail, and follows them
+while they are written.
 
 Used by `api`. The log of an attempt consists of at most two files, `N.log` and the older `N.log.1`;
 the writer renames the first to the second and begins a new one. A reader that follows the log keeps
@@ -15,10 +16,11 @@ BLOCK_BYTES = 64 * 1024
 
 
 class LogReader:
-    """Reads the log of one attempt in order: `read` returns what is available, b"" at the end.
+    """Reader of the log of one attempt, in order: `read` returns the available bytes, b"" at the
+    end.
 
     Use it as a context manager, or call `close`. It skips output only if it is not read for as long
-    as the writer needs to fill a whole file; what was renamed twice meanwhile is skipped.
+    as the writer needs to fill a whole file: then a file was renamed twice meanwhile.
     """
 
     def __init__(self, path: Path, *, tail: int | None = None) -> None:
@@ -42,7 +44,7 @@ class LogReader:
             self._queue = files
 
     def read(self) -> bytes:
-        """Return up to `BLOCK_BYTES` more; b"" if nothing more is available now."""
+        """Return up to `BLOCK_BYTES` more bytes of the log; b"" if no more are available now."""
         if self._before:
             before, self._before = self._before, b""
             return before
@@ -55,8 +57,9 @@ class LogReader:
         return b""
 
     def _advance(self) -> bool:
-        """Open the next file if the current one is not written to any more. Return whether to
-        continue reading."""
+        """Open the next file if the current one is not written to any more. Return whether there
+        may be more to read.
+        """
         assert self._file is not None  # noqa: S101
         if not self._queue:
             current = _open(self._path)
@@ -76,7 +79,7 @@ class LogReader:
         return True
 
     def _skip_to_tail(self, lines: int) -> None:
-        """Seek to the beginning of the last `lines` lines."""
+        """Move the position of the reader to the beginning of the last `lines` lines."""
         files = [f for f in (self._file, *self._queue) if f is not None]
         wanted = lines
         for at in range(len(files) - 1, -1, -1):
@@ -94,7 +97,7 @@ class LogReader:
         self.close()
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the log files that are open."""
         for file in (self._file, *self._queue):
             if file is not None:
                 file.close()
@@ -102,8 +105,11 @@ class LogReader:
 
 
 def _dropped_notice(path: Path, oldest: BinaryIO | None) -> bytes:
-    """Return a line that says how much was dropped before the older file, b"" if nothing was. Each
-    dropped file was as large as that one."""
+    """Return a line that says how much output was dropped before the older file, or b"" if none
+    was.
+
+    Each dropped file was as large as the older file.
+    """
     try:
         renamed = int(path.with_name(path.name + ".rotated").read_text())
     except (OSError, ValueError):
@@ -126,8 +132,8 @@ def _is_same_file(left: BinaryIO, right: BinaryIO) -> bool:
 
 
 def _seek_tail(file: BinaryIO, lines: int, *, at_end: bool) -> int:
-    """Seek `file` to the beginning of its last `lines` lines; return how many more an older file
-    must supply.
+    """Seek `file` to the beginning of its last `lines` lines; return the number of lines that an
+    older file must supply.
 
     A line break at the very end ends the last line and does not begin another.
     """

@@ -1,7 +1,7 @@
-"""`/metrics` in the Prometheus text format (version 0.0.4).
+"""Metrics of the server: `/metrics` in the Prometheus text format (version 0.0.4).
 
-Only numbers that the server has anyway, collected on request. For callers who may list Tasks in all
-namespaces, since it contains names of namespaces and clusters.
+These are only numbers that the server has anyway, collected on request. Only callers who may list
+Tasks in all namespaces may read them, since they contain names of namespaces and clusters.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """One number. `kind` is gauge or counter; samples of the same name must follow each other."""
+    """One value of a metric. `kind` is gauge or counter; samples of the same name must follow each
+    other.
+    """
 
     name: str
     help: str
@@ -28,7 +30,7 @@ Collect = Callable[[], Iterable[Sample]]
 
 
 def app(collect: Collect, rights: ports.Rights) -> asgi.App:
-    """Return the ASGI app, which collects the samples for each request."""
+    """Return the ASGI app of `/metrics`. It calls `collect` for each request."""
 
     async def show(request: asgi.Request, response: asgi.Response) -> None:
         if request.user is None:

@@ -1,4 +1,5 @@
-"""Authorization for data that belongs to one object: it needs the right to `get` that object.
+"""Authorization for data that belongs to one object: the caller needs the right to `get` that
+object.
 
 Used by the parts of `api` that show more of an object than fits into its status.
 """

@@ -1,12 +1,13 @@
-"""`/objects/NAMESPACE/JOB/…`: the files of jobs, for workers that share no directory with the
-manager.
+"""Object server: `/objects/NAMESPACE/JOB/…`, the files of jobs, for workers that share no directory
+with the manager.
 
 Mounted by the composition roots; `data.stores.remote` is the client. GET (with `Range`) and HEAD
-read. PUT writes, with `If-None-Match: *` or `If-Match`: 201 when the object is on disk, 412 if the
-condition fails. DELETE deletes. GET of the namespace lists: `?prefix=`, `?after=` list keys below
-the namespace, in pages; `?directories=` lists directories. Callers are authenticated here: a worker
-sends its cluster and the token of that cluster; it may read all jobs of its namespace, create the
-objects that slots create, and delete the objects of attempts that lost.
+read an object. PUT writes one, with `If-None-Match: *` or `If-Match`: 201 when the object is on
+disk, 412 if the condition fails. DELETE deletes an object. GET of the namespace lists: `?prefix=`,
+`?after=` list keys below the namespace, in pages; `?directories=` lists directories. Callers are
+authenticated here: a worker sends its cluster and the token of that cluster; it may read all jobs
+of its namespace, create the objects that slots create, and delete the objects of attempts that
+lost.
 """
 
 import asyncio
@@ -39,8 +40,11 @@ _REFUSED = (
 
 
 class ObjectRequest(NamedTuple):
-    """What a client requests. `key`: below the namespace, "" for a list. `create`: the object must
-    not exist."""
+    """The operation that a client requests on an object.
+
+    `key`: key of the object below the namespace, "" for a list. `create`: the object must not
+    exist.
+    """
 
     method: str
     key: str
@@ -52,7 +56,9 @@ Rule = Callable[[ObjectRequest], bool]
 
 
 def slots_only(asked: ObjectRequest) -> bool:
-    """Rule for workers: they may do what slots need. Other clients may do nothing."""
+    """Return whether a client is a worker and asks for an operation that slots need; nothing else
+    is allowed.
+    """
     if not asked.worker:
         return False
     if asked.method in ("GET", "HEAD"):
@@ -85,7 +91,9 @@ class _Call(NamedTuple):
 
 
 class ObjectsApp:
-    """The app. `store`: of all namespaces. `rule`: decides what a client may do."""
+    """ASGI app of `/objects`. `store`: the store of all namespaces. `rule`: a function that decides
+    whether a request is allowed.
+    """
 
     def __init__(
         self, store: port.Store, verifier: ports.TokenVerifier, *, rule: Rule = slots_only
@@ -131,7 +139,9 @@ def _address(path: str) -> tuple[str, str]:
 
 
 def _from_error(error: Exception) -> errors.HttpError:
-    """Return the response for an error. Errors of the store are about the requested object here."""
+    """Return the HTTP error for an exception. Here an error of the store is about the requested
+    object.
+    """
     match error:
         case data_errors.ObjectMissing():
             return errors.NotFound(str(error))
@@ -198,8 +208,9 @@ async def _send(call: _Call, reading: port.Reading) -> None:
 
 
 def _range(text: str) -> tuple[int, int | None]:
-    """Parse a single range, `bytes=START-END` or `bytes=START-` (RFC 9110 §14.2); without a range,
-    return the whole."""
+    """Parse a `Range` header with one range, `bytes=START-END` or `bytes=START-` (RFC 9110 §14.2);
+    without a header, return the whole.
+    """
     if not text:
         return 0, None
     unit, _, place = text.partition("=")
@@ -210,7 +221,9 @@ def _range(text: str) -> tuple[int, int | None]:
 
 
 async def _write(call: _Call) -> None:
-    """Create or replace an object. Readers see either all of it, on disk, or nothing."""
+    """Create or replace an object. Readers see either the whole object, which is then on disk, or
+    nothing of it.
+    """
     create = call.header(b"if-none-match") == "*"
     expected = call.header(b"if-match").strip('"') or None
     if expected is not None:
@@ -230,7 +243,9 @@ async def _write(call: _Call) -> None:
 
 
 async def _small(call: _Call) -> bytes:
-    """Return the body of a conditional replacement, which is compared and written in one step."""
+    """Return the body of a conditional replacement, which must be small because the store compares
+    and writes in one step.
+    """
     try:
         return await call.request.body().read(limit=_MAX_REPLACED_BYTES)
     except asgi.BodyTooLarge as error:
@@ -247,7 +262,7 @@ async def _delete(call: _Call) -> None:
 
 
 async def _list(call: _Call) -> None:
-    """Send a page of object facts, or names of directories; keys are below the namespace."""
+    """Send a page of objects or of names of directories. Keys are relative to the namespace."""
     query = call.request.query
     above = f"{call.namespace}/"
 

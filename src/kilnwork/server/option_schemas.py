@@ -1,4 +1,5 @@
-"""`GET /v1/namespaces/NS/jobconfigs/NAME/options`: the options of a JobConfig as JSON Schema.
+"""Option schemas: the options of a JobConfig as JSON Schema, `GET
+/v1/namespaces/NS/jobconfigs/NAME/options`.
 
 Mounted by `api`. For web pages that ask for values, as `kiln run-job` does; the values go into
 `spec.optionValues` of a Job with that `configName`.
@@ -14,7 +15,7 @@ JSON_SCHEMA = "application/schema+json"
 
 
 class OptionSchemas:
-    """Serves requests for these schemas. `jobs`, `rights`: ports."""
+    """Handler of requests for the option schema of a JobConfig. `jobs`, `rights`: ports."""
 
     def __init__(self, jobs: ports.Jobs, rights: ports.Rights) -> None:
         self._jobs = jobs
@@ -23,7 +24,9 @@ class OptionSchemas:
     async def send(
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
-        """Send the schema. The caller needs the right to `get` the JobConfig."""
+        """Send the option schema of a JobConfig. The caller needs the right to `get` the
+        JobConfig.
+        """
         await object_rights.check(
             request, self._rights, resource=kinds.JOB_CONFIGS, namespace=namespace, name=name
         )

@@ -1,4 +1,4 @@
-"""`/v1/namespaces/NS/dataponds/NAME/…`: content of each node, and leases of users.
+"""Contents of ponds: the nodes and leases of a DataPond, `/v1/namespaces/NS/dataponds/NAME/…`.
 
 | path below | |
 |---|---|
@@ -6,9 +6,9 @@
 | GET leases | all leases, with the progress of each node |
 | GET leases/LEASE | one lease of a user |
 | PUT leases/LEASE | fetch snapshots to nodes, and keep them: `wait=SECONDS` waits for completion |
-| DELETE leases/LEASE | release them |
+| DELETE leases/LEASE | release the snapshots of a lease |
 
-Used by `api`. The client repeats the PUT until the lease is ready: only that makes it progress.
+Used by `api`. The client repeats the PUT until the lease is ready: only the PUT makes it progress.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _decode = msgspec.json.Decoder(pond_views.LeaseRequest).decode
 
 
 class Ponds:
-    """Serves one request, or raises the error to send."""
+    """Handler of requests for the contents of a DataPond; raises the errors to send."""
 
     def __init__(
         self, ledger: pond_ports.PeopleLedger, rights: ports.Rights, *, time: clock.Clock

@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(pond_messages.Report).decode
 
 
 class PondExchange:
-    """The app."""
+    """ASGI app of `/ponds`."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """Files of file jobs for the agents of ponds: `/ponds/NAMESPACE/NAME/jobs/JOB/DIRECTORY[/FILE]`.
 
 Used by `pond_exchange`, which has checked that the caller is an agent of a pond of that namespace.
-A file job has four directories: `results`, its result as one file; `parts`, the result of each
-part; `errors`, the bad records of each part that has any; `input`, its input. An unfinished job has
-no results (409: retry); a failed job will never have any (410), unless it is run again.
+A file job has four directories: `results`, with its result as one file; `parts`, with the result of
+each part; `errors`, with the bad records of each part that has any; `input`, with its input. An
+unfinished job has no results (409: retry); a failed job has none (410) unless it is run again.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class _File(NamedTuple):
 
 
 class PondFiles:
-    """Lists and sends the files of file jobs."""
+    """Handler that lists and sends the files of file jobs."""
 
     def __init__(self, jobs: service.FileJobs) -> None:
         self._jobs = jobs
@@ -47,7 +47,9 @@ class PondFiles:
         }
 
     async def listing(self, namespace: str, job: str, directory: str) -> bytes:
-        """Return a `FileList` as JSON. Raises NotFound, Conflict, Gone."""
+        """Return the files in a directory of a file job, a `FileList` as JSON. Raises NotFound,
+        Conflict, Gone.
+        """
         found = await self._found(namespace, job, directory)
         listed = [
             pond_messages.ListedFile(path=one.path, size=one.size, digest=one.body.whole)
@@ -61,8 +63,9 @@ class PondFiles:
         place: tuple[str, str, str, str],
         response: asgi.Response,
     ) -> None:
-        """Send one file, or a range of it. `place`: namespace, job, directory, file. Raises as
-        `listing`."""
+        """Send one file, or a range of it. `place`: namespace, job, directory, file. Raises the
+        errors of `listing`.
+        """
         namespace, job, directory, path = place
         if directory == "parts":
             found = await self._part(self._view(namespace, job), path)
@@ -110,7 +113,9 @@ class PondFiles:
         return [_one(view, _PART.format(part), output) for part, output in _outputs(commits)]
 
     async def _part(self, view: model.JobView, path: str) -> list[_File]:
-        """Return the file of one part, without reading the others: a job has up to ten thousand."""
+        """Return the file of one part, without reading the other parts: a job has up to ten
+        thousand.
+        """
         self._output(view)
         text = path.partition(".")[0]
         if not (text.isascii() and text.isdigit() and _PART.format(int(text)) == path):
@@ -150,7 +155,7 @@ class PondFiles:
 def _outputs(
     commits: Iterable[filejobs.Commit],
 ) -> Iterator[tuple[int, filejobs.StoredFile]]:
-    """Yield number and result of each part that has succeeded."""
+    """Yield the number and the result file of each part that has succeeded."""
     for one in commits:
         if one.outcome == filejobs.PartOutcome.SUCCEEDED and one.output is not None:
             yield one.part, one.output

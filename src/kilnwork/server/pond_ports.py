@@ -8,7 +8,7 @@ from kilnwork.kit import asgi
 
 
 class AgentVerifier(Protocol):
-    """Authenticates the agents of a pond."""
+    """Authentication of the agents of a pond."""
 
     async def verify(self, namespace: str, pond: str, credential: str) -> bool:
         """Return whether `credential` is the current token of this DataPond. Raises KilnError if
@@ -17,7 +17,9 @@ class AgentVerifier(Protocol):
 
 
 class AgentLedger(Protocol):
-    """Reports from agents, and orders for them."""
+    """The pond ledger as agents see it: it takes their reports and returns orders for their
+    nodes.
+    """
 
     def take_report(
         self, namespace: str, pond: str, node: str, report: pond_messages.Report
@@ -33,7 +35,7 @@ class AgentLedger(Protocol):
 
 
 class JobFiles(Protocol):
-    """Files of the file jobs of a namespace."""
+    """Access to the files of the file jobs of a namespace."""
 
     async def listing(self, namespace: str, job: str, directory: str) -> bytes: ...
 
@@ -43,8 +45,8 @@ class JobFiles(Protocol):
 
 
 class PeopleLedger(Protocol):
-    """The pond ledger as users see it: nodes and leases. Methods return None if there is no such
-    DataPond or lease.
+    """The pond ledger as users see it: nodes and leases. Methods return None if the DataPond or
+    lease does not exist.
     """
 
     def node_views(self, namespace: str, pond: str) -> list[pond_views.NodeView] | None: ...
@@ -54,14 +56,15 @@ class PeopleLedger(Protocol):
     def ask(
         self, namespace: str, pond: str, lease: str, request: pond_views.LeaseRequest
     ) -> pond_views.LeaseView | None:
-        """Create or continue a lease; may be repeated. Raises PondError if the request is
-        invalid."""
+        """Create a lease or continue it; may be repeated. Raises PondError if the request is
+        invalid.
+        """
         ...
 
     def take_back(self, namespace: str, pond: str, lease: str) -> bool | None:
-        """Release a lease of a user; return False if there is none of that name."""
+        """Release a lease of a user; return False if the user has no lease of that name."""
         ...
 
     async def changed(self, *, within_s: float) -> None:
-        """Wait until something changes, or until the time has passed."""
+        """Wait until something in the ledger changes, or until `within_s` seconds have passed."""
         ...

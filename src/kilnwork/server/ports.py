@@ -1,4 +1,6 @@
-"""Ports of the REST API: what it needs of other rooms, implemented by the composition root."""
+"""Ports of the REST API: the services that it needs from other packages, implemented by the
+composition root.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -17,11 +19,10 @@ Extra = Mapping[str, tuple[str, ...]] | tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A question for authorization: whether a user may do this in a namespace. `name` is empty for
-    all objects.
+    """A question for authorization: whether a user may perform an operation in a namespace.
 
-    `resource`: `tasks`, `jobs`, `jobconfigs`, or `executors` (cluster-scoped, except for their
-    subresource `external`); all in our API group.
+    `name` is empty for all objects. `resource`: `tasks`, `jobs`, `jobconfigs`, or `executors`
+    (cluster-scoped, except for their subresource `external`); all in our API group.
     """
 
     verb: str
@@ -36,7 +37,7 @@ class User(Protocol):
 
     @property
     def name(self) -> str:
-        """`username`."""
+        """Name of the user in Kubernetes (`username`)."""
         ...
 
     @property
@@ -49,9 +50,10 @@ class Rights(Protocol):
     """Authorization by a SubjectAccessReview of the API server."""
 
     async def refusal(self, user: Any, question: Question) -> str | None:
-        """Return None if `user` (`Request.user`) is allowed, else the reason as a sentence.
+        """Return why a user is not allowed to do something, as a sentence, or None if the user is
+        allowed.
 
-        Raises KubeError if the API server gives no decision.
+        `user` comes from `Request.user`. Raises KubeError if the API server gives no decision.
         """
         ...
 
@@ -64,36 +66,43 @@ class Access(Rights, Protocol):
         ...
 
     async def token_user(self, token: str, *, audience: str | None = None) -> User | None:
-        """Return the user of a token for `audience`; without one, of a token for the API server or
-        for the manager. Return None if the token is invalid. Raises KubeError."""
+        """Return the user of a token for `audience`, or None if the token is invalid. Raises
+        KubeError.
+
+        If `audience` is not given, the token may be for the API server or for the manager.
+        """
         ...
 
 
 class Outputs(Protocol):
-    """Output of attempts that do not run in workers, which is fetched when it is read.
+    """Access to the output of attempts that do not run in workers, which is fetched when it is
+    read.
 
     Nothing needs to be fetched for other attempts, or for attempts that have ended.
     """
 
     async def catch_up(self, ref: attempts.AttemptRef) -> None:
-        """Fetch the output of an attempt so far into its log file. Raises NoOutput."""
+        """Fetch the output that an attempt has printed so far into its log file. Raises
+        NoOutput.
+        """
         ...
 
     def following(self, ref: attempts.AttemptRef) -> AbstractAsyncContextManager[None]:
-        """Return a context manager in which output is fetched as it is printed; failed fetches are
-        retried."""
+        """Return a context manager in which an attempt's output is fetched as it is printed; failed
+        fetches are retried.
+        """
         ...
 
 
 class TaskPage(msgspec.Struct, frozen=True):
-    """A page of tasks, newest first. `more`: cursor of the next page, None at the end."""
+    """A page of a list of tasks, newest first. `more`: cursor of the next page, None at the end."""
 
     tasks: Sequence[model.TaskView]
     more: int | None
 
 
 class ClusterSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A TaskCluster, as clients that submit to it need it."""
+    """The facts about a TaskCluster that clients need in order to submit tasks to it."""
 
     name: str
     workers: int
@@ -106,7 +115,9 @@ class ClusterSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clusters(Protocol):
-    """Where tasks may be submitted to, as the controllers see it now."""
+    """The namespaces and TaskClusters to which tasks may be submitted, as the controllers see them
+    now.
+    """
 
     def namespaces(self) -> Sequence[str]:
         """Return all namespaces, sorted."""
@@ -118,34 +129,40 @@ class Clusters(Protocol):
 
 
 class Journal(Protocol):
-    """Reads tasks, and requests changes to them. Reads may be repeated and do not block."""
+    """Access to the tasks of the journal: reads them, and requests changes to them. Reads may be
+    repeated and do not block.
+    """
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """Return the newest run of a task, or None if it is unknown."""
+        """Return the view of a task's newest run, or None if the task is unknown."""
         ...
 
     def find(self, namespace: str, name: str) -> model.TaskView | None:
-        """Return the newest task of that name, or None."""
+        """Return the newest task with a name, or None if there is no such task."""
         ...
 
     async def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
-        """Return at most `limit` tasks whose ids begin or end with these digits
-        (`ids.abbreviated`)."""
+        """Return at most `limit` ids of tasks that begin or end with `digits`
+        (`ids.abbreviated`).
+        """
         ...
 
     def tasks(
         self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
     ) -> TaskPage:
-        """Return at most `limit` tasks of a namespace, or with None of all. `below` is `more` of
-        the page before.
+        """Return at most `limit` tasks of a namespace, or of all namespaces if `namespace` is None.
 
-        A page may have fewer tasks than `limit`, even none, and still be followed by another.
+        `below` is `more` of the page before. A page may have fewer tasks than `limit`, even none,
+        and still be followed by another.
         """
         ...
 
     def counts(self, namespace: str | None) -> Sequence[model.TaskCount]:
-        """Return the number of tasks by function and state, in one namespace or with None in all.
-        Task objects that are not accepted yet are included as Pending."""
+        """Return the number of tasks by function and state in a namespace, or in all namespaces if
+        `namespace` is None.
+
+        Task objects that are not accepted yet are included as Pending.
+        """
         ...
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
@@ -153,14 +170,14 @@ class Journal(Protocol):
         ...
 
     async def kill(self, task: ids.TaskId) -> None:
-        """Durably request the end of a task. Does nothing if it has ended."""
+        """Durably request the end of a task. Does nothing if the task has ended."""
         ...
 
     async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
-        """Durably suspend or resume a spawned task: while it is suspended, no attempt starts; a
-        running one continues.
+        """Durably suspend or resume a spawned task.
 
-        Does nothing if the task has ended.
+        While it is suspended, no attempt starts; a running attempt continues. Does nothing if the
+        task has ended.
         """
         ...
 
@@ -184,7 +201,7 @@ class Journal(Protocol):
         ...
 
     async def retry_failed(self, task: ids.TaskId) -> model.Retried:
-        """Durably run again what failed in a spawned task and around it.
+        """Durably start new runs of the failed tasks in and around a spawned task.
 
         Raises `dispatch.errors.RunRefused` if it has not ended, belongs to a job, or has succeeded.
         """
@@ -192,14 +209,14 @@ class Journal(Protocol):
 
 
 class Jobs(Protocol):
-    """Reads the indexes of Jobs, and JobConfigs."""
+    """Access to JobConfigs and to the indexes of Jobs."""
 
     def config(self, namespace: str, name: str) -> job_config.JobConfig | None:
-        """Return the JobConfig of that name, or None."""
+        """Return the JobConfig with a name, or None."""
         ...
 
     def uid(self, namespace: str, name: str) -> str | None:
-        """Return `metadata.uid` of the Job of that name, or None."""
+        """Return `metadata.uid` of the Job with a name, or None."""
         ...
 
     async def indexes(
@@ -210,7 +227,7 @@ class Jobs(Protocol):
         limit: int,
         state: index_model.IndexState | None,
     ) -> list[index_model.IndexView]:
-        """Return at most `limit` indexes with numbers above `after`, in order.
+        """Return at most `limit` indexes of a Job with numbers above `after`, in order.
 
         Raises `jobs.errors.NoSuchJob` if the engine does not have the Job yet.
         """
@@ -218,14 +235,14 @@ class Jobs(Protocol):
 
 
 class Flows(Protocol):
-    """Reads the flows of SyncSets."""
+    """Access to the flows of SyncSets."""
 
     def newest(self, namespace: str, name: str) -> flow_model.FlowKey | None:
-        """Return the newest generation of the SyncSet of that name, or None."""
+        """Return the key of the newest generation of a SyncSet, or None if there is none."""
         ...
 
     def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
-        """Return the view of a run, or None before it begins and after it is deleted."""
+        """Return the view of a flow's run, or None before it begins and after it is deleted."""
         ...
 
     async def steps(
@@ -237,7 +254,8 @@ class Flows(Protocol):
         limit: int,
         state: flow_model.InstanceState | None,
     ) -> list[flow_model.InstanceView]:
-        """Return at most `limit` instances after the key `after`, in the order in which they began.
+        """Return at most `limit` step instances after the key `after`, in the order in which they
+        began.
 
         Raises `jobs.errors.NoSuchJob` if the flow has not begun.
         """

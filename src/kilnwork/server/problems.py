@@ -1,7 +1,8 @@
-"""Errors as responses of the REST API: problem details (RFC 9457), the same for all its apps.
+"""Conversion of errors to responses of the REST API: problem details (RFC 9457), the same for all
+its apps.
 
-Used by all apps of this room. `errors` defines the errors that are responses; this module maps the
-errors of other rooms to them.
+Used by all apps of this package. `errors` defines the errors that are responses; this module maps
+the errors of other packages to them.
 """
 
 import logging
@@ -24,12 +25,12 @@ Translate = Callable[[Exception], errors.HttpError]
 
 
 def response(send: asgi.Send, *, extra: Callable[[], asgi.Headers] | None = None) -> asgi.Response:
-    """Return a response with the headers that all responses of this room have."""
+    """Return a response with the headers that all responses of this package have."""
     return asgi.Response(send, headers=_HEADERS, extra=extra)
 
 
 async def send(response: asgi.Response, error: errors.HttpError) -> None:
-    """Send problem details. `message` repeats `detail` for older clients."""
+    """Send the problem details of an error. `message` repeats `detail` for older clients."""
     document = {
         "type": error.type,
         "title": error.reason,
@@ -44,7 +45,7 @@ async def send(response: asgi.Response, error: errors.HttpError) -> None:
 
 
 def from_error(error: Exception) -> errors.HttpError:
-    """Return the response for an error."""
+    """Return the HTTP error for an exception."""
     match error:
         case errors.HttpError():
             return error
@@ -114,8 +115,11 @@ async def respond(
     *,
     translate: Translate = from_error,
 ) -> None:
-    """Await the handler that sends the response. If it raises, send the error, or cut the
-    connection if the response has begun. Nothing is sent to a client that has disconnected."""
+    """Await the handler of a request, and send its error if it raises one.
+
+    If the response has begun, the connection is cut instead. Nothing is sent to a client that has
+    disconnected.
+    """
     try:
         await work
     except asgi.Disconnected:

@@ -1,4 +1,4 @@
-"""The result of one task as raw bytes, with their media type: `GET …/tasks/REF/result`.
+"""Result of one task as raw bytes, with their media type: `GET …/tasks/REF/result`.
 
 Used by `api`. A blob is streamed from its file. Nothing is unpickled: a Python object that is not
 JSON is sent as a pickle, with its media type.
@@ -24,8 +24,8 @@ _decode_stream = msgspec.msgpack.Decoder(list[attempts.Payload]).decode
 async def send(
     view: model.TaskView, root: Path, request: asgi.Request, response: asgi.Response
 ) -> None:
-    """Send the result, or 204 if there is none. `root`: parent of the directories of blobs by
-    namespace.
+    """Send the result of a task, or 204 if it has none. `root`: parent of the directories of blobs
+    by namespace.
 
     Raises `Conflict` if the task has not ended or did not succeed.
     """
@@ -60,8 +60,10 @@ def _succeeded(view: model.TaskView) -> attempts.Payload | None:
 
 
 def flatten_stream(payload: attempts.Payload | None) -> attempts.Payload | None:
-    """Return the result as a single value: the values that a generator has yielded become a JSON
-    list, if all of them are JSON."""
+    """Return a task's result as a single value.
+
+    The values that a generator has yielded become a JSON list, if all of them are JSON.
+    """
     if payload is None or payload.media_type != attempts.STREAM or payload.digest is not None:
         return payload
     yielded = _decode_stream(payload.data)
@@ -72,8 +74,9 @@ def flatten_stream(payload: attempts.Payload | None) -> attempts.Payload | None:
 
 
 def _digest(digest: bytes) -> asgi.Headers:
-    """Return the Repr-Digest header (RFC 9530): the digest of the whole, whatever part of it is
-    sent."""
+    """Return the Repr-Digest header (RFC 9530), the digest of the whole result even if only a part
+    is sent.
+    """
     return ((b"repr-digest", b"sha-256=:" + base64.b64encode(digest) + b":"),)
 
 

@@ -26,7 +26,9 @@ UNKNOWN_S = 5.0
 
 
 class Reviews:
-    """`ports.Access` by TokenReview and SubjectAccessReview of the API server of `kube`."""
+    """Implementation of `ports.Access` by TokenReview and SubjectAccessReview of a cluster's API
+    server.
+    """
 
     def __init__(self, kube: client.Client, *, time: clock.Clock) -> None:
         self._kube = kube
@@ -42,7 +44,7 @@ class Reviews:
     async def token_user(
         self, token: str, *, audience: str | None = None
     ) -> kube_reviews.User | None:
-        """See `ports.Access.token_user`."""
+        """Return the user of a token, as `ports.Access.token_user`."""
         tried = ((), (manager.AUDIENCE,)) if audience is None else ((audience,),)
 
         async def ask() -> tuple[kube_reviews.User | None, float]:
@@ -56,8 +58,9 @@ class Reviews:
         return await self._users.get((kube_reviews.digest(token), audience), ask)
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
-        """Return None if `user`, one of ours, is allowed; else the text of Kubernetes. Raises
-        KubeError."""
+        """Return why `user` is not allowed to do something, in the words of Kubernetes, or None if
+        it is allowed. Raises KubeError.
+        """
         asked: kube_reviews.User = user
 
         async def ask() -> tuple[bool, float]:
@@ -71,8 +74,9 @@ class Reviews:
 
 @contextmanager
 def _report_missing_rights() -> Iterator[None]:
-    """Report missing rights of the manager itself as 503, so that they do not look like missing
-    rights of the caller."""
+    """Convert errors about missing rights of the manager itself to 503, so that they do not look
+    like missing rights of the caller.
+    """
     try:
         yield
     except errors.Forbidden as error:

@@ -1,7 +1,9 @@
-"""`GET /v1/namespaces/NS/syncsets/NAME/steps`: steps of a SyncSet with their shards, in pages.
+"""List of a SyncSet's steps with their shards, in pages: `GET
+/v1/namespaces/NS/syncsets/NAME/steps`.
 
-Also `…/result`, the result of its flow. Mounted by `api`. The status of a SyncSet has only counts
-of each step, and results of up to 8 KiB; this lists all instances, and sends results of any size.
+Also serves `…/result`, the result of the SyncSet's flow. Mounted by `api`. The status of a SyncSet
+has only counts of each step, and results of up to 8 KiB; this lists all instances, and sends
+results of any size.
 """
 
 from typing import Any
@@ -18,7 +20,7 @@ MAX_GENERATION = 1 << 31
 
 
 class Steps:
-    """Serves requests for steps. `flows`, `rights`: ports."""
+    """Handler of requests for the steps and the result of a SyncSet. `flows`, `rights`: ports."""
 
     def __init__(self, flows: ports.Flows, rights: ports.Rights) -> None:
         self._flows = flows
@@ -27,8 +29,11 @@ class Steps:
     async def send(
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
-        """Send a page: `step`, `state`, `generation` (default: the newest), `after`, `limit`. The
-        caller needs the right to `get` the SyncSet."""
+        """Send a page of step instances. The caller needs the right to `get` the SyncSet.
+
+        Parameters of the request: `step`, `state`, `generation` (default: the newest), `after`,
+        `limit`.
+        """
         await self._check(request, namespace, name)
         limit = request.number("limit", least=1, most=MAX_LIMIT) or DEFAULT_LIMIT
         state = _state(request)
@@ -69,7 +74,7 @@ class Steps:
         )
 
     def _key(self, request: asgi.Request, namespace: str, name: str) -> model.FlowKey:
-        """Return the requested generation."""
+        """Return the key of the requested generation."""
         generation = request.number("generation", least=1, most=MAX_GENERATION)
         newest = self._flows.newest(namespace, name)
         if newest is None:

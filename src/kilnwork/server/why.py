@@ -1,4 +1,4 @@
-"""Explains in one sentence why a task is in its state: state, reason, and details.
+"""Explanations of task states: one sentence with the state of a task, its reason, and details.
 
 Pure. Used by `GET …/why` for tasks of the journal and by `kiln why` for Task objects.
 """
@@ -13,12 +13,13 @@ from kilnwork.kit import clock
 
 
 class WhyFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts from which the sentence is made. Times are seconds since the epoch, None if
-    unknown.
+    """The facts about a task from which the sentence is made. Times are seconds since the epoch,
+    None if unknown.
 
     `loss`: why the newest lost attempt was lost. `progress`: the latest progress report of the
-    running attempt, "" if there is none. `own_pod`: `worker` is a Pod of its own; `of_executor`: it
-    is a process of an executor. `memory`: memory of its worker as a quantity, "" if unknown.
+    running attempt, "" if there is none. `own_pod`: `worker` names a Pod that runs only this task;
+    `of_executor`: `worker` names a process of an executor. `memory`: memory of the task's worker as
+    a quantity, "" if unknown.
     """
 
     name: str
@@ -124,7 +125,10 @@ def _ended(start: str, facts: WhyFacts) -> str:
 
 def usage_sentence(facts: WhyFacts) -> str:
     """Return a sentence about the resources that the newest attempt has used, and those of its
-    worker; "" if that is unknown. It begins with a space."""
+    worker.
+
+    It begins with a space, and is "" if nothing is known.
+    """
     if facts.usage is None:
         return ""
     text = f" It used {facts.usage.cpu_s:.1f} s of CPU"
@@ -137,7 +141,7 @@ def usage_sentence(facts: WhyFacts) -> str:
 
 
 def format_bytes(number: int) -> str:
-    """Format a number of bytes: 1.9 GiB."""
+    """Format a number of bytes as a text such as `1.9 GiB`."""
     value, unit = float(number), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":
@@ -147,7 +151,9 @@ def format_bytes(number: int) -> str:
 
 
 def _losses_text(facts: WhyFacts) -> str:
-    """Return how many attempts were lost, and why the last of them was, if that is known."""
+    """Return a text about the number of lost attempts and, if it is known, why the last one was
+    lost.
+    """
     if not facts.losses:
         return ""
     number = "one was" if facts.losses == 1 else f"{facts.losses} were"
@@ -162,7 +168,9 @@ def _final(facts: WhyFacts) -> bool:
 
 
 def _reason_text(facts: WhyFacts) -> str:
-    """Return the message, which has the details, or else the meaning of the reason."""
+    """Return the message of the task's state, which has the details, or else the meaning of its
+    reason.
+    """
     text = facts.message.strip() or _meaning(facts.reason)
     return text if text.endswith((".", "!", "?")) else f"{text}."
 

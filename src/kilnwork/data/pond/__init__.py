@@ -1,4 +1,4 @@
-"""Pond: snapshots of files by digest, and the directory of one node that holds them, next to the
+"""Ponds: snapshots of files by digest, and the directory in which a node keeps them, next to the
 work.
 
 Used by `kilnwork.pond`, the agent of a node, and by the manager, which plans from manifests. A

@@ -1,8 +1,9 @@
-"""Fetches one blob: from the first origin that has it, verified, and resumed where it stopped.
+"""Fetching of blobs: reads a blob from the first origin that has it, verifies it, and resumes after
+interruptions.
 
 Used by the agent, in one thread per blob. Received bytes survive any interruption. Content with a
 different digest never becomes a blob: it is set aside and fetched once more from the beginning. If
-it differs again, that is `DataCorrupt`, or `SourceChanged` if a source twice sends the same
+it differs again, `DataCorrupt` is raised, or `SourceChanged` if a source twice sends the same
 different content.
 """
 
@@ -20,11 +21,13 @@ _STEP_BYTES = 64 << 20
 
 
 class Stopped(Exception):
-    """The blob is no longer needed; received bytes are kept."""
+    """The fetch was ended because the blob is no longer needed; received bytes are kept."""
 
 
 class Fetched(NamedTuple):
-    """What was read, and from where. `received`: bytes received this time, in all tries."""
+    """A blob that was read, and the name of its origin. `received`: bytes received by this call, in
+    all tries.
+    """
 
     digest: bytes
     size: int
@@ -34,22 +37,24 @@ class Fetched(NamedTuple):
 
 
 class Progress:
-    """Counts received bytes, for the agent. `stopped`: returns True to end the fetch."""
+    """Counter of received bytes, for the agent. `stopped` returns True to end the fetch."""
 
     def __init__(self, stopped: Callable[[], bool] = lambda: False) -> None:
         self.stopped = stopped
         self.received = 0
 
     def add(self, count: int) -> None:
-        """Count received bytes. Raises Stopped."""
+        """Count received bytes. Raises Stopped if the fetch is to end."""
         self.received += count
         if self.stopped():
             raise Stopped
 
 
 class _Mismatch(Exception):
-    """Content with a different digest was received completely. `found`: its digest, or why it
-    cannot match."""
+    """The complete content was received, or its size is known, and it differs from the blob.
+
+    `found`: the digest or the size of the content.
+    """
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -64,11 +69,11 @@ def fetch(
     where: Sequence[origins.Origin],
     progress: Progress,
 ) -> Fetched:
-    """Fetch a blob unless it is here. Raises Stopped, PondFull, DataCorrupt, SourceChanged and
-    errors of origins.
+    """Fetch a blob unless the pond has it.
 
     If an origin fails, the next one is tried. In the end the error of the source is raised; peers
-    that lack the blob now may have it later.
+    that lack the blob now may have it later. Raises Stopped, PondFull, DataCorrupt, SourceChanged
+    and errors of origins.
     """
     from_source: list[errors.PondError] = []
     from_peers: list[errors.PondError] = []
@@ -128,8 +133,11 @@ def _try_once(
     origin: origins.Origin,
     progress: Progress,
 ) -> bool:
-    """Try once. Return True if the blob is here now, False if the bytes from an earlier try do not
-    match the rest."""
+    """Try to fetch a blob from one origin. Return True if the blob is in the pond now.
+
+    False is returned if bytes of an earlier try do not match the rest; they are discarded. Raises
+    _Mismatch.
+    """
     name = digest.hex()
     with (
         kept.reserved(name, size),
@@ -151,8 +159,9 @@ def _try_once(
 def _receive(
     partial: blob_files.PartialFile, origin: origins.Origin, size: int, *, progress: Progress
 ) -> bool:
-    """Read until the end, or until there is too much. Return True if it resumed an earlier
-    fetch."""
+    """Receive the content of a blob until its end, or until it is too long. Return whether an
+    earlier fetch was resumed.
+    """
     facts = partial.facts
     stamp = facts.stamp if facts is not None and facts.origin == origin.name else ""
     if partial.size == size and facts is not None:
@@ -184,9 +193,10 @@ def fetch_new(
     source: origins.Source,
     progress: Progress,
 ) -> tuple[Fetched, str]:
-    """Fetch the content of a file of a source, whatever it is; return it and its stamp.
+    """Fetch the content of a file of a source, whatever its digest is; return the blob and the
+    stamp of the file.
 
-    `name`: of the partial file, the same for the same file and stamp. Raises as `fetch`.
+    `name`: name of the partial file, the same for the same file and stamp. Raises as `fetch`.
     """
     before = progress.received
     with (

@@ -6,10 +6,10 @@ leases say who needs a blob, its file is shared with the trees of runs by hard l
 fetched for minutes by a process that may be killed at any moment. Therefore
 
 - a partial file has a name of its own in the same file system and survives: `partial/NAME`, next to
-  `NAME.json`, which says whose bytes these are;
+  `NAME.json`, which names the origin of its bytes;
 - a blob appears by rename, after its content was verified and synced to disk, with mode 0444;
-- its modification time is a constant. A process that writes to it through a tree changes that;
-  the change is noticed, and the content is verified before it is used again.
+- its modification time is a constant. A process that writes to it through a tree changes that; the
+  change is noticed, and the content is verified before it is used again.
 """
 
 import contextlib
@@ -46,8 +46,9 @@ class PartialFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlobFiles:
-    """The blobs below `root`. Thread-safe; only one process at a time may use it, which `store`
-    ensures."""
+    """The blob files below the directory `root`. Thread-safe; only one process at a time may use
+    it, which `store` ensures.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -60,7 +61,7 @@ class BlobFiles:
         """Number of files that were set aside."""
 
     def scan(self) -> None:
-        """Read which blobs exist."""
+        """Read from the directory which blobs exist."""
         self._sizes.clear()
         for directory in _entries(self.root / "blobs"):
             for entry in _entries(Path(directory.path)):
@@ -78,7 +79,9 @@ class BlobFiles:
         return self.root / "blobs" / name[:2] / name
 
     def knows(self, digest: bytes, size: int) -> bool:
-        """Return whether a blob exists, as far as known without asking the disk."""
+        """Return whether a blob existed when the directory was last read or changed, without asking
+        the disk.
+        """
         return self._sizes.get(digest) == size
 
     def has(self, digest: bytes, size: int) -> bool:
@@ -101,8 +104,7 @@ class BlobFiles:
         pace: Callable[[int], None] = lambda _: None,
         from_disk: bool = False,
     ) -> bool:
-        """Read a blob completely; set it aside if its content is wrong. Return whether it is
-        intact.
+        """Read a blob completely, and return whether it is intact. A damaged blob is set aside.
 
         `pace` is called with the number of bytes of each piece. `from_disk`: read from the disk
         instead of the kernel's page cache, and without filling the cache.
@@ -132,7 +134,7 @@ class BlobFiles:
         return good
 
     def open(self, digest: bytes) -> int:
-        """Return a descriptor for reading. Raises BlobMissing."""
+        """Return a descriptor of a blob for reading. Raises BlobMissing."""
         try:
             return os.open(self.path(digest), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -142,7 +144,7 @@ class BlobFiles:
             ) from None
 
     def partial(self, name: str) -> "PartialFile":
-        """Open the partial file of that name, to continue where it stopped."""
+        """Open the partial file with this name, to continue where an earlier fetch stopped."""
         return PartialFile(self, self.root / "partial" / name)
 
     def partials(self) -> Iterator[tuple[str, int]]:
@@ -207,10 +209,10 @@ class BlobFiles:
 
 
 class PartialFile(closing.Closeable):
-    """A partial file; all received bytes are kept when it is closed.
+    """A file with the bytes of a blob received so far, which are kept when it is closed.
 
-    `size`: bytes so far, including those of earlier tries. `facts`: their origin, None if there are
-    no bytes.
+    `size`: number of bytes so far, including those of earlier tries. `facts`: origin of the bytes,
+    None if there are no bytes.
     """
 
     def __init__(self, files: BlobFiles, path: Path) -> None:
@@ -232,20 +234,20 @@ class PartialFile(closing.Closeable):
             self._file = -1
 
     def restart(self, facts: PartialFacts) -> None:
-        """Begin again, with content of a different origin or stamp."""
+        """Truncate the file, and begin again with content of a different origin or stamp."""
         os.ftruncate(self._file, 0)
         os.lseek(self._file, 0, os.SEEK_SET)
         self._hash, self.size, self._flushed = digests.sha256(), 0, 0
         self.describe(facts)
 
     def describe(self, facts: PartialFacts) -> None:
-        """Record the origin of the bytes, before the first of them is written."""
+        """Record the origin of the bytes, before the first byte is written."""
         if facts != self.facts:
             self._facts_path.write_bytes(msgspec.json.encode(facts))
             self.facts = facts
 
     def write(self, piece: bytes | memoryview) -> None:
-        """Append. Raises OSError."""
+        """Append bytes to the file. Raises OSError."""
         self._hash.update(piece)
         view = memoryview(piece)
         while view:
@@ -261,7 +263,7 @@ class PartialFile(closing.Closeable):
         return self._hash.digest()
 
     def commit(self) -> tuple[bytes, int]:
-        """Turn it into a blob; return digest and size. Raises OSError."""
+        """Turn the partial file into a blob; return the blob's digest and size. Raises OSError."""
         digest = self.digest
         os.fsync(self._file)
         self.close()
@@ -276,7 +278,7 @@ class PartialFile(closing.Closeable):
         self._path.unlink(missing_ok=True)
 
     def set_aside(self, digest: bytes) -> None:
-        """Quarantine the content, which should have had this digest and has not."""
+        """Move the content into quarantine because its digest is not the expected `digest`."""
         self.close()
         self._facts_path.unlink(missing_ok=True)
         self._files.quarantine(self._path, digest)
@@ -304,7 +306,9 @@ def _hash(descriptor: int, pace: Callable[[int], None]) -> bytes:
 
 
 def stamp(path: Path) -> None:
-    """Set the modification time of a file to that of a blob, so that a later write is noticed."""
+    """Set the modification time of a file to the constant time of blobs, so that a later write is
+    noticed.
+    """
     os.utime(path, ns=(STAMP_NS, STAMP_NS))
 
 

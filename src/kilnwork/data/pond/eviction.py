@@ -1,7 +1,7 @@
-"""Eviction: chooses which snapshots a pond evicts for space: unleased ones, least recently used
-first. Pure.
+"""Eviction: chooses which snapshots a pond deletes to free space. Pure.
 
-Used by `store`. A blob is deleted when no remaining snapshot contains it.
+Used by `store`. Snapshots without a lease are chosen, least recently used first. A blob is deleted
+when no remaining snapshot contains it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 
 class Candidate(NamedTuple):
-    """A snapshot in the pond. `used`: when it was last leased or released, wall clock."""
+    """A snapshot in the pond that may be evicted. `used`: when it was last leased or released, wall
+    clock.
+    """
 
     digest: str
     used: float
@@ -17,7 +19,9 @@ class Candidate(NamedTuple):
 
 
 class Eviction(NamedTuple):
-    """Snapshots to forget, and blobs to delete. `freed`: the bytes of these blobs."""
+    """Decision which snapshots to forget and which blobs to delete. `freed`: total size of the
+    blobs.
+    """
 
     snapshots: tuple[str, ...]
     blobs: frozenset[bytes]
@@ -31,9 +35,10 @@ def choose(
     leased: Collection[str],
     excess: int,
 ) -> Eviction:
-    """Return what to evict so that at least `excess` bytes are freed, or everything evictable.
+    """Return the snapshots and blobs to evict so that at least `excess` bytes are freed, or all
+    that may be evicted.
 
-    `sizes`: of the existing blobs. Blobs that belong to no snapshot are evicted first.
+    `sizes`: sizes of the existing blobs. Blobs that belong to no snapshot are evicted first.
     """
     users: dict[bytes, int] = {}
     for candidate in candidates:

@@ -8,7 +8,9 @@ from kilnwork.kit import globs
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Return whether a path matches. Raises ManifestRefused for an invalid pattern."""
+    """Return whether a path matches a glob pattern. Raises ManifestRefused for an invalid
+    pattern.
+    """
     try:
         return globs.matches(pattern, path)
     except ValueError as error:

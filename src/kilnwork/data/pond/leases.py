@@ -1,7 +1,8 @@
-"""Leases: which runs need which snapshots on this node, each a small file that survives the agent.
+"""Leases: small files on disk that record which runs need which snapshots on this node.
 
-Used by `store`. A lease belongs to a namespace, which is part of its name on disk: clients cannot
-name, read or release leases of other namespaces. Snapshots without a lease may be evicted.
+Used by `store`. A lease survives a restart of the agent. It belongs to a namespace, which is part
+of its name on disk: clients cannot name, read or release leases of other namespaces. Snapshots
+without a lease may be evicted.
 """
 
 import contextlib
@@ -25,8 +26,11 @@ Access = Annotated[str, msgspec.Meta(pattern="^(read|copy)$")]
 
 
 class LeasedSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A snapshot in a lease. `name`: of its directory in the run's; `paths`: the files that this
-    node needs, None for all; `access`: `read` for read-only links, `copy` for files of its own."""
+    """A snapshot in a lease.
+
+    `name`: name of its directory in the run's directory; `paths`: the files that this node needs,
+    None for all; `access`: `read` for read-only links, `copy` for files of the run's own.
+    """
 
     name: str
     digest: str
@@ -43,12 +47,14 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def digests(self) -> frozenset[str]:
-        """Digests of its snapshots."""
+        """Digests of the snapshots in the lease."""
         return frozenset(one.digest for one in self.snapshots)
 
 
 def check(lease: Lease) -> None:
-    """Raise LeaseRefused unless namespace and names are valid path components."""
+    """Raise LeaseRefused unless the namespace and the names in a lease are valid path
+    components.
+    """
     if not _LABEL.fullmatch(lease.namespace):
         raise errors.LeaseRefused(f"namespace: {lease.namespace!r} is no DNS label")
     if not _NAME.fullmatch(lease.name) or ".." in lease.name:
@@ -65,14 +71,14 @@ def check(lease: Lease) -> None:
 
 
 class LeaseFiles:
-    """The leases below `directory`, `NAMESPACE/NAME.json`; kept in memory."""
+    """The lease files below `directory`, `NAMESPACE/NAME.json`; kept in memory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._leases: dict[tuple[str, str], Lease] = {}
 
     def scan(self) -> None:
-        """Read which leases exist; other files are left alone."""
+        """Read the existing leases from the directory; other files are ignored."""
         self._leases.clear()
         for path in sorted(self._directory.glob("*/*.json")):
             with contextlib.suppress(msgspec.MsgspecError, errors.LeaseRefused, OSError):
@@ -85,14 +91,16 @@ class LeaseFiles:
         return iter(tuple(self._leases.values()))
 
     def get(self, namespace: str, name: str) -> Lease:
-        """Return a lease. Raises LeaseRefused, which reveals nothing about other namespaces."""
+        """Return a lease. Raises LeaseRefused, whose message reveals nothing about other
+        namespaces.
+        """
         try:
             return self._leases[namespace, name]
         except KeyError:
             raise errors.LeaseRefused(f"namespace {namespace} has no lease {name!r} here") from None
 
     def put(self, lease: Lease) -> None:
-        """Store a lease, replacing one of the same name. Raises LeaseRefused, OSError."""
+        """Store a lease, replacing any lease of the same name. Raises LeaseRefused, OSError."""
         check(lease)
         if self._leases.get((lease.namespace, lease.name)) == lease:
             return

@@ -1,6 +1,6 @@
-"""Manifests: the files of a snapshot, in a form that has exactly one digest.
+"""Manifests: lists of the files of a snapshot, in a form that has exactly one digest.
 
-Used by code that pins a source, transfers a snapshot or plans over one. The bytes of a manifest are
+Used by code that pins a source, transfers a snapshot or plans from one. The bytes of a manifest are
 its canonical JSON (RFC 8785: sorted keys, no spaces) with the files ordered by path, so that equal
 files have an equal digest, wherever and in whatever order they were found. Manifests come from
 other machines and from users: all their paths are checked before anything is done with them.
@@ -24,7 +24,9 @@ EXECUTABLE = 0o755
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file. `size`: in bytes; `mode`: PLAIN or EXECUTABLE, as in git; `digest`: `sha256:…`."""
+    """A file in a manifest. `size`: in bytes; `mode`: PLAIN or EXECUTABLE, as in git; `digest`:
+    `sha256:…`.
+    """
 
     path: str
     size: int
@@ -42,13 +44,16 @@ _decoder = msgspec.json.Decoder(_Document)
 
 
 class Manifest:
-    """The files of one snapshot, sorted by path. `encoded`: the bytes that have the digest
-    `digest`."""
+    """The files of one snapshot, sorted by path. `encoded`: the manifest's JSON, whose digest is
+    `digest`.
+    """
 
     __slots__ = ("digest", "encoded", "files", "size")
 
     def __init__(self, files: Iterable[File]) -> None:
-        """Raises ManifestRefused for invalid paths, and for too many files."""
+        """Make a manifest of these files. Raises ManifestRefused for invalid paths, and for too
+        many files.
+        """
         self.files = tuple(sorted(files, key=_path))
         _check(self.files)
         self.encoded = _encoder.encode(_Document(files=self.files, format=FORMAT))
@@ -62,8 +67,9 @@ class Manifest:
         """Total size of all files in bytes."""
 
     def chosen(self, paths: Iterable[str] | None) -> tuple[File, ...]:
-        """Return the files with these paths, or with None all. Raises ManifestRefused for a path
-        that does not exist."""
+        """Return the files with these paths, or all files if `paths` is None. Raises
+        ManifestRefused for a path that does not exist.
+        """
         if paths is None:
             return self.files
         wanted = set(paths)
@@ -75,7 +81,7 @@ class Manifest:
 
 
 def parse(encoded: bytes, *, digest: str) -> Manifest:
-    """Decode a manifest that must have this digest. Raises ManifestRefused."""
+    """Decode a manifest whose digest must be `digest`. Raises ManifestRefused."""
     if len(encoded) > MAX_BYTES:
         raise errors.ManifestRefused(
             f"the manifest has {len(encoded):,} bytes, above {MAX_BYTES:,}: make several snapshots "
@@ -102,7 +108,7 @@ def parse(encoded: bytes, *, digest: str) -> Manifest:
 
 
 def mode_of(found: int) -> int:
-    """Return PLAIN or EXECUTABLE for the `st_mode` of a regular file."""
+    """Return the mode in a manifest, PLAIN or EXECUTABLE, for the `st_mode` of a regular file."""
     return EXECUTABLE if found & stat.S_IXUSR else PLAIN
 
 
@@ -117,7 +123,9 @@ _TYPES = {
 
 
 def type_problem(found: int) -> str:
-    """Return what an `st_mode` is if it is not that of a regular file, else ""."""
+    """Return a text such as `is a directory` for the `st_mode` of a file that is not a regular
+    file, else "".
+    """
     kind = stat.S_IFMT(found)
     return "" if kind == stat.S_IFREG else f"is {_TYPES.get(kind, 'no regular file')}"
 

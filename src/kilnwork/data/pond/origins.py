@@ -1,4 +1,4 @@
-"""Origins of content: ports of sources and peers, and files of this machine as a source.
+"""Origins of blobs: ports for sources and peers, and sources that are files of this machine.
 
 Used by `blob_fetch` and `pinning`. HTTP is implemented by the agent (`kilnwork.pond`). A *stamp* is
 a text that differs whenever the content differs: an ETag, or size and times of a file; "" if the
@@ -26,15 +26,16 @@ may be written again without a change of its time."""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Selected files of a source: `paths` below it, or those that match `glob`; if both are empty,
-    all files."""
+    """Selection of files of a source: `paths` below it, or files that match `glob`; if both are
+    empty, all files.
+    """
 
     paths: tuple[str, ...] = ()
     glob: str = ""
 
 
 class ListedFile(NamedTuple):
-    """A file of a source. `size`: None if it is unknown before the file is read."""
+    """A file in the listing of a source. `size`: None if it is unknown before the file is read."""
 
     path: str
     size: int | None
@@ -43,8 +44,9 @@ class ListedFile(NamedTuple):
 
 
 class Content(closing.Closeable):
-    """Content that is being read, from byte `start` on. `total`: its whole size, None if
-    unknown."""
+    """Content of a file that is being read, from byte `start` on. `total`: whole size of the file,
+    None if unknown.
+    """
 
     start: int
     total: int | None
@@ -52,27 +54,35 @@ class Content(closing.Closeable):
 
     @abc.abstractmethod
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """Yield the bytes; a piece is valid until the next one is requested. Raises
-        SourceUnreachable if it breaks off."""
+        """Yield the bytes of the content in pieces; a piece is valid until the next one is
+        requested.
+
+        Raises SourceUnreachable if the content breaks off.
+        """
 
 
 class Source(Protocol):
-    """A place with files."""
+    """A place with files that can be listed and read."""
 
     name: str
 
     def list(self, selection: Selection) -> Sequence[ListedFile]:
-        """Return the selected files; there is at least one."""
+        """Return the selected files of the source. Raises an error rather than return none."""
         ...
 
     def open(self, path: str, *, offset: int, stamp: str) -> Content:
-        """Open a file of `list`, from `offset` on if it has this stamp, else from the start."""
+        """Open a file that `list` has returned, from `offset` on if the file has this stamp, else
+        from the start.
+        """
         ...
 
 
 class Origin(NamedTuple):
-    """A place that has one blob. `open(offset, stamp)`: as `Source.open`. `peer`: it finds the blob
-    by digest, so that its content may be damaged but is never another version."""
+    """A place from which one blob can be read.
+
+    `open(offset, stamp)` works as `Source.open`. `peer`: the place finds the blob by digest, so
+    that its content may be damaged but is never another version.
+    """
 
     name: str
     peer: bool
@@ -80,9 +90,11 @@ class Origin(NamedTuple):
 
 
 class FileSource:
-    """A directory or file of this machine. `below`: number of trailing components of `root` that
-    come from the user of a snapshot; none of them may be a symbolic link, which could lead
-    elsewhere."""
+    """Source that is a directory or file of this machine.
+
+    `below`: number of trailing components of `root` that come from the user of a snapshot; none of
+    them may be a symbolic link, which could lead elsewhere.
+    """
 
     def __init__(self, name: str, root: Path, *, below: int = 0) -> None:
         self.name = name
@@ -90,7 +102,9 @@ class FileSource:
         self._below = (root, *root.parents)[:below]
 
     def list(self, selection: Selection) -> Sequence[ListedFile]:
-        """Return the selected files. Links, devices, sockets and pipes are refused by name."""
+        """Return the selected files. Raises an error with the names of links, devices, sockets and
+        pipes, which are refused.
+        """
         self._refuse_links(self._below)
         with explained(self.root):
             found = sorted(self._found(selection))
@@ -149,8 +163,9 @@ class FileSource:
         return ListedFile(path, found.st_size, manifest.mode_of(found.st_mode), _stamp(found))
 
     def open(self, path: str, *, offset: int, stamp: str) -> Content:
-        """Open a file. Reading raises SourceChanged at the end if the file was written to
-        meanwhile."""
+        """Open a file of the source. Reading raises SourceChanged at the end if the file was
+        written to meanwhile.
+        """
         self._refuse_links(self._below)
         at = self.root if self.root.is_file() else self._inside(path)
         with explained(at):
@@ -160,7 +175,7 @@ class FileSource:
 
 
 class FileContent(Content):
-    """An open file; `path`: for messages."""
+    """Content of an open file. `path`: the path for messages."""
 
     def __init__(
         self, source: str, path: Path, descriptor: int, *, offset: int, stamp: str
@@ -192,7 +207,7 @@ class FileContent(Content):
 
 
 class InlineSource:
-    """Files whose content is part of the request."""
+    """Source whose files are part of the request."""
 
     def __init__(self, name: str, files: dict[str, bytes]) -> None:
         self.name = name
@@ -221,8 +236,9 @@ class InlineSource:
 
 
 def _inline_stamp(content: bytes) -> str:
-    """Return a stamp made of the digest: another request may have other content at the same
-    path."""
+    """Return the stamp of an inline file, made of its digest: another request may have other
+    content at the same path.
+    """
     return f"inline:{digests.sha256_of((content,)).hex()}"
 
 
@@ -239,12 +255,11 @@ class _InlineContent(Content):
             yield view[at : at + blob_files.PIECE_BYTES]
 
     def close(self) -> None:
-        """Do nothing: it holds no resources."""
+        """Do nothing, since inline content holds no resources."""
 
 
 def is_settled(stamp: str, now_s: float) -> bool:
-    """Return whether content with this stamp, if looked at now, must get a different stamp when it
-    changes.
+    """Return whether any later change of the content must result in a different stamp.
 
     For files: whether the last write is long enough ago for the next write to have a different
     time.
@@ -266,13 +281,15 @@ def _which(selection: Selection) -> str:
 
 
 class explained:  # noqa: N801 - a context manager, as contextlib names its own
-    """Context manager around reading a path, which converts errors of the file system to ours."""
+    """Context manager around reading a path, which converts errors of the file system to errors of
+    sources.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def __enter__(self) -> None:
-        """Do nothing."""
+        """Do nothing; errors are converted at the end of the block."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if not isinstance(error, OSError):

@@ -2,8 +2,8 @@
 pinned.
 
 Used by the agent, for `outputs` of a SyncSet. Each attempt of a task writes into a directory of its
-own; those of the valid attempts are read as one. Tasks may still be running when their files are
-read, and own the directories: nothing is opened through a symbolic link.
+own; the directories of the valid attempts are read as one source. Tasks may still be running when
+their files are read, and own the directories: nothing is opened through a symbolic link.
 """
 
 import os
@@ -19,8 +19,11 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class OutputSource:
-    """The files of some attempts (`origins.Source`). `directory`: of the run's outputs; `attempts`:
-    names of directories in it. A missing directory is that of an attempt that wrote nothing."""
+    """Source with the files of some attempts (`origins.Source`).
+
+    `directory`: the directory of the run's outputs; `attempts`: names of directories in it. If a
+    directory is missing, its attempt wrote nothing.
+    """
 
     def __init__(self, name: str, directory: Path, attempts: Sequence[str]) -> None:
         for attempt in attempts:
@@ -60,7 +63,9 @@ class OutputSource:
             return ()
 
     def open(self, path: str, *, offset: int, stamp: str) -> origins.Content:
-        """Open a file of `list`, safely even if a task replaces directories meanwhile."""
+        """Open a file that `list` has returned, safely even if a task replaces directories
+        meanwhile.
+        """
         *directories, name = (self._where[path], *path.split("/"))
         with origins.explained(self._directory / self._where[path] / path):
             at = os.open(self._directory, _DIRECTORY)

@@ -1,8 +1,8 @@
-"""Pin journal: stamps seen of a source's files, and the blobs that the files were then.
+"""Pin journal: for each file of a source, the stamp that it had when it was read, and its blob.
 
 Used by `pinning`. One file per source and selection, to which lines are appended: an agent that is
 killed while it pins does not repeat what it has read, and an unchanged source is pinned without
-reading it. An incomplete line is ignored; its file is read again.
+reading it. An incomplete line is ignored; the source's file is read again.
 """
 
 import os
@@ -15,7 +15,7 @@ from kilnwork.kit import paths
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """State of a file at a stamp: its size and digest."""
+    """Size and digest that a file of a source had when it had this stamp."""
 
     path: str
     stamp: str
@@ -24,7 +24,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class PinJournal:
-    """Record of the files that pins have read, kept in the file `path`. For one thread."""
+    """Record of the files of a source that were read for pins, stored in the file `path`. For one
+    thread.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -43,7 +45,7 @@ class PinJournal:
             pass
 
     def find(self, path: str, stamp: str) -> Seen | None:
-        """Return what a file was when it had this stamp, or None if that is unknown."""
+        """Return size and digest of a file with this stamp, or None if they are unknown."""
         seen = self._seen.get(path)
         return seen if seen is not None and stamp and seen.stamp == stamp else None
 

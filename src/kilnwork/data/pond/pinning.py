@@ -1,5 +1,5 @@
-"""Pinning: makes a snapshot of the current content of a source; its digest always means this
-content.
+"""Pinning: makes a snapshot of the current content of a source, whose digest identifies exactly
+this content.
 
 Used by the agent chosen for it. Every file is read once, into the pond, unless it was seen with its
 stamp before. Then the source is listed again: changed files are read again, and a source that keeps
@@ -24,8 +24,9 @@ Read = Callable[[origins.ListedFile], tuple[blob_fetch.Fetched, str]]
 
 
 class Map(Protocol):
-    """Runs `read` for all of these files, several at once, and yields each result when it is
-    ready."""
+    """Function that calls `read` for each of the listed files, several at once, and yields each
+    result when it is ready.
+    """
 
     def __call__(
         self, read: Read, listed: Sequence[origins.ListedFile]
@@ -33,8 +34,9 @@ class Map(Protocol):
 
 
 class Target(NamedTuple):
-    """What is pinned. `identity`: of source and selection, usable as a file name, so that each has
-    its own journal."""
+    """The source and selection to be pinned. `identity`: a text for both that is usable as a file
+    name, so that each target has its own journal.
+    """
 
     source: origins.Source
     selection: origins.Selection
@@ -42,7 +44,7 @@ class Target(NamedTuple):
 
 
 class Pinned(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot made of a source. `received`: bytes that were read for it."""
+    """A snapshot made of a source. `received`: number of bytes that were read for it."""
 
     manifest: manifest.Manifest
     received: int
@@ -56,10 +58,10 @@ def pin(
     progress: blob_fetch.Progress,
     time: clock.Clock,
 ) -> Pinned:
-    """Return the snapshot, which is in the pond with all its blobs.
+    """Pin a source, and return the snapshot, which is then in the pond with all its blobs.
 
-    Raises SourceChanged and the errors of `blob_fetch.fetch_new`; what was read until then is
-    remembered.
+    Raises SourceChanged and the errors of `blob_fetch.fetch_new`; files that were read until then
+    are remembered.
     """
     return _Pinning(kept, target, progress=progress, time=time).run(run)
 
@@ -106,7 +108,9 @@ class _Pinning:
     def _read_all(
         self, listed: Sequence[origins.ListedFile], run: Map
     ) -> dict[str, pin_journal.Seen] | None:
-        """Return what each file is, or None if one differs from its listing."""
+        """Return size and digest of each listed file by path, or None if a file differs from its
+        listing.
+        """
         found: dict[str, pin_journal.Seen] = {}
         to_read = []
         for one in listed:

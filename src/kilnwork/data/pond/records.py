@@ -3,7 +3,7 @@
 Used by code that maps over a shard. A record belongs to the range in which its first byte lies: a
 reader of [start, end) checks the byte before `start` to know whether a record begins there, and
 reads its last record completely, past `end`. So ranges can be planned without knowing the content.
-Ranges of rows are found by counting the lines of all files each time that one is read.
+A range of rows is located by counting the lines of all files each time that its shard is read.
 
 A record is one line: CSV fields with line breaks in them are refused.
 """
@@ -25,8 +25,11 @@ _BLOCK_BYTES = 1 << 20
 
 
 def lines(path: Path, span: tuple[int, int] | None = None) -> Iterator[bytes]:
-    """Yield the lines of a file that begin within [start, end), without line feeds; with None, all
-    lines. Raises BadRecord for a line longer than `MAX_LINE_BYTES`."""
+    """Yield the lines of a file that begin within `span`, a range [start, end); with None, all
+    lines.
+
+    Lines are yielded without line feeds. Raises BadRecord for a line longer than `MAX_LINE_BYTES`.
+    """
     with path.open("rb") as file:
         start, end = span if span is not None else (0, path.stat().st_size)
         at = start
@@ -57,9 +60,11 @@ def of_shard(shard: shards.Shard, directory: Path) -> Iterator[bytes]:
 
 
 def locate_rows(shard: shards.Shard, directory: Path) -> shards.Shard:
-    """Return a shard of rows as a shard of bytes, by counting the lines of its files; return any
-    other shard unchanged. Files of which it has no rows are left out, and the header of a CSV file
-    is not a row."""
+    """Convert a shard of rows to a shard of bytes, by counting the lines of its files; any other
+    shard is returned unchanged.
+
+    Files of which the shard has no rows are left out, and the header of a CSV file is not a row.
+    """
     if not shard.rows:
         return shard
     counts = [_count_rows(directory / file.path, file) for file in shard.files]
@@ -88,7 +93,7 @@ def _count_rows(path: Path, file: shards.ShardFile) -> int:
 
 
 def _offset(path: Path, number: int) -> int:
-    """Return the offset of the line with this number, from 0."""
+    """Return the offset of the line with this number, counted from 0."""
     at = 0
     with path.open("rb") as opened:
         while number and (block := opened.read(_BLOCK_BYTES)):
@@ -105,7 +110,9 @@ def _is_csv(file: shards.ShardFile) -> bool:
 
 
 def _closed(path: Path, found: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield lines of CSV. Raises BadRecord if a field continues on the next line."""
+    """Yield lines of CSV, after checking that their fields are closed. Raises BadRecord if a field
+    continues on the next line.
+    """
     for line in found:
         if line.count(b'"') % 2:
             raise errors.BadRecord(f"{path}: a field is not closed on its line: {line[:80]!r}")
@@ -148,8 +155,9 @@ def _keyed_csv(path: Path, where: shards.RecordFilter) -> Iterator[bytes]:
 
 
 def _text(value: object) -> str:
-    """Return the text of a field to hash: a string itself, so that JSON and CSV agree, else its
-    JSON."""
+    """Return the text of a field to hash: the field itself if it is a string, so that JSON and CSV
+    agree, else its JSON.
+    """
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 

@@ -1,10 +1,10 @@
-"""Scrubbing: slowly reads blobs at rest again, and sets those aside whose content differs from
+"""Scrubbing: slowly reads the stored blobs again, and sets aside blobs whose content differs from
 their digest.
 
 Used by the agent. A disk may damage data that is not written to, which only reading shows. One pass
 reads all blobs in the order of their digests; the position is in a file, so that a restarted agent
-continues from there. What is read is dropped from the page cache, since otherwise memory would be
-checked instead of the disk.
+continues from there. The bytes that were read are dropped from the page cache, since otherwise
+memory would be checked instead of the disk.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,15 +24,18 @@ NOTE_BYTES = 64 << 20
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """Position of a pass. `after`: the last checked digest (hex), "" before the first; `finished`:
-    when the last pass ended, wall clock."""
+    """Position of a pass over all blobs. `after`: the last checked digest (hex), "" before the
+    first; `finished`: when the last pass ended, wall clock.
+    """
 
     after: str = ""
     finished: float = 0.0
 
 
 class Scrubber:
-    """Checks all blobs in passes. Blocks; for one thread. `checked`: bytes since it was created."""
+    """Checker of all blobs, in passes. Blocks; for one thread. `checked`: bytes checked since it
+    was created.
+    """
 
     def __init__(self, blobs: blob_files.BlobFiles, *, time: clock.Clock) -> None:
         self._blobs = blobs
@@ -49,8 +52,10 @@ class Scrubber:
         return max(0.0, now.finished + PASS_S - self._clock.wall())
 
     def run(self, pace: Callable[[int], None]) -> Iterator[bytes]:
-        """Check all blobs from the position on, and yield the damaged ones. `pace` is called with
-        the number of bytes of each piece; it may wait, or raise to stop."""
+        """Check all blobs from the saved position on, and yield the digests of damaged blobs.
+
+        `pace` is called with the number of bytes of each piece; it may wait, or raise to stop.
+        """
         position, noted = self._position(), self.checked
         for digest, size in sorted(self._blobs.sizes().items()):
             if digest.hex() <= position.after:

@@ -2,8 +2,7 @@
 
 Used by code that runs a step for each shard, and that decides which node needs which files. Pure:
 the same manifest, scheme and count give the same shards, whatever was planned before; another count
-gives other shards of the same files, and transfers no blob. Records of a shard are read by
-`records`.
+gives other shards of the same files, and transfers no blob. `records` reads the records of a shard.
 """
 
 import hashlib
@@ -21,7 +20,7 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 
 class Scheme(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """How a snapshot is divided.
+    """Rule by which a snapshot is divided into shards.
 
     `by`: `files`, whole files in the order of their paths, with about the same number of bytes in
     each shard; `glob`, one shard per pattern in `patterns`, where a file goes to the first that
@@ -46,8 +45,9 @@ class ShardFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 
 class RecordFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records of the files belong to the shard: those whose `key` hashes to `index` of
-    `count`."""
+    """Filter for the records of a shard's files: only records whose `key` hashes to `index` of
+    `count` belong to the shard.
+    """
 
     key: str
     index: int
@@ -55,10 +55,13 @@ class RecordFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One shard, as passed to a step in JSON. `digest`: of the snapshot; `id`: of this shard, the
-    same for the same digest, scheme, index and count. `rows`: the shard is number `index` of
-    `count` equal parts of the records of its files; where it begins is counted by its reader
-    (`records.located`), since that is unknown when the snapshot is pinned."""
+    """One shard, as passed to a step in JSON.
+
+    `digest`: digest of the snapshot; `id`: identifier of this shard, the same for the same digest,
+    scheme, index and count. `rows`: the shard is number `index` of `count` equal parts of the
+    records of its files; its reader counts where it begins (`records.locate_rows`), since that is
+    unknown when the snapshot is pinned.
+    """
 
     snapshot: str
     digest: str
@@ -71,21 +74,25 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Paths of the files that a node needs for it."""
+        """Paths of the files that a node needs for the shard."""
         return tuple(file.path for file in self.files)
 
     @property
     def size(self) -> int:
-        """Size in bytes; a file shared by records counts completely."""
+        """Size of the shard in bytes; a file of which it has only some records counts
+        completely.
+        """
         return sum(f.size if f.range is None else f.range[1] - f.range[0] for f in self.files)
 
 
 class Divisible(Protocol):
-    """What is divided: a manifest, or an object with the same facts."""
+    """Port for data that can be divided into shards: a manifest, or an object with the same
+    facts.
+    """
 
     @property
     def files(self) -> Sequence[manifest.File]:
-        """Files ordered by path."""
+        """The files of the snapshot, ordered by path."""
         ...
 
     @property
@@ -97,11 +104,12 @@ class Divisible(Protocol):
 def plan(
     of: Divisible, scheme: Scheme, count: int | None = None, *, snapshot: str = ""
 ) -> list[Shard]:
-    """Return all shards in the order of their index. Every byte of the snapshot is in exactly one.
+    """Return all shards of a snapshot in the order of their index. Every byte is in exactly one
+    shard.
 
-    `count`: number of shards; None: one per file, or per pattern. If there are fewer files than
-    shards, some shards have no files. `snapshot`: its name, for the documents. Raises
-    ManifestRefused.
+    `count`: number of shards; by default one per file, or per pattern. If there are fewer files
+    than shards, some shards have no files. `snapshot`: name of the snapshot, for the documents.
+    Raises ManifestRefused.
     """
     wanted, rows, given = _count(of, scheme, count), scheme.unit == "rows", _given(scheme)
     if rows or (scheme.by == "hash" and scheme.key):
@@ -127,14 +135,18 @@ def plan(
 
 
 def portion(index: int, count: int, portions: int) -> int:
-    """Return the portion to which a shard belongs. Portions are runs of neighbouring shards, which
-    may share files, with about the same number of shards in each."""
+    """Return the number of the portion to which a shard belongs.
+
+    A portion is a run of neighbouring shards, which may share files; all portions have about the
+    same number of shards.
+    """
     return index * portions // count
 
 
 def bucket(text: str, count: int) -> int:
-    """Return the bucket of a text, from 0 to `count` - 1: first eight bytes of its SHA-256, modulo
-    `count`."""
+    """Return the bucket of a text, from 0 to `count` - 1: the first eight bytes of its SHA-256,
+    modulo `count`.
+    """
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % count
 
 
@@ -189,11 +201,11 @@ def _first_match(patterns: Sequence[str], path: str) -> int:
 
 
 def _balanced(sizes: Sequence[int], count: int) -> list[int]:
-    """Divide a row of sizes into `count` consecutive runs of about the same sum; no run is empty if
-    there are enough items. Return the run of each item.
+    """Divide a row of sizes into `count` consecutive runs of about the same sum; return the number
+    of the run for each item.
 
-    An item goes to the run in which its middle lies, unless that would leave an earlier or later
-    run empty.
+    No run is empty if there are enough items. An item goes to the run in which its middle lies,
+    unless that would leave an earlier or later run empty.
     """
     total = sum(sizes) or 1
     places, before, place = [], 0, -1
@@ -207,8 +219,9 @@ def _balanced(sizes: Sequence[int], count: int) -> list[int]:
 
 
 def _ranges(files: Sequence[manifest.File], count: int) -> list[list[ShardFile]]:
-    """Cut the concatenation of all files into `count` ranges of equal size; empty files go to the
-    current range."""
+    """Cut the concatenation of all files into `count` ranges of equal size. An empty file goes to
+    the range in which it lies.
+    """
     total = sum(file.size for file in files)
     cuts = [total * index // count for index in range(count + 1)]
     parts: list[list[ShardFile]] = [[] for _ in range(count)]
@@ -230,8 +243,10 @@ def _ranges(files: Sequence[manifest.File], count: int) -> list[list[ShardFile]]
 
 
 def _given(scheme: Scheme) -> dict[str, object]:
-    """Return the non-default fields of a scheme. Its struct omits a text only if it is the
-    identical object, which a decoded text is not."""
+    """Return the non-default fields of a scheme.
+
+    The struct itself omits a text only if it is the identical object, which a decoded text is not.
+    """
     default = Scheme(by=scheme.by)
     found = {name: getattr(scheme, name) for name in Scheme.__struct_fields__}
     return {n: one for n, one in found.items() if n == "by" or one != getattr(default, n)}

@@ -10,7 +10,7 @@ that an agent that was killed continues where it stopped:
     leases/NAMESPACE/NAME.json             which runs need which snapshots (`leases`)
     runs/NAMESPACE/LEASE/SNAPSHOT/…        trees (`trees`), which Pods mount
     outputs/NAMESPACE/LEASE/ATTEMPT/…      files written by tasks of a run, until its release
-    sources/                               what was seen of sources (`pin_journal`)
+    sources/                               files of sources that were read (`pin_journal`)
 
 Nothing here waits for a network. Thread-safe.
 """
@@ -52,8 +52,11 @@ _DIRECTORIES = (
 
 
 class PondLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much space a pond may use. `capacity`: bytes, None for what the disk has. When more than
-    the fraction `high` is used, unused snapshots are evicted until `low` is reached."""
+    """Limits on the space that a pond may use.
+
+    `capacity`: number of bytes, by default the space of the disk. When more than the fraction
+    `high` is used, unused snapshots are evicted until `low` is reached.
+    """
 
     capacity: int | None = None
     high: float = 0.9
@@ -61,14 +64,16 @@ class PondLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PondIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Identity of a directory: the pond to which it permanently belongs, and an id of its own."""
+    """Identity of a directory: the pond to which the directory permanently belongs, and an id of
+    its own.
+    """
 
     pond: str
     id: str
 
 
 class SnapshotHolding(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot in the pond, and how much of it is here. `used`: wall clock."""
+    """A snapshot in the pond, and the share of its data that this node has. `used`: wall clock."""
 
     digest: str
     files: int
@@ -80,8 +85,9 @@ class SnapshotHolding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PondStore:
-    """The directory of a pond. Call `open` first. `pond`: identity of the pond; another pond cannot
-    use the directory."""
+    """The directory of a pond on one node. Call `open` first. `pond`: identity of the pond; another
+    pond cannot use the directory.
+    """
 
     def __init__(self, root: Path, *, pond: str, time: clock.Clock | None = None) -> None:
         self.root = root
@@ -101,8 +107,9 @@ class PondStore:
         self._held: set[bytes] = set()
 
     def open(self) -> None:
-        """Create the directory or take it over. Raises PondShared, PondInUse, PondError,
-        OSError."""
+        """Create the directory of the pond, or take over an existing one. Raises PondShared,
+        PondInUse, PondError, OSError.
+        """
         self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._check_identity()
         if not self._owner.take():
@@ -129,9 +136,12 @@ class PondStore:
         self._owner.release()
 
     def destroy(self) -> None:
-        """Delete everything; the identity is deleted last, so that an interrupted deletion is
-        repeated by the next `open`. If the directory itself is a mount point it stays. Raises
-        OSError."""
+        """Delete everything in the directory, and the directory itself unless it is a mount point.
+        Raises OSError.
+
+        The identity is deleted last, so that an interrupted deletion is repeated by the next
+        `open`.
+        """
         with self._lock:
             for name in _DIRECTORIES:
                 trees.remove(self.root / name)
@@ -150,8 +160,9 @@ class PondStore:
 
     @property
     def identity(self) -> PondIdentity | None:
-        """Identity of the directory; None before it is a pond. Raises PondError if it is
-        unreadable."""
+        """Identity of the directory; None before the directory belongs to a pond. Raises PondError
+        if it is unreadable.
+        """
         try:
             content = (self.root / "identity").read_bytes()
         except FileNotFoundError:
@@ -164,7 +175,9 @@ class PondStore:
             ) from error
 
     def _check_identity(self) -> None:
-        """Refuse the directory of another pond: its content may belong to another namespace."""
+        """Raise an error if the directory belongs to another pond: its content may belong to
+        another namespace.
+        """
         mark, known = self.root / "format", self.identity
         if mark.exists() and mark.read_text() != FORMAT:
             raise errors.PondError(f"{mark} is not {FORMAT.strip()!r}: use another directory")
@@ -198,11 +211,11 @@ class PondStore:
         return found
 
     def find_manifest(self, digest: str) -> manifest.Manifest | None:
-        """Return a manifest, or None if it is not here."""
+        """Return the manifest with a digest, or None if this pond does not have it."""
         return self._manifests.get(digest)
 
     def missing(self, files: tuple[manifest.File, ...]) -> list[manifest.File]:
-        """Return the files whose blobs are not here, one per blob."""
+        """Return the files whose blobs this node does not have, one file per blob."""
         found: dict[str, manifest.File] = {}
         for file in files:
             if file.digest not in found and not self.blobs.has(blobs.parse(file.digest), file.size):
@@ -210,7 +223,7 @@ class PondStore:
         return list(found.values())
 
     def holdings(self) -> list[SnapshotHolding]:
-        """Return all snapshots, by digest."""
+        """Return all snapshots in the pond, ordered by digest."""
         leased, sizes = self._leases.digests, self.blobs.sizes()
         return [
             self._holding(one, sizes, leased=one.digest in leased)
@@ -232,11 +245,13 @@ class PondStore:
         )
 
     def sources(self) -> tuple[str, ...]:
-        """Return the identities of the sources that were pinned here."""
+        """Return the identities of the sources that were pinned on this node."""
         return tuple(sorted(path.stem for path in (self.root / "sources").glob("*.ndjson")))
 
     def _forget_sources(self) -> None:
-        """Forget sources that were not pinned for a long time; they are read again."""
+        """Delete the pin journals of sources that were not pinned for a long time; a new pin reads
+        all their files.
+        """
         for path in (self.root / "sources").glob("*.ndjson"):
             if self._clock.wall() - path.stat().st_mtime > SOURCE_S:
                 path.unlink(missing_ok=True)
@@ -244,8 +259,9 @@ class PondStore:
     # leases and trees
 
     def lease(self, wanted: leases.Lease) -> None:
-        """Store a lease for what a run needs, whether it is here yet or not. Raises LeaseRefused,
-        PondFull."""
+        """Store a lease for the snapshots that a run needs, whether or not this node has them yet.
+        Raises LeaseRefused, PondFull.
+        """
         with self._lock, full_disk(self.root):
             before = self.find_lease(wanted.namespace, wanted.name)
             self._leases.put(wanted)
@@ -258,7 +274,9 @@ class PondStore:
                 self._touch(one.digest)
 
     def all_leases(self) -> Iterator[leases.Lease]:
-        """Return all leases, for the owner of the pond; for one namespace use `get_lease`."""
+        """Yield the leases of all namespaces, for the owner of the pond; for one namespace use
+        `get_lease`.
+        """
         return iter(self._leases)
 
     def get_lease(self, namespace: str, name: str) -> leases.Lease:
@@ -288,26 +306,32 @@ class PondStore:
         return self.root / "runs" / namespace / lease
 
     def outputs(self, namespace: str, lease: str) -> Path:
-        """Return the directory into which the tasks of a run write."""
+        """Return the directory into which the tasks of a run write their outputs."""
         return self.root / "outputs" / namespace / lease
 
     def make_outputs(self, namespace: str, lease: str) -> None:
-        """Create the output directory, writable for the user of the tasks; `release` deletes it.
-        Raises PondFull."""
+        """Create the output directory of a run, writable for the user of its tasks. Raises
+        PondFull.
+
+        `release` deletes the directory.
+        """
         with full_disk(self.root):
             path = self.outputs(namespace, lease)
             path.mkdir(parents=True, exist_ok=True)
             path.chmod(0o1777)
 
     def _remove_outputs(self, path: Path) -> None:
-        """Delete outputs, without `trees.remove`, which would follow links that running tasks
-        create."""
+        """Delete the output directory of a run, without following links, which running tasks may
+        create.
+
+        `trees.remove` would follow them.
+        """
         shutil.rmtree(path, ignore_errors=True)
 
     def make_tree(self, lease: leases.Lease, snapshot: leases.LeasedSnapshot) -> trees.Marker:
-        """Create the tree of a snapshot for a run; its blobs must be here.
+        """Create the tree of a snapshot for a run; the snapshot's blobs must be on this node.
 
-        Raises PondFull, BlobMissing if a blob is not here, and the errors of `Manifest.chosen`.
+        Raises PondFull, BlobMissing if a blob is missing, and the errors of `Manifest.chosen`.
         """
         of = self._manifests[snapshot.digest]
         files = of.chosen(snapshot.paths)
@@ -337,7 +361,7 @@ class PondStore:
     def withdraw_damaged(
         self, lease: leases.Lease, snapshot: leases.LeasedSnapshot, files: Sequence[manifest.File]
     ) -> None:
-        """Remove damaged files from a run's tree, given files whose blobs are missing."""
+        """Remove damaged files from a run's tree. `files`: the files whose blobs are missing."""
         run = self.run(lease.namespace, lease.name)
         if snapshot.access == trees.READ:
             blobs = self.root / "blobs"
@@ -353,14 +377,16 @@ class PondStore:
 
     @property
     def capacity(self) -> int:
-        """Bytes that may be used: the quota, or all that the disk has except its reserve."""
+        """Number of bytes that the pond may use: the quota, or the whole disk except its reserved
+        space.
+        """
         if self._limits.capacity is not None:
             return self._limits.capacity
         return self.used + max(0, disk_checks.usable_bytes(self.root))
 
     @property
     def used(self) -> int:
-        """Bytes of blobs, of partial files, and of files in trees that are not links."""
+        """Number of bytes in blobs, in partial files, and in files of trees that are not links."""
         partial = sum(size for _, size in self.blobs.partials())
         return self.blobs.used + partial + sum(self._own.values())
 
@@ -368,7 +394,7 @@ class PondStore:
     def reserved(self, name: str, size: int) -> Iterator[None]:
         """Reserve `size` bytes for the duration of the block. Raises PondFull.
 
-        The bytes of the partial file `name` are part of them.
+        The present bytes of the partial file `name` are part of the reservation.
         """
         self.reserve(name, size)
         try:
@@ -378,8 +404,9 @@ class PondStore:
                 self._reserved.pop(name, None)
 
     def reserve(self, name: str, size: int) -> None:
-        """Change the number of bytes reserved by `reserved`. Raises PondFull, after deleting the
-        partial file."""
+        """Set the number of bytes reserved under a name. Raises PondFull, after deleting the
+        partial file of that name.
+        """
         with self._lock:
             try:
                 self._make_room(name, size)
@@ -396,7 +423,7 @@ class PondStore:
                 self._evict(used - int(capacity * self._limits.low))
 
     def evict_all(self) -> int:
-        """Evict everything without a lease; return the number of bytes."""
+        """Evict everything without a lease; return the number of bytes freed."""
         with self._lock:
             return self._evict(self.blobs.used + 1)
 
@@ -419,7 +446,9 @@ class PondStore:
                 raise self._full(size, None, taken)
 
     def _full(self, size: int, quota: int | None, taken: int) -> errors.PondFull:
-        """Return the error that says what is full: the quota, or the disk if there is no quota."""
+        """Return the error for a lack of space, which says whether the quota is exceeded or the
+        disk is full.
+        """
         need = f"{size:,} bytes are needed in {self.root}, and"
         if quota is not None and self._limits.capacity is not None:
             return errors.PondFull(
@@ -433,14 +462,16 @@ class PondStore:
         )
 
     def _evictable(self, *, but: str) -> int:
-        """Return the bytes that could be evicted, so that nothing is evicted in vain for data that
-        does not fit anyway."""
+        """Return the number of bytes that eviction could free, so that nothing is evicted for data
+        that does not fit anyway.
+        """
         partials = self._unneeded_partials(self._leases.digests, but=but)
         return self._choose(self.blobs.used + 1).freed + sum(partials.values())
 
     def _evict(self, excess: int, *, but: str = "") -> int:
-        """Evict at least `excess` bytes if possible; return the number of bytes. `but`: partial
-        file to keep."""
+        """Evict at least `excess` bytes if possible; return the number of bytes freed. `but`: name
+        of a partial file to keep.
+        """
         gone = self._choose(excess)
         for digest in gone.snapshots:
             self._manifests.pop(digest)
@@ -462,19 +493,25 @@ class PondStore:
         return eviction.choose(candidates, sizes, leased=self._leases.digests, excess=excess)
 
     def _unneeded_partials(self, leased: frozenset[str], *, but: str) -> dict[str, int]:
-        """Return the sizes of partial files that no lease waits for and no thread works on."""
+        """Return the sizes, by name, of partial files that no lease waits for and no thread works
+        on.
+        """
         kept = {but, *self._reserved}
         for digest in leased & self._manifests.keys():
             kept |= {blob.hex() for blob in _blobs(self._manifests[digest])}
         return {name: size for name, size in self.blobs.partials() if name not in kept}
 
     def hold_blob(self, blob: bytes) -> None:
-        """Keep a blob that is in no manifest yet, because a source is being pinned."""
+        """Protect from eviction a blob that is in no manifest yet, because its source is being
+        pinned.
+        """
         with self._lock:
             self._held.add(blob)
 
     def release_blobs(self, held: set[bytes]) -> None:
-        """Release held blobs: their manifest is stored, or will never be."""
+        """End the protection of held blobs, because their manifest is stored or the pin has
+        failed.
+        """
         with self._lock:
             self._held -= held
 
@@ -490,8 +527,9 @@ class PondStore:
                 path.unlink(missing_ok=True)  # it is fetched again
 
     def _scan_trees(self) -> None:
-        """Count existing trees; delete those whose leases were released when the last agent
-        ended."""
+        """Count the bytes of existing trees, and delete trees without a lease, which an earlier
+        agent could not delete.
+        """
         for path in (self.root / "runs").glob("*/*"):
             if self.find_lease(path.parent.name, path.name) is None:
                 trees.remove(path)
@@ -526,8 +564,10 @@ class PondStore:
 
 
 def _is_foreign_entry(entry: Path) -> bool:
-    """Return whether an entry shows that a directory belongs to another owner. The node may have
-    created empty directories for the mounts of a worker before the agent started."""
+    """Return whether an entry of a directory shows that the directory belongs to another owner.
+
+    The node may have created empty directories for the mounts of a worker before the agent started.
+    """
     if entry.name in ("runs", "outputs"):
         return any(files for _, _, files in os.walk(entry))
     return entry.name not in _IGNORED
@@ -539,8 +579,9 @@ def _blobs(of: manifest.Manifest) -> tuple[bytes, ...]:
 
 @contextlib.contextmanager
 def full_disk(root: Path, *, or_drop: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Convert errors of a full disk or quota to PondFull. `or_drop` is called to free space
-    first."""
+    """Context manager that converts errors of a full disk or quota to PondFull. `or_drop` is called
+    to free space first.
+    """
     try:
         yield
     except OSError as error:

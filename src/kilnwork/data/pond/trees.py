@@ -2,8 +2,8 @@
 
 Used by `store`. A tree for reading consists of hard links to the blobs, with directories that
 cannot be written; a writable tree has files of its own, by reflink if the file system supports it
-(XFS, Btrfs), else by copying. An executable file is always a copy, since its mode would be that of
-the blob. A tree is created next to its place and renamed, and its marker is written last:
+(XFS, Btrfs), else by copying. An executable file is always a copy, since a link would have the mode
+of the blob. A tree is created next to its place and renamed, and its marker is written last:
 `.NAME.ready` says that the tree is complete. Files for reading have the modification time of a
 blob: a file that was written to has a different one, and is replaced when the tree is made again.
 """
@@ -34,8 +34,9 @@ _CLOSED, _OPEN = 0o555, 0o755
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of a tree. `own_bytes`: size of the files that are not links and use space of their
-    own."""
+    """Content of the marker of a complete tree. `own_bytes`: size of the files that are not links
+    and use space of their own.
+    """
 
     digest: str
     access: str
@@ -52,14 +53,14 @@ def marker(run: Path, name: str) -> Marker | None:
 
 
 def own_bytes(files: Sequence[manifest.File], access: str) -> int:
-    """Return the space that a tree uses in addition to the blobs."""
+    """Return the number of bytes that a tree uses in addition to the blobs."""
     return sum(f.size for f in files if access == COPY or f.mode == manifest.EXECUTABLE)
 
 
 def make(
     run: Path, name: str, *, blobs: Path, digest: str, files: Sequence[manifest.File], access: str
 ) -> Marker:
-    """Create the tree `run/name` of these files, whose blobs must all be here, or complete it.
+    """Create or complete the tree `run/name` of these files, whose blobs must all be on this node.
 
     A tree with a different digest or access is replaced, and so is a file for reading that a
     process has written to; an existing copy is left unchanged, since a task works with it. May be
@@ -88,11 +89,12 @@ def make(
 def withdraw(
     run: Path, name: str, files: Sequence[manifest.File], *, digest: str, blobs: Path
 ) -> None:
-    """Delete files from a tree whose content differs from their blob, because it is damaged or was
-    written to, so that no task reads them.
+    """Delete files from a tree for reading if their content differs from their blob, so that no
+    task reads them.
 
-    Then the tree is incomplete and has to be made again. A tree that is a copy, or has another
-    digest, is left alone. Raises OSError.
+    Such a file was damaged on disk, or a process has written to it. Then the tree is incomplete and
+    has to be made again. A tree that is a copy, or has another digest, is left alone. Raises
+    OSError.
     """
     seen = marker(run, name)
     if seen is not None and (seen.digest, seen.access) != (digest, READ):
@@ -107,7 +109,7 @@ def withdraw(
 
 
 def remove(path: Path) -> None:
-    """Delete a tree, or a run with all its trees."""
+    """Delete a tree, or the directory of a run with all its trees."""
     for directory, _, _ in os.walk(path):
         with contextlib.suppress(FileNotFoundError):
             os.chmod(directory, _OPEN)  # noqa: PTH101 - as os.walk has it
@@ -130,15 +132,20 @@ def _replace_tree(
 
 
 class _Filling:
-    """Puts files into the tree of a snapshot. Files other than new links are created next to the
-    tree, where no file of the snapshot can be, and renamed, so that existing files are complete."""
+    """Operation that puts files into the tree of a snapshot.
+
+    Files other than new links are created next to the tree, where no file of the snapshot can be,
+    and renamed, so that existing files are complete.
+    """
 
     def __init__(self, run: Path, name: str, *, blobs: Path, access: str) -> None:
         self._blobs, self._access = blobs, access
         self._new = run / f".{name}.file"
 
     def fill(self, top: Path, files: Sequence[manifest.File]) -> None:
-        """Add missing files, and for reading replace those that were written to."""
+        """Add missing files to the tree and, in a tree for reading, replace files that were written
+        to.
+        """
         made: set[Path] = set()
         for file in files:
             path = top / file.path
@@ -174,8 +181,9 @@ class _Filling:
 
 
 def _link(blob: Path, path: Path) -> bool:
-    """Return False if the blob has the maximum number of links of its file system (ext4:
-    65,000)."""
+    """Link a file of a tree to its blob. Return False if the blob has the maximum number of links
+    of its file system (ext4: 65,000).
+    """
     try:
         os.link(blob, path)
     except OSError as error:
@@ -186,10 +194,11 @@ def _link(blob: Path, path: Path) -> bool:
 
 
 def _is_current(path: Path, file: manifest.File, blob: Path, *, access: str) -> bool:
-    """Return whether a file is in a tree. A copy belongs to its task, whatever its content.
+    """Return whether a file of a tree exists and need not be made again.
 
-    A link to a former file of the blob does not count: that file was found damaged and set aside. A
-    copy that was made for lack of links is made again, which harms no reader.
+    A copy belongs to its task, whatever its content. A link to a former file of the blob does not
+    count: that file was found damaged and set aside. A copy that was made for lack of links is made
+    again, which harms no reader.
     """
     try:
         found = path.stat()

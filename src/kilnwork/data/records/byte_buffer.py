@@ -1,5 +1,5 @@
-"""Byte buffer for an incomplete record: pieces are joined when they are read, not each time one is
-added.
+"""Byte buffer for an incomplete record: joins its pieces when they are read, not each time a piece
+is added.
 
 Used wherever code waits for the end of a long record. Joining at each piece would copy a record of
 a gibibyte a thousand times.
@@ -7,7 +7,7 @@ a gibibyte a thousand times.
 
 
 class ByteBuffer:
-    """Buffered pieces. `bytes`: their total size."""
+    """Buffer of the pieces of an incomplete record. `bytes`: total size of the pieces."""
 
     __slots__ = ("_pieces", "bytes")
 

@@ -1,5 +1,5 @@
-"""Checksums of parts: crc32 of one part after the other, and of two parts combined. Used by
-`part_cutter`.
+"""Checksums of parts: computes the crc32 of each part in turn, and combines those of two
+neighbours. Used by `part_cutter`.
 
 Combining works as in zlib's crc32_combine: appending n bytes multiplies by x to the power of 8 n,
 modulo the polynomial of CRC-32 (IEEE 802.3, reflected). Python's zlib does not offer it.
@@ -16,7 +16,7 @@ _X8 = 1 << 23
 
 
 class PartChecksums:
-    """Checksums of the parts that ended, and of the open part."""
+    """Checksums of the parts that have ended, and of the part that is open."""
 
     def __init__(self) -> None:
         self.ended: list[int] = []
@@ -31,15 +31,16 @@ class PartChecksums:
         self.open = 0
 
     def skip(self, count: int) -> None:
-        """Skip bytes that belong to no part."""
+        """Skip bytes of the file that belong to no part."""
 
     def settle(self) -> None:
         """Finish pending work, so that `ended` and `open` can be read and changed."""
 
 
 class ReadBehindChecksums(PartChecksums):
-    """Checksums computed in a thread that reads the file again: only the length of added content is
-    used."""
+    """Checksums computed in a thread that reads the file again: of content passed to `add`, only
+    the length is used.
+    """
 
     def __init__(self, thread: rereader.RereadThread, again: rereader.Rereader) -> None:
         super().__init__()
@@ -90,7 +91,9 @@ def combine(first: int, second: int, second_bytes: int) -> int:
 
 @functools.cache
 def _power(position: int, byte: int) -> int:
-    """Return x to the power of 8 * byte * 256 ** position; there are at most 2,048 of these."""
+    """Return the polynomial x to the power of 8 * byte * 256 ** position; there are at most 2,048
+    different ones.
+    """
     if not byte:
         return _ONE
     if byte == 1:
@@ -101,7 +104,9 @@ def _power(position: int, byte: int) -> int:
 
 
 def _product(a: int, b: int) -> int:
-    """Multiply two polynomials modulo that of CRC-32; the highest bit is the lowest power."""
+    """Multiply two polynomials modulo the polynomial of CRC-32; the highest bit is the lowest
+    power.
+    """
     found = 0
     while a:
         if a & _ONE:

@@ -1,4 +1,5 @@
-"""Rows of CSV (RFC 4180), as bytes: where they end, and their cells. Used by index and readers.
+"""Rows of CSV (RFC 4180), as bytes: finds where rows end, and splits them into cells. Used by index
+and readers.
 
 A quote opens a quoted cell only at the beginning of the cell; elsewhere it is an ordinary
 character, as in Python's csv. In a quoted cell two quotes stand for one, and delimiters and line
@@ -16,7 +17,9 @@ _NO_DELIMITERS = '"\r\n'
 
 
 class CsvDialect:
-    """The rows of one dialect. `delimiter`: an ASCII character except quote and line ends."""
+    """Parser of rows in one dialect of CSV. `delimiter`: an ASCII character except quote and line
+    ends.
+    """
 
     def __init__(self, delimiter: str) -> None:
         if not delimiter.isascii() or delimiter in _NO_DELIMITERS:
@@ -38,8 +41,9 @@ class CsvDialect:
         )
 
     def ends(self, content: bytes) -> list[int]:
-        """Return where each complete row in `content` ends (exclusive); the first row begins at
-        0."""
+        """Return the end (exclusive) of each complete row in `content`; the first row begins at
+        0.
+        """
         found: list[int] = []
         for match in self._ended.finditer(content):
             if match.lastindex is None:
@@ -48,7 +52,7 @@ class CsvDialect:
         return found
 
     def first(self, content: bytes) -> int | None:
-        """Return where the first row ends (exclusive), or None if it is incomplete."""
+        """Return the end (exclusive) of the first row, or None if the row is incomplete."""
         match = self._ended.match(content)
         return match.end() if match and match.lastindex else None
 
@@ -77,7 +81,9 @@ class CsvDialect:
         return [row.removesuffix(lines.END).removesuffix(b"\r") for row in found]
 
     def whole_blocks(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the same bytes in blocks of whole rows; only the last one may lack its LF."""
+        """Yield the bytes of `pieces` in blocks of whole rows; only the last block may lack its
+        LF.
+        """
         waiting, needed = byte_buffer.ByteBuffer(), 0
         for piece in pieces:
             waiting.add(piece)
@@ -94,8 +100,9 @@ class CsvDialect:
             yield waiting.take()
 
     def end_of_last(self, content: bytes) -> int:
-        """Return where the last complete row in `content` ends (exclusive), or 0 if there is
-        none."""
+        """Return the end (exclusive) of the last complete row in `content`, or 0 if there is
+        none.
+        """
         if b'"' not in content:
             return content.rfind(lines.END) + 1
         ends = self.ends(content)

@@ -1,5 +1,5 @@
-"""Foreign formats: files that are not lines, recognized by their first bytes, and what to do with
-them.
+"""Foreign formats: recognizes files that are not lines by their first bytes, and suggests how to
+convert them.
 
 Used by `kiln.split` and by uploads. The magic numbers are those of file(1).
 """
@@ -13,8 +13,9 @@ HEAD_BYTES = 10
 
 
 class Foreign(NamedTuple):
-    """A file format that cannot be read by lines. `what`: text after the file name; `remedy`: a
-    command."""
+    """A file format that cannot be read by lines. `what`: description that follows the file name in
+    messages; `remedy`: a command that converts the file.
+    """
 
     what: str
     remedy: str
@@ -36,8 +37,11 @@ FIRST_BYTES = frozenset(magic[0] for magic, _ in _FOREIGN) | {GZIP[0]}
 
 
 def foreign(head: bytes, *, gzip: bool = False) -> Foreign | None:
-    """Return the format of a file that begins with `head`, or None if it may be lines. `gzip`: gzip
-    can be read."""
+    """Return the foreign format of a file that begins with `head`, or None if the file may consist
+    of lines.
+
+    `gzip`: whether the caller can read gzip, which is then not a foreign format.
+    """
     if head.startswith(GZIP):
         return None if gzip else _GZIP
     for magic, kind in _FOREIGN:

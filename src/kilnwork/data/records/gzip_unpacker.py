@@ -22,7 +22,7 @@ _GZIP_ONLY = 16 + zlib.MAX_WBITS
 
 
 class UnpackLimits(NamedTuple):
-    """Limits on what a compressed file may unpack to; None: no limit.
+    """Limits on the size of an unpacked file; None: no limit.
 
     `bytes`: total size. `ratio`: unpacked bytes per compressed byte, checked above `FREE_BYTES`.
     """
@@ -35,7 +35,9 @@ UNLIMITED = UnpackLimits()
 
 
 class Unpacker:
-    """Unpacks one compressed file. Pass it to `feed` in order, then call `finish`."""
+    """Unpacker of one compressed file. Pass the file's bytes to `feed` in order, then call
+    `finish`.
+    """
 
     def __init__(self, limits: UnpackLimits = UNLIMITED) -> None:
         self._limits = limits
@@ -86,7 +88,7 @@ class Unpacker:
                 return
 
     def _check(self, piece: bytes) -> None:
-        """Count an unpacked piece. Raises `InputTooLarge` before it is passed on."""
+        """Count the bytes of an unpacked piece before it is passed on. Raises `InputTooLarge`."""
         self._unpacked += len(piece)
         most, ratio = self._limits
         if most is not None and self._unpacked > most:
@@ -112,7 +114,7 @@ class Unpacker:
             )
 
     def finish(self) -> None:
-        """End the file. Raises `InputRefused` if it is incomplete."""
+        """End the compressed file. Raises `InputRefused` if it is incomplete."""
         if self._begun:
             raise errors.InputRefused(
                 f"the gzip file ends early, after {self._read:,} bytes: send all of it"

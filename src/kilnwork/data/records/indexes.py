@@ -1,4 +1,7 @@
-"""Index port, and the index for each format. Used by `intake` and `stored_index`."""
+"""Port of the indexes that find the records of a file, and selection of the index for a format.
+
+Used by `intake` and `stored_index`.
+"""
 
 from typing import Protocol
 
@@ -7,27 +10,32 @@ from kilnwork.data.records import checksums, csv_rows, line_index, part_cutter, 
 
 
 class RecordIndex(Protocol):
-    """Finds the records in a file that is passed to it block by block, and divides it into
-    parts."""
+    """Index that finds the records in a file, which is passed to it block by block, and divides the
+    file into parts.
+    """
 
     header: tuple[str, ...] | None
     """Column names, once they are known."""
 
     def add(self, block: bytes | bytearray) -> None:
-        """Process the next block, of any length; the caller may reuse it afterwards. Raises
-        `InputRefused`."""
+        """Process the next block of the file, of any length; the caller may reuse the block
+        afterwards. Raises `InputRefused`.
+        """
         ...
 
     def finish(self) -> tuple[tuple[filejobs.Part, ...], int]:
-        """End the file; return the parts and the number of records. Raises `InputRefused`."""
+        """End the file; return its parts and the number of records. Raises `InputRefused`."""
         ...
 
 
 def index_of(
     spec: filejobs.FileJobSpec, *, start: int = 0, sums: checksums.PartChecksums | None = None
 ) -> RecordIndex:
-    """Return a new index. `start`: byte of the file at which it begins. `sums`: computes the
-    checksums of parts; None: immediately. Raises `InputRefused`."""
+    """Return a new index for the format in a job's spec.
+
+    `start`: byte of the file at which the index begins. `sums`: object that computes the checksums
+    of parts; by default they are computed at once. Raises `InputRefused`.
+    """
     cutter = part_cutter.PartCutter(
         lines=spec.items_per_part,
         bytes_=spec.bytes_per_part,

@@ -1,6 +1,6 @@
-"""Intake of a file as it arrives: returns what to store, and the manifest after the last byte.
+"""Intake of a file as it arrives: returns the bytes to store, and the manifest after the last byte.
 
-Used by uploads. Pieces may have any length; only an unfinished record is kept of them.
+Used by uploads. Pieces may have any length; only an unfinished record is kept in memory.
 """
 
 import hashlib
@@ -14,11 +14,12 @@ _SLOW = (filejobs.Format.CSV, filejobs.Format.JSON)
 
 
 class Intake:
-    """One file. Pass it to `feed` in order, store what it yields, then call `finish`.
+    """Intake of one file. Pass the file's bytes to `feed` in order, store the bytes that it yields,
+    then call `finish`.
 
-    `spec`: of the job: `input`, `itemsPerPart`, `bytesPerPart`, `maxParts`. `most_bytes`: maximum
-    stored size; None: no limit. `unpacking`: limits for a compressed file. Not thread-safe, but
-    each call may be made in a different thread. Unusable after an error.
+    `spec`: the job's spec, of which `input`, `itemsPerPart`, `bytesPerPart` and `maxParts` are
+    used. `most_bytes`: maximum stored size; None: no limit. `unpacking`: limits for a compressed
+    file. Not thread-safe, but each call may be made in a different thread. Unusable after an error.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Intake:
         return self._gzip is not None or self._spec.format in _SLOW
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Process the next bytes of the file and yield what to store, in order; exhaust the
+        """Process the next bytes of the file and yield bytes to store, in order; exhaust the
         iterator.
 
         Raises `InputRefused` with the line's number, `InputTooLarge`.

@@ -1,4 +1,5 @@
-"""JSON arrays: divides one array into one element per line as it arrives. Used by `intake`.
+"""JSON arrays: converts an array to lines with one element each, while the array arrives. Used by
+`intake`.
 
 Only brackets, commas and strings are looked at: an element that is not JSON becomes a record that
 is not JSON, as a line would. The bytes of elements stay unchanged, except for line ends between
@@ -40,8 +41,11 @@ _COMMA, _CLOSING = ord(","), b"]}"
 
 
 class Elements:
-    """The elements of one array. Pass it to `feed` in order, then call `finish`. `most_bytes`: of
-    an element."""
+    """Splitter of one array into its elements. Pass the array's bytes to `feed` in order, then call
+    `finish`.
+
+    `most_bytes`: maximum size of an element.
+    """
 
     def __init__(self, *, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -82,7 +86,7 @@ class Elements:
         self._needed = 2 * len(self._rest) - self._at
 
     def finish(self) -> bytes:
-        """End the array; return the last elements. Raises as `feed`."""
+        """End the array; return its last elements. Raises as `feed`."""
         self._needed = 0
         found = b"".join(self.feed(b""))
         if self._opened:
@@ -92,7 +96,9 @@ class Elements:
         return found
 
     def _skip_opening_bracket(self) -> bool:
-        """Return whether the following bytes are inside the array."""
+        """Skip the bracket that opens the array. Return whether the following bytes are inside the
+        array.
+        """
         if not self._opened:
             self._rest = self._rest.lstrip(_SPACE)
             if self._rest and not self._rest.startswith(b"["):
@@ -154,7 +160,9 @@ class Elements:
         return b"\n".join((*found, b""))
 
     def _close(self, mark: int, last: bytes, found: list[bytes]) -> None:
-        """End the array after `last`, which is empty only if the array is."""
+        """Record the closing bracket of the array. `last` is the text before it, which is empty
+        only in an empty array.
+        """
         if mark != ord("]"):
             raise self._refused("ends with } instead of ]", before=len(found))
         self._closed = True
@@ -177,8 +185,9 @@ class Elements:
 
 
 def _on_one_line(element: bytes) -> bytes:
-    """Replace line ends by spaces: strings in JSON contain no line ends, so that all of them are
-    between tokens."""
+    """Replace line ends in an element by spaces. Strings in JSON contain no line ends, so that all
+    are between tokens.
+    """
     return element.replace(b"\n", b" ")
 
 

@@ -1,5 +1,5 @@
-"""Line index: counts lines and divides them into parts, without looking at each line. Used by
-`indexes`.
+"""Line index: counts the lines of a file and divides the file into parts, without looking at each
+line. Used by `indexes`.
 
 Line ends are counted in whole blocks; single line ends are searched for only where a part ends.
 """
@@ -10,8 +10,9 @@ from kilnwork.data.records import lines, part_cutter
 
 
 class LineIndex:
-    """Index of a file of lines: pass it to `add` block by block, then call `finish`. `most_bytes`:
-    of a line."""
+    """Index of a file of lines: pass the file to `add` block by block, then call `finish`.
+    `most_bytes`: maximum size of a line.
+    """
 
     def __init__(self, cutter: part_cutter.PartCutter, *, most_bytes: int) -> None:
         self.header: tuple[str, ...] | None = None
@@ -22,8 +23,9 @@ class LineIndex:
         """Bytes of the last line so far, which has no LF yet."""
 
     def add(self, block: bytes | bytearray) -> None:
-        """Process the next block, of any length. Raises `InputRefused` for a line that is too
-        long."""
+        """Process the next block of the file, of any length. Raises `InputRefused` for a line that
+        is too long.
+        """
         self._measure(block)
         cutter, view = self._cutter, memoryview(block)
         done, left = 0, block.count(lines.END)
@@ -35,15 +37,16 @@ class LineIndex:
         cutter.take(view[done:], left)
 
     def finish(self) -> tuple[tuple[filejobs.Part, ...], int]:
-        """Return the parts, and the number of lines."""
+        """End the file; return its parts, and the number of lines."""
         if self._begun:
             self._cutter.lines += 1
         parts = self._cutter.finish()
         return parts, self._cutter.total_lines
 
     def _next_end(self, block: bytes | bytearray, done: int, left: int) -> int | None:
-        """Return where in `block` the open part ends, or None. `left`: number of line ends after
-        `done`."""
+        """Return the position in `block` at which the open part ends, or None. `left`: number of
+        line ends after `done`.
+        """
         cutter = self._cutter
         wanted = cutter.limit_lines - cutter.lines
         end = None

@@ -25,7 +25,7 @@ def split_block(block: bytes) -> list[bytes]:
 
 
 def whole_blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in blocks of whole lines; only the last one may lack its LF."""
+    """Yield the bytes of `pieces` in blocks of whole lines; only the last block may lack its LF."""
     begun: list[bytes] = []
     for piece in pieces:
         cut = piece.rfind(END) + 1
@@ -49,10 +49,11 @@ def is_blank(line: bytes) -> bool:
 
 
 def find_line_after(block: bytes | bytearray, count: int, start: int, *, guess: int) -> int:
-    """Return where the line after the next `count` lines begins; there must be as many line ends.
+    """Return the position after the next `count` lines from `start`; `block` must have as many line
+    ends.
 
-    It looks no further than necessary, at the speed of counting. `guess`: approximate size of
-    `count` lines in bytes.
+    No more of the block is searched than necessary, at the speed of counting. `guess`: approximate
+    size of `count` lines in bytes.
     """
     low, step = start, max(guess, _SHORTEST_SEARCH_BYTES)
     high = low + step
@@ -77,7 +78,7 @@ def find_line_after(block: bytes | bytearray, count: int, start: int, *, guess: 
 
 
 def find_longer_line(block: bytes | bytearray, most: int, start: int = 0) -> int | None:
-    """Return where the first line of more than `most` bytes (without LF) begins, or None if there
+    """Return the start of the first line of more than `most` bytes (without LF), or None if there
     is none.
 
     A line begins at `start`. The last line may be incomplete.

@@ -1,4 +1,6 @@
-"""Manifests as bytes, and their invariants. Used by code that writes or reads them."""
+"""Encoding of manifests, and checks of their invariants. Used by code that writes or reads
+manifests.
+"""
 
 import msgspec
 
@@ -24,8 +26,9 @@ def decode(content: bytes) -> filejobs.Manifest:
 
 
 def checked(manifest: filejobs.Manifest) -> filejobs.Manifest:
-    """Return the manifest if its parts are consecutive and add up to it. Raises
-    `ManifestDamaged`."""
+    """Return the manifest if its parts are consecutive and their counts add up to its totals.
+    Raises `ManifestDamaged`.
+    """
     if manifest.version != VERSION:
         raise _damaged(f"it is of version {manifest.version}, this is version {VERSION}")
     at, line = manifest.parts[0].start if manifest.parts else manifest.bytes, 1

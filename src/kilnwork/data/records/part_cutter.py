@@ -1,8 +1,8 @@
-"""Part cutter: divides a file into parts, given what the indexes have measured.
+"""Part cutter: divides a file into parts, given the sizes that the indexes have measured.
 
 A part ends with the record that brings it to the limit of lines or of bytes, whichever comes first.
-If there would be too many parts, each two become one and both limits double, so that a file of any
-length is indexed in one pass and in bounded memory.
+If there would be too many parts, neighbouring parts are merged in pairs and both limits double, so
+that a file of any length is indexed in one pass and in bounded memory.
 """
 
 from typing import NamedTuple
@@ -21,10 +21,10 @@ class _Stretch(NamedTuple):
 
 
 class PartCutter:
-    """The parts so far, and the open part.
+    """Builder of the list of a file's parts: the parts that have ended, and the open part.
 
-    `lines`, `start`: of the open part. `limit_lines`, `limit_bytes`: when to call `close`; each
-    call may raise them. `end`: how far the file was measured, in bytes.
+    `lines`, `start`: number of lines and first byte of the open part. `limit_lines`, `limit_bytes`:
+    when to call `close`; each call may raise them. `end`: how far the file was measured, in bytes.
     """
 
     def __init__(
@@ -49,25 +49,25 @@ class PartCutter:
         return self._first_line - 1 + self.lines
 
     def take(self, content: bytes | memoryview, lines: int) -> None:
-        """Add the next content to the open part."""
+        """Add content with this number of lines to the open part."""
         self._sums.add(content)
         self.end += len(content)
         self.lines += lines
 
     def skip(self, count: int) -> None:
-        """Skip bytes that belong to no part; no part may be open."""
+        """Skip bytes of the file that belong to no part; no part may be open."""
         self._sums.skip(count)
         self.end += count
         self.start = self.end
 
     def close(self) -> None:
-        """End the open part here, at the end of a record."""
+        """End the open part at the current position, which must be the end of a record."""
         self._append()
         if len(self._stretches) > self._most:
             self._grow()
 
     def finish(self) -> tuple[filejobs.Part, ...]:
-        """Return all parts; the open part ends here, unless it is empty."""
+        """End the open part, unless it is empty, and return all parts."""
         if self.end > self.start:
             self.close()
         if self.end > self.start:  # `close` opened the last one again

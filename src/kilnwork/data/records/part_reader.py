@@ -1,7 +1,8 @@
-"""Part reader: reads the records of a part. Used by workers, which pass the bytes, from any store.
+"""Part reader: reads the records of a part, given the bytes of the part from any store. Used by
+workers.
 
-The bytes are compared with the manifest: a part that differs from the one that was indexed is an
-error, raised after its last record at the latest.
+The bytes are compared with the manifest: if the part has changed since it was indexed, an error is
+raised after its last record at the latest.
 """
 
 import zlib
@@ -15,12 +16,12 @@ from kilnwork.data.records import csv_rows, lines
 def batches(
     pieces: Iterable[bytes], part: filejobs.Part, spec: filejobs.InputSpec
 ) -> Iterator[list[bytes]]:
-    """Yield the records in order, unchanged but without line ends, several at a time. Rows of CSV
-    may contain line ends in quoted cells.
+    """Yield the records of a part in order, unchanged but without line ends, several at a time.
 
-    `pieces`: the bytes of the part in order, of any lengths (about 256 KiB is best). The first
-    record has number `part.first_line`; blank records are included. Raises `InputChanged`, after
-    which all records that were yielded must be discarded.
+    Rows of CSV may contain line ends in quoted cells. `pieces`: the bytes of the part in order, of
+    any lengths (about 256 KiB is best). The first record has number `part.first_line`; blank
+    records are included. Raises `InputChanged`, after which all records that were yielded must be
+    discarded.
     """
     count = 0
     dialect = csv_rows.CsvDialect(spec.delimiter) if spec.format == filejobs.Format.CSV else lines

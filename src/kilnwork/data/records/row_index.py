@@ -1,5 +1,5 @@
-"""Row index: counts rows of CSV and divides them into parts. Used by `indexes`, in place of
-`line_index`.
+"""Row index: counts the rows of a CSV file and divides the file into parts. Used by `indexes`, in
+place of `line_index`.
 
 The first row names the columns and belongs to no part. Where there are no quotes, rows are counted
 as lines.
@@ -16,8 +16,9 @@ MAX_HEADER_BYTES = 256 << 10
 
 
 class RowIndex:
-    """Index of a CSV file: pass it to `add` block by block, then call `finish`. `most_bytes`: of a
-    row."""
+    """Index of a CSV file: pass the file to `add` block by block, then call `finish`. `most_bytes`:
+    maximum size of a row.
+    """
 
     def __init__(
         self, cutter: part_cutter.PartCutter, dialect: csv_rows.CsvDialect, *, most_bytes: int
@@ -29,8 +30,9 @@ class RowIndex:
         self.header: tuple[str, ...] | None = None
 
     def add(self, block: bytes | bytearray) -> None:
-        """Process the next block, of any length. Raises `InputRefused` for a row that is too
-        long."""
+        """Process the next block of the file, of any length. Raises `InputRefused` for a row that
+        is too long.
+        """
         self._held.add(bytes(block))  # a copy of what may be read into again
         if self._held.bytes < min(self._needed, self._most_bytes):
             return
@@ -48,7 +50,7 @@ class RowIndex:
             raise self._too_long(0)
 
     def finish(self) -> tuple[tuple[filejobs.Part, ...], int]:
-        """Return the parts, and the number of rows."""
+        """End the file; return its parts, and the number of rows."""
         if self._held.bytes:
             self._needed = 0
             self.add(b"")
@@ -97,7 +99,7 @@ class RowIndex:
         self._cutter.skip(len(row))
 
     def _add_rows(self, content: bytes) -> int:
-        """Process the complete rows; return where the last one ends."""
+        """Process the complete rows in `content`; return the end of the last one."""
         if b'"' not in content:
             done = content.rfind(lines.END) + 1
             self._lines.add(content[:done])

@@ -1,8 +1,8 @@
 """Small files: indexes a small, complete file of lines at once.
 
-Used by uploads, of which thousands may arrive per second. It gives the same result as an `Intake`,
-and leaves everything else to it: archives, arrays, tables, byte order marks, long lines, more than
-one part.
+Used by uploads, of which thousands may arrive per second. The result is the same as that of an
+`Intake`, which is needed for all other files: archives, arrays, tables, byte order marks, long
+lines, more than one part.
 """
 
 import hashlib
@@ -16,12 +16,14 @@ _ODD = foreign_formats.FIRST_BYTES | {lines.BOM[0]}
 
 
 def likely(spec: filejobs.FileJobSpec) -> bool:
-    """Return whether a file of such a job may be plain lines."""
+    """Return whether the input of a job with this spec may be a file of plain lines."""
     return spec.input.format in _FORMATS and not spec.input.gzip
 
 
 def manifest(data: bytes, spec: filejobs.FileJobSpec) -> filejobs.Manifest | None:
-    """Return the manifest of `data`, which is stored unchanged, or None if it needs an `Intake`."""
+    """Return the manifest of `data`, which is stored unchanged, or None if an `Intake` is
+    needed.
+    """
     size = len(data)
     if not data or data[0] in _ODD or not likely(spec) or size > spec.input.max_line_bytes:
         return None

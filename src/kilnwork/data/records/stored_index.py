@@ -1,6 +1,6 @@
 """Stored index: indexes an existing file in place. Used for input by reference and by `files.map`.
 
-The caller's thread reads and counts while another thread computes the checksums of what was read
+The caller's thread reads and counts while another thread computes the checksums of the bytes read
 before, so that two cores are used: zlib and hashlib release Python's lock.
 """
 
@@ -18,8 +18,9 @@ BLOCK_BYTES = 256 << 10
 
 
 def needs_rewriting(head: bytes, spec: filejobs.InputSpec) -> bool:
-    """Return whether a file that begins with `head` must be rewritten by an `Intake` before it is
-    stored."""
+    """Return whether an `Intake` must rewrite a file before the file is stored. `head`: the first
+    bytes of the file.
+    """
     gzip = head.startswith(foreign_formats.GZIP) if spec.gzip is None else spec.gzip
     return gzip or spec.format == filejobs.Format.JSON
 
@@ -27,7 +28,7 @@ def needs_rewriting(head: bytes, spec: filejobs.InputSpec) -> bool:
 def manifest(
     descriptor: int, spec: filejobs.FileJobSpec, *, digest: bool = True
 ) -> filejobs.Manifest:
-    """Return the manifest of an open regular file, indexing it at once; see `Indexing`."""
+    """Index an open regular file, and return its manifest; see `Indexing`."""
     with Indexing(descriptor, spec, digest=digest) as indexing:
         while indexing.index_bytes(sys.maxsize):
             pass
@@ -35,12 +36,13 @@ def manifest(
 
 
 class Indexing(closing.Closeable):
-    """Indexes an open regular file from its first byte. Use it in a `with` block, call `go` until
-    it returns 0, then `finish`. A byte order mark is left out of the parts.
+    """Indexing of an open regular file, from its first byte.
 
-    `digest`: hash all of it, which takes most of the time; otherwise `sha256` is "", and only the
-    crc32 of the parts tells whether the file was changed later. All methods raise `InputRefused`,
-    also for a file that needs rewriting, `FileChanged`, and OSError.
+    Use it in a `with` block, call `index_bytes` until it returns 0, then `finish`. A byte order
+    mark is left out of the parts. `digest`: compute the SHA-256 of the whole file, which takes most
+    of the time; otherwise `sha256` is "", and only the crc32 of the parts tells whether the file
+    was changed later. All methods raise `InputRefused`, also for a file that needs rewriting,
+    `FileChanged`, and OSError.
     """
 
     def __init__(
@@ -61,7 +63,9 @@ class Indexing(closing.Closeable):
         """Number of bytes processed."""
 
     def index_bytes(self, count: int) -> int:
-        """Process `count` bytes, or up to a block more; return how many, 0 at the end."""
+        """Process `count` bytes of the file, or up to a block more; return the number of bytes
+        processed, 0 at the end.
+        """
         before = self.bytes
         while self.bytes - before < count and (block := next(self._blocks, None)) is not None:
             self._add(block)
@@ -96,7 +100,7 @@ class Indexing(closing.Closeable):
 
 
 class _Hash:
-    """SHA-256 computed in `thread`."""
+    """SHA-256 of a file, computed in `thread`."""
 
     def __init__(self, thread: rereader.RereadThread, again: rereader.Rereader) -> None:
         self._thread, self._again = thread, again
@@ -104,7 +108,7 @@ class _Hash:
         self._bytes = 0
 
     def add(self, count: int) -> None:
-        """Add the next `count` bytes."""
+        """Add the next `count` bytes of the file to the hash."""
         self._bytes += count
         if self._bytes >= rereader.TOGETHER_BYTES:
             self._send()
@@ -124,8 +128,9 @@ class _Hash:
 
 
 def _blocks(descriptor: int, block_bytes: int) -> Iterator[bytes | bytearray]:
-    """Yield the content of the file in blocks of `block_bytes`; the last may be shorter. A block is
-    valid only until the next one is requested.
+    """Yield the content of the file in blocks of `block_bytes`; the last block may be shorter.
+
+    A block is valid only until the next one is requested.
     """
     buffer = bytearray(block_bytes)
     view, at, filled = memoryview(buffer), 0, 0

@@ -1,4 +1,4 @@
-"""Values of records: decodes a record before a mapper gets it. Used by workers."""
+"""Decoding of records to the values that mappers get. Used by workers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +15,11 @@ _JSON = msgspec.json.Decoder()
 def decoder(
     spec: filejobs.InputSpec, header: tuple[str, ...] | None = None
 ) -> Callable[[bytes], Any]:
-    """Return a function that decodes one record; it raises `BadRecord` with the reason.
+    """Return a function that decodes one record, and raises `BadRecord` with the reason if it
+    cannot.
 
     `jsonl`, `json`: any JSON value (RFC 8259: no NaN; of equal names the last counts). `text`: str.
-    `csv`: dict of str by column; `header`: that of the manifest.
+    `csv`: dict of str by column; `header`: the header in the manifest.
     """
     if spec.format == filejobs.Format.TEXT:
         return _text

@@ -28,8 +28,9 @@ have none."""
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Lock a directory against other processes and threads. Raises FileNotFoundError if it does not
-    exist."""
+    """Lock a directory against other processes and threads during the block. Raises
+    FileNotFoundError if it does not exist.
+    """
     path = directory / _LOCK
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -43,8 +44,10 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def _is_still(path: Path, descriptor: int) -> bool:
-    """Return whether the descriptor is still that of the lock file. A process that held the lock
-    before us may have removed the directory."""
+    """Return whether a path still leads to the lock file that was opened.
+
+    A process that held the lock before us may have removed the directory.
+    """
     try:
         return path.stat().st_ino == os.fstat(descriptor).st_ino
     except FileNotFoundError:
@@ -52,14 +55,15 @@ def _is_still(path: Path, descriptor: int) -> bool:
 
 
 def is_empty(directory: Path) -> bool:
-    """Return whether a directory contains nothing but the lock."""
+    """Return whether a directory contains nothing but its lock file."""
     with os.scandir(directory) as entries:  # of 100,000 names the first ones tell
         return all(entry.name == _LOCK for entry in entries)
 
 
 def remove_empty(directory: Path) -> bool:
-    """Remove a directory that contains nothing but the lock, which the caller holds. Return False
-    if it contains more."""
+    """Remove a directory that contains nothing but its lock file, whose lock the caller holds.
+    Return False if it contains more.
+    """
     if not is_empty(directory):
         return False
     (directory / _LOCK).unlink(missing_ok=True)
@@ -71,8 +75,9 @@ def remove_empty(directory: Path) -> bool:
 
 
 def open_new(directory: Path, *, above: Path) -> tuple[Path, int]:
-    """Create a new file with a unique name in `directory`, locked so that `sweep` leaves it
-    alone."""
+    """Create a new file with a unique name in `directory`, and lock the file so that `sweep` does
+    not delete it.
+    """
     path = directory / f"{UNFINISHED}{os.urandom(8).hex()}"
     for _ in range(_ATTEMPTS):
         try:
@@ -96,7 +101,7 @@ def _removed_error(directory: Path) -> FileNotFoundError:
 
 
 def _make_directories(directory: Path, *, above: Path) -> None:
-    """Create a directory and its parents, private and synced to disk."""
+    """Create a directory and its parents with private mode, and sync them to disk."""
     try:
         directory.mkdir(mode=0o700)
     except FileExistsError:
@@ -119,8 +124,8 @@ def _make_directories(directory: Path, *, above: Path) -> None:
 
 
 def link(source: Path, target: Path, *, above: Path) -> bool:
-    """Hard-link a file under a second name, and sync it to disk. Return False if the file system
-    cannot.
+    """Hard-link a file under a second name, and sync that to disk. Return False if the file system
+    has no hard links.
 
     Raises FileExistsError, and FileNotFoundError if the file does not exist.
     """
@@ -151,8 +156,11 @@ def try_link(source: Path, target: Path) -> bool:
 
 
 def list_names(directory: Path) -> list[str]:
-    """Return the names in a directory in the order of keys, directories with a slash. Our own files
-    are left out, and so are symbolic links: deleting a job must not delete what is elsewhere."""
+    """Return the names in a directory in the order of keys, directories with a slash.
+
+    Files of the store itself are left out, and so are symbolic links: deleting a job must not
+    delete files elsewhere.
+    """
     try:
         with os.scandir(directory) as entries:
             return sorted(

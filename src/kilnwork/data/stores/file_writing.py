@@ -1,4 +1,4 @@
-"""Writing a file of a local store, and the errors if its disk or file system refuses.
+"""Writing of a file of a local store, and conversion of errors of its disk or file system.
 
 Used by `local` and `local_resumable`. Free space is checked now and then; writing to disk begins
 before the fsync that waits for it.
@@ -31,8 +31,11 @@ _AWAY = frozenset(
 
 
 class FileWriter:
-    """A file that is being written, from byte `at` on. `store`: its directory; `key`: for messages.
-    `looks`: refuse to use the space reserved for records and the journal."""
+    """Writer of a file, from byte `at` on.
+
+    `store`: the directory of the store; `key`: the key for messages. `looks`: whether free space is
+    checked, so that the space reserved for records and the journal is not used.
+    """
 
     def __init__(
         self, store: Path, key: str, descriptor: int, *, at: int = 0, looks: bool = True
@@ -42,7 +45,7 @@ class FileWriter:
         self._looks = looks
 
     def write(self, piece: port.Data) -> None:
-        """Append. Raises `StoreFull`, `StoreRefused`."""
+        """Append bytes to the file. Raises `StoreFull`, `StoreRefused`."""
         left = memoryview(piece).cast("B")
         if self._looks and self.at >= self._looked_at:
             self._look()
@@ -72,7 +75,9 @@ def _full(store: Path, key: str, why: str | None) -> errors.StoreFull:
 
 @contextlib.contextmanager
 def explained(store: Path, key: str) -> Iterator[None]:
-    """Convert errors of the system about an object to `StoreError`."""
+    """Context manager that converts errors of the operating system about an object to
+    `StoreError`.
+    """
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:

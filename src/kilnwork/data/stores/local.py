@@ -3,10 +3,10 @@
 Opened by `store_urls`. An object is a file with its key as the path and mode 0600. It is written
 under a temporary name in the same directory (`.new-…`, locked by its writer) and synced; then it is
 linked to its name if it is to be created, else renamed; then the directory is synced. So a reader
-sees either all of it or nothing, whichever process is killed at any time. Replacing and deleting
-happen under a lock of the directory (`.lock`, flock), so that comparing etags and replacing is
-atomic for all processes. An etag is the file's modification time in nanoseconds, which we set so
-that it increases, and its size. Directories that become empty are removed.
+sees either the whole object or nothing, whichever process is killed at any time. Replacing and
+deleting happen under a lock of the directory (`.lock`, flock), so that comparing etags and
+replacing is atomic for all processes. An etag is the file's modification time in nanoseconds, which
+we set so that it increases, and its size. Directories that become empty are removed.
 """
 
 import contextlib
@@ -30,8 +30,9 @@ PIECE_BYTES = 1 << 20
 
 
 class LocalStore:
-    """A store in a directory, which is created with the first object: a `port.Store` with
-    `port.Sweeps`."""
+    """A store in a local directory (`port.Store` and `port.Sweeps`). The directory is created with
+    the first object.
+    """
 
     def __init__(self, directory: Path, *, clock: clocks.Clock | None = None) -> None:
         self.directory = directory
@@ -90,8 +91,9 @@ class LocalStore:
                     self._remove_parents(directory.parent)
 
     def sweep(self, *, before: float, prefix: str = "") -> int:
-        """Delete unfinished objects as `Sweeps.sweep`. A working writer holds a lock, however long
-        it pauses."""
+        """Delete unfinished objects as `Sweeps.sweep`. The object of a living writer is locked,
+        however long the writer pauses.
+        """
         count = 0
         for place, _, names in os.walk(
             self.directory / port.check_directory(prefix), topdown=False
@@ -140,7 +142,9 @@ class LocalStore:
         return self.directory / port.check_key(key)
 
     def _remove_parents(self, directory: Path) -> None:
-        """Remove directories that are empty now, up to the store's own."""
+        """Remove a directory and its parents if they are empty now, up to the store's own
+        directory.
+        """
         while directory != self.directory and directory.is_relative_to(self.directory):
             with directories.locked(directory):
                 if not directories.remove_empty(directory):
@@ -185,7 +189,7 @@ class LocalReading(closing.Closeable):
 
 
 class LocalWriter(closing.Abortable):
-    """A new object of a local store (`port.Writer`)."""
+    """A new object of a local store that is being written (`port.Writer`)."""
 
     def __init__(
         self,
@@ -230,8 +234,11 @@ class LocalWriter(closing.Abortable):
             self._descriptor = -1
 
     def _create_linked(self) -> os.stat_result:
-        """Create the object by a hard link, which only one writer can do; without hard links, check
-        and rename under the lock."""
+        """Create the object by a hard link, which succeeds for one writer only.
+
+        Without hard links, check under the lock that the object does not exist, and rename the
+        file.
+        """
         self._stamp(0)
         if not directories.try_link(self._new, self._target):
             with directories.locked(self._target.parent):
@@ -258,8 +265,9 @@ class LocalWriter(closing.Abortable):
             return os.fstat(self._descriptor)
 
     def _stamp(self, last_ns: int) -> None:
-        """Set the file's time, later than its predecessor's: the kernel's own time has ticks of 4
-        ms."""
+        """Set the file's modification time, later than that of the object it replaces: the kernel's
+        own time has ticks of 4 ms.
+        """
         now_ns = max(int(self._store.clock.wall() * 1e9), last_ns + 1)
         os.utime(self._descriptor, ns=(now_ns, now_ns))
 
@@ -269,7 +277,7 @@ class LocalWriter(closing.Abortable):
 
 
 def _discard(path: Path, *, before: float) -> bool:
-    """Delete what a writer left, unless it is young or its writer is alive."""
+    """Delete an unfinished object, unless it was written to recently or its writer is alive."""
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_mtime >= before:
             return False

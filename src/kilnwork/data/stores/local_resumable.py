@@ -21,8 +21,11 @@ _SEALED = "sealed"
 
 
 class KeptState(NamedTuple):
-    """Content of `DIRECTORY/kept`: the number of confirmed bytes, and whether these are all.
-    `etag`: "" if there is no such file."""
+    """Content of `DIRECTORY/kept`: the number of confirmed bytes, and whether the upload ends with
+    them.
+
+    `etag`: entity tag of the file, "" if it does not exist.
+    """
 
     bytes: int = 0
     sealed: bool = False
@@ -43,7 +46,9 @@ class LocalResumableUpload:
         return self._read_kept().bytes
 
     def modified(self) -> float:
-        """Return when the last bytes arrived (wall clock seconds), or 0 if none have."""
+        """Return the time when the last bytes arrived (wall clock seconds), or 0 if none have
+        arrived.
+        """
         try:
             return self.store.head(self._key(_KEPT)).modified
         except errors.ObjectMissing:
@@ -60,8 +65,9 @@ class LocalResumableUpload:
         port.clear(self.store, self.directory + "/")
 
     def open_stretch(self, offset: int) -> "LocalStretch":
-        """Return a writer for the next bytes, from `offset` on. Raises `ObjectChanged` unless that
-        is the size."""
+        """Return a writer for the next bytes, from `offset` on. Raises `ObjectChanged` unless
+        `offset` is the current size.
+        """
         kept, last = self._read_kept(), self._last
         self._last = ""
         if kept.sealed or kept.bytes != offset:
@@ -70,16 +76,16 @@ class LocalResumableUpload:
         return LocalStretch(self, offset, mine)
 
     def open(self) -> int:
-        """Return a descriptor of the file, for reading all of it. Raises `StoreError`."""
+        """Return a descriptor of the file, for reading the whole upload. Raises `StoreError`."""
         with file_writing.explained(self.store.directory, self._key(_BYTES)):
             return os.open(self.store.path(self._key(_BYTES)), os.O_RDONLY | os.O_CLOEXEC)
 
     def link(self, key: str) -> bool:
         """Make the upload available as the object `key` as well, which must not exist. Return False
-        if the file system has no hard links. Nothing can be appended after that.
+        if the file system has no hard links.
 
-        Deleting either name leaves the other. Raises `ObjectExists`, `ObjectChanged`,
-        `ObjectMissing`.
+        Nothing can be appended after that. If one name is deleted, the other stays valid. Raises
+        `ObjectExists`, `ObjectChanged`, `ObjectMissing`.
         """
         kept = self._read_kept()
         if not kept.etag:
@@ -94,12 +100,15 @@ class LocalResumableUpload:
             return directories.link(source, self.store.path(key), above=self.store.directory)
 
     def confirm(self, size: int, *, mine: str) -> None:
-        """Confirm that `size` bytes are on disk; `mine`: see `writing`. Raises `ObjectChanged`."""
+        """Record that `size` bytes of the upload are on disk. `mine`: see `writing`. Raises
+        `ObjectChanged`.
+        """
         self._last = self._write_kept(size, last=mine)
 
     def _write_kept(self, size: int, *, last: str, sealed: bool = False) -> str:
-        """Write `kept`, if its etag is still `last` ("": it does not exist); return the new
-        etag."""
+        """Write the file `kept` if its etag is still `last` ("": it does not exist); return the new
+        etag.
+        """
         text = f"{size} {_SEALED}" if sealed else str(size)
         try:
             facts = self.store.put(
@@ -111,8 +120,11 @@ class LocalResumableUpload:
 
     @contextlib.contextmanager
     def writing(self, mine: str) -> Iterator[None]:
-        """Prevent other clients from beginning to append during the block. Raises `ObjectChanged`
-        if one has begun since `mine`, an etag of `kept`."""
+        """Prevent other clients from beginning to append during the block.
+
+        Raises `ObjectChanged` if another client has begun to append since the file `kept` had the
+        etag `mine`.
+        """
         with self._locked():
             if self._kept_etag() != mine:
                 raise self.changed_error()
@@ -162,7 +174,7 @@ class LocalResumableUpload:
 
 
 class LocalStretch(closing.Abortable):
-    """Bytes that are appended to the confirmed ones (`port.Writer`)."""
+    """Bytes that are being appended to the confirmed bytes of an upload (`port.Writer`)."""
 
     def __init__(self, growing: LocalResumableUpload, offset: int, mine: str) -> None:
         self._descriptor = -1

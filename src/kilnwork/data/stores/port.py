@@ -1,4 +1,4 @@
-"""Store port: what a store of files guarantees; all implementations pass
+"""Store port: the guarantees of a store of files; all implementations pass
 tests/contract/test_object_stores.py.
 
 Used by code that reads or writes objects. The guarantees are those that S3, Azure Blob Storage,
@@ -26,8 +26,11 @@ _BATCH = 1000
 
 
 class ObjectFacts(NamedTuple):
-    """An object. `etag`: differs from that of any other content this key ever had; without quotes.
-    `modified`: when it was written, in seconds of the store's wall clock."""
+    """Key, size, etag and time of an object.
+
+    `etag`: differs from that of any other content this key ever had; without quotes. `modified`:
+    when the object was written, in seconds of the store's wall clock.
+    """
 
     key: str
     bytes: int
@@ -36,8 +39,8 @@ class ObjectFacts(NamedTuple):
 
 
 class Reading(contextlib.AbstractContextManager["Reading", None], Protocol):
-    """A range of an object in its state at opening, even if the object is replaced or deleted
-    meanwhile.
+    """An open range of an object, as the object was when it was opened, even if it is replaced or
+    deleted meanwhile.
 
     Iterate once for the bytes from `start` to `end` (exclusive), in pieces of at most 1 MiB; close
     it, or use it in a `with` block. Raises StoreError rather than end early.
@@ -55,16 +58,22 @@ class Reading(contextlib.AbstractContextManager["Reading", None], Protocol):
 
 
 def read_in_pieces(reading: Reading, size: int) -> Reading:
-    """Return the same reading with pieces of at most `size` bytes, if its store supports it: for
-    callers that wait for a slow reader at each piece."""
+    """Limit the pieces of a reading to `size` bytes, if its store supports that, and return the
+    reading.
+
+    For callers that wait for a slow reader at each piece.
+    """
     if hasattr(reading, "piece_bytes"):
         reading.piece_bytes = size
     return reading
 
 
 class Writer(contextlib.AbstractContextManager["Writer", None], Protocol):
-    """An object that is written in pieces. Readers see nothing of it before `commit`; leaving the
-    `with` block without commit, or calling `abort`, discards it. For one thread at a time."""
+    """An object that is being written in pieces.
+
+    Readers see nothing of it before `commit`; leaving the `with` block without commit, or calling
+    `abort`, discards it. For one thread at a time.
+    """
 
     @property
     def bytes(self) -> int:
@@ -72,7 +81,9 @@ class Writer(contextlib.AbstractContextManager["Writer", None], Protocol):
         ...
 
     def write(self, piece: Data) -> None:
-        """Append; the caller may reuse `piece` afterwards. Raises `StoreFull`."""
+        """Append a piece to the object; the caller may reuse `piece` afterwards. Raises
+        `StoreFull`.
+        """
         ...
 
     def commit(self) -> ObjectFacts:
@@ -85,17 +96,17 @@ class Writer(contextlib.AbstractContextManager["Writer", None], Protocol):
 
 
 class Store(Protocol):
-    """Objects by key, `names/joined/by/slashes` (see `check_key`); no key is the directory of
-    another key.
+    """A store of objects by key, `names/joined/by/slashes` (see `check_key`); no key is the
+    directory of another key.
 
-    When a call returns, what it wrote is on disk, or as durable as the store makes it.
+    When a call returns, the bytes that it wrote are on disk, or as durable as the store makes them.
     """
 
     url: str
     """Opens this store in another process (`store_urls.open_store`)."""
 
     def head(self, key: str) -> ObjectFacts:
-        """Return the facts of an object. Raises `ObjectMissing`."""
+        """Return key, size, etag and time of an object. Raises `ObjectMissing`."""
         ...
 
     def read(self, key: str, *, start: int = 0, end: int | None = None) -> Reading:
@@ -108,9 +119,9 @@ class Store(Protocol):
     ) -> ObjectFacts:
         """Write a small object (up to a few MiB) at once.
 
-        `create`: only if it does not exist, else `ObjectExists`; of several simultaneous calls one
-        wins. `if_match`: only if it still has this etag, else `ObjectChanged`. With neither, write
-        in any case.
+        `create`: only if the object does not exist, else `ObjectExists`; only one of several
+        simultaneous calls succeeds. `if_match`: only if the object still has this etag, else
+        `ObjectChanged`. With neither, write in any case.
         """
         ...
 
@@ -124,8 +135,11 @@ class Store(Protocol):
         ...
 
     def directories(self, prefix: str = "") -> Iterator[str]:
-        """Yield the distinct next names of keys below `prefix`, which is "" or ends with a slash;
-        in ascending order, without slashes."""
+        """Yield the names of the directories directly below `prefix`, in ascending order, without
+        slashes.
+
+        `prefix` is "" or ends with a slash.
+        """
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -134,40 +148,49 @@ class Store(Protocol):
 
 
 class Sweeps(Protocol):
-    """A store in which killed writers may leave unfinished objects."""
+    """Port of a store in which killed writers may leave unfinished objects."""
 
     def sweep(self, *, before: float, prefix: str = "") -> int:
-        """Delete unfinished objects of killed writers below a directory (`prefix` is "" or ends
-        with a slash), if nothing was written to them since `before` (wall clock seconds); return
-        how many. Clouds have lifecycle rules instead."""
+        """Delete unfinished objects of killed writers below a directory; return the number of
+        deleted objects.
+
+        Only objects are deleted to which nothing was written since `before` (wall clock seconds).
+        `prefix` is "" or ends with a slash. Clouds have lifecycle rules instead.
+        """
         ...
 
 
 class Probes(Protocol):
-    """A store whose guarantees depend on where it is."""
+    """Port of a store whose guarantees depend on its location, such as the file system of a
+    directory.
+    """
 
     def probe(self) -> None:
-        """Test whether the guarantees hold. Raises `StoreRefused`, which says what is missing."""
+        """Test whether the guarantees hold. Raises `StoreRefused`, whose message says what is
+        missing.
+        """
         ...
 
 
 def sweep(store: Store, *, before: float, prefix: str = "") -> int:
-    """Call `Sweeps.sweep`; return 0 if the store has nothing to sweep."""
+    """Delete unfinished objects as `Sweeps.sweep`; return 0 if the store has nothing to sweep."""
     swept: Callable[..., int] | None = getattr(store, "sweep", None)
     return 0 if swept is None else swept(before=before, prefix=prefix)
 
 
 def probe(store: Store) -> None:
-    """Call `Probes.probe`, if the store has it."""
+    """Test the guarantees of a store, if they depend on its location (`Probes.probe`)."""
     probed: Callable[[], None] | None = getattr(store, "probe", None)
     if probed is not None:
         probed()
 
 
 def check_key(key: str) -> str:
-    """Return `key` if every store accepts it: names of ASCII letters, digits and `._=+@~-`, of at
-    most 200 characters, beginning with a letter, digit or `_`, joined by slashes. Raises
-    `BadKey`."""
+    """Return `key` after checking that every store accepts it. Raises `BadKey`.
+
+    A key consists of names joined by slashes. A name has at most 200 ASCII letters, digits and
+    `._=+@~-`, and begins with a letter, digit or `_`.
+    """
     if len(key) > MAX_KEY_BYTES or not all(_NAME.fullmatch(name) for name in key.split("/")):
         raise errors.BadKey(
             f"{key[:200]!r} cannot be a key: use names of letters, digits and ._=+@~- that begin "
@@ -177,7 +200,7 @@ def check_key(key: str) -> str:
 
 
 def check_directory(prefix: str) -> str:
-    """Return `prefix` if it is valid for `Store.directories`. Raises `BadKey`."""
+    """Return `prefix` after checking that it is valid for `Store.directories`. Raises `BadKey`."""
     if prefix:
         check_key(prefix.removesuffix("/"))
         if not prefix.endswith("/"):
@@ -186,7 +209,7 @@ def check_directory(prefix: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return `prefix` if keys can begin with it. Raises `BadKey`."""
+    """Return `prefix` after checking that keys can begin with it. Raises `BadKey`."""
     base, slash, _ = prefix.rpartition("/")
     if slash:
         check_key(base)
@@ -194,8 +217,9 @@ def check_prefix(prefix: str) -> str:
 
 
 def read_all(store: Store, key: str, *, most: int = 16 << 20) -> bytes:
-    """Return a small object as a whole. Raises `ObjectMissing`, and `StoreRefused` if it is larger
-    than `most`."""
+    """Return the whole content of a small object. Raises `ObjectMissing`, and `StoreRefused` if it
+    is larger than `most`.
+    """
     with store.read(key) as reading:
         if reading.facts.bytes > most:
             raise errors.StoreRefused(
@@ -205,7 +229,7 @@ def read_all(store: Store, key: str, *, most: int = 16 << 20) -> bytes:
 
 
 def clear(store: Store, prefix: str) -> int:
-    """Delete all objects whose key begins with `prefix`; return how many."""
+    """Delete all objects whose key begins with `prefix`; return the number of deleted objects."""
     count = 0
     while True:
         batch = [facts.key for facts, _ in zip(store.list(prefix), range(_BATCH), strict=False)]

@@ -1,11 +1,11 @@
-"""Remote store: that of a manager that shares no directory with us, `kiln:NAMESPACE` or
-`kiln:NAMESPACE/JOB`.
+"""Remote store: the store of a manager that shares no directory with this process, `kiln:NAMESPACE`
+or `kiln:NAMESPACE/JOB`.
 
-Opened by `store_urls`, in slots whose link goes over the network; `server.objects` is the other
-end and authorizes requests. Requests are repeated while the manager is unreachable
-(`endpoints.manager_client`); a repeated create succeeded if the existing object is what we sent.
-Objects written in pieces are collected in a temporary file until they are complete, so that
-sending them can be repeated too.
+Opened by `store_urls`, in slots whose link goes over the network; `server.objects` is the other end
+and authorizes requests. Requests are repeated while the manager is unreachable
+(`endpoints.manager_client`); a repeated create succeeded if the existing object has the content
+that was sent. Objects written in pieces are collected in a temporary file until they are complete,
+so that sending them can be repeated too.
 """
 
 import contextlib
@@ -44,8 +44,9 @@ _NAMES = msgspec.json.Decoder(list[str])
 
 
 class RemoteStore:
-    """A store at the manager (`port.Store`). `spool`: directory of temporary files, None: the
-    system's."""
+    """A store at the manager (`port.Store`). `spool`: directory of temporary files; by default that
+    of the system.
+    """
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class RemoteStore:
         return errors.ObjectMissing(f"there is no {key} in {self.url}")
 
     def write_file(self, key: str, file: Path, *, create: bool) -> port.ObjectFacts:
-        """Send the content of a file, as `put`."""
+        """Send the content of a file to the manager as an object, as `put`."""
         return self._write(file, key, create=create, if_match=None, sent=_pieces(file))
 
     def _write(
@@ -164,7 +165,7 @@ class RemoteStore:
         )
 
     def _find_same_object(self, key: str, sent: Iterator[bytes]) -> port.ObjectFacts | None:
-        """Return the facts of an object if its content is exactly what was sent, else None."""
+        """Return the facts of an object if its content is exactly that of `sent`, else None."""
         with contextlib.suppress(errors.ObjectMissing), self.read(key) as reading:
             theirs, ours = bytearray(), bytearray()
             for piece in reading:
@@ -188,8 +189,9 @@ class RemoteStore:
 
 
 class RemoteReading(closing.Closeable):
-    """An open object at the manager (`port.Reading`): one response, continued by another one if it
-    breaks off."""
+    """An open object at the manager (`port.Reading`). If a response breaks off, the rest is
+    requested again.
+    """
 
     def __init__(self, store: RemoteStore, key: str, *, start: int, end: int | None) -> None:
         self._store = store
@@ -225,7 +227,9 @@ class RemoteReading(closing.Closeable):
         self._finish()
 
     def _request_range(self, start: int, end: int | None) -> tuple[port.ObjectFacts, bool]:
-        """Request the range; return the facts, and whether there is something to read."""
+        """Request a range of the object; return the object's facts, and whether there are bytes to
+        read.
+        """
         store, key = self._store, self._key
         headers = {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
         known = getattr(self, "facts", None)
@@ -278,7 +282,9 @@ class RemoteReading(closing.Closeable):
 
 
 class RemoteWriter(closing.Abortable):
-    """A new object (`port.Writer`): an unnamed temporary file, which is sent at `commit`."""
+    """A new object that is being written (`port.Writer`): an unnamed temporary file, which is sent
+    at `commit`.
+    """
 
     def __init__(self, store: RemoteStore, key: str, *, create: bool) -> None:
         self._store = store

@@ -1,10 +1,10 @@
 """Resumable uploads: consecutive stretches of bytes in a store.
 
 Used by the server for uploads that are resumable by offset (draft-ietf-httpbis-resumable-upload).
-Confirmed bytes are on disk; of two clients that append at the same offset one wins. In a store that
-is a directory this is one file (`local_resumable`). In clouds no object can be appended to by any
-process; there, each stretch is an object of its own, `DIRECTORY/OFFSET`, created once, and the
-client that completes the upload copies them.
+Confirmed bytes are on disk; if two clients append at the same offset, only one succeeds. In a store
+that is a directory an upload is one file (`local_resumable`). In clouds no object can be appended
+to by any process; there, each stretch is an object of its own, `DIRECTORY/OFFSET`, created once,
+and the client that completes the upload copies them.
 """
 
 from collections.abc import Iterator
@@ -23,30 +23,33 @@ _DIGITS = 19
 
 
 class ResumableUpload(Protocol):
-    """The bytes of an upload so far, below a directory of a store."""
+    """The bytes of an upload so far, stored below a directory of a store."""
 
     directory: str
     """Key without a trailing slash; nothing else is below it."""
 
     def size(self) -> int:
-        """Return the number of bytes."""
+        """Return the number of bytes of the upload."""
         ...
 
     def modified(self) -> float:
-        """Return when the last bytes arrived (seconds of the store's wall clock), or 0 if none
-        have."""
+        """Return the time when the last bytes arrived (seconds of the store's wall clock), or 0 if
+        none have arrived.
+        """
         ...
 
     def read(self) -> Iterator[bytes]:
-        """Yield all bytes, in pieces of at most 1 MiB."""
+        """Yield all bytes of the upload, in pieces of at most 1 MiB."""
         ...
 
     def clear(self) -> None: ...
 
     def open_stretch(self, offset: int) -> port.Writer:
-        """Return a writer for the next bytes, from `offset` on, which must be the size. They count
-        once they are committed. Raises `ObjectChanged`, also later, if another client has
-        appended."""
+        """Return a writer for the next bytes, from `offset` on, which must be the current size.
+
+        The bytes count once they are committed. Raises `ObjectChanged`, also later, if another
+        client has appended.
+        """
         ...
 
 
@@ -58,8 +61,9 @@ def open_upload(store: port.Store, directory: str) -> ResumableUpload:
 
 
 def append(growing: ResumableUpload, offset: int, *, piece_bytes: int = PIECE_BYTES) -> "Appender":
-    """Return an appender at `offset`, which must be the size. Raises `ObjectChanged`, which tells
-    the size."""
+    """Return an appender at `offset`, which must be the current size. Raises `ObjectChanged`, whose
+    message has the size.
+    """
     size = growing.size()
     if offset != size:
         raise errors.ObjectChanged(
@@ -70,7 +74,7 @@ def append(growing: ResumableUpload, offset: int, *, piece_bytes: int = PIECE_BY
 
 
 class StretchUpload:
-    """An upload in any store (`ResumableUpload`), with one object per stretch."""
+    """An upload with one object per stretch, in any store (`ResumableUpload`)."""
 
     def __init__(self, store: port.Store, directory: str) -> None:
         self.store, self.directory = store, directory
@@ -93,7 +97,7 @@ class StretchUpload:
         return self.store.writer(f"{self.directory}/{offset:0{_DIGITS}}", create=True)
 
     def _pieces(self) -> Iterator[port.ObjectFacts]:
-        """Yield the stretches that follow each other without a gap."""
+        """Yield the stretches from the start that follow each other without a gap."""
         size = 0
         for facts in self.store.list(self.directory + "/"):
             if int(facts.key.rpartition("/")[2]) != size:
@@ -103,9 +107,12 @@ class StretchUpload:
 
 
 class Appender:
-    """Appends to an upload. Bytes are committed from time to time, and at the end of the `with`
-    block, however it ends, unless the store is full. `offset`: of the next byte. For one thread at
-    a time."""
+    """Writer that appends bytes to an upload. `offset`: offset of the next byte. For one thread at
+    a time.
+
+    Bytes are committed from time to time, and at the end of the `with` block, however it ends,
+    unless the store is full.
+    """
 
     def __init__(self, growing: ResumableUpload, offset: int, piece_bytes: int) -> None:
         self._growing, self._piece_bytes = growing, piece_bytes
@@ -113,7 +120,9 @@ class Appender:
         self.offset = offset
 
     def write(self, piece: port.Data) -> None:
-        """Append. Raises `StoreFull`, and `ObjectChanged` if another client appends too."""
+        """Append bytes to the upload. Raises `StoreFull`, and `ObjectChanged` if another client
+        appends too.
+        """
         if not len(piece):
             return
         if self._new is None:
@@ -124,7 +133,7 @@ class Appender:
             self.commit()
 
     def commit(self) -> int:
-        """Commit all bytes so far; return the size. Raises as `write`."""
+        """Commit all bytes so far; return the size of the upload. Raises as `write`."""
         new, self._new = self._new, None
         if new is not None:
             with new:

@@ -1,4 +1,4 @@
-"""Store URLs: opens the store of a URL, `file:///DIRECTORY`, or `kiln:NAMESPACE/JOB` at the
+"""Store URLs: opens the store that a URL names, `file:///DIRECTORY`, or `kiln:NAMESPACE/JOB` at the
 manager.
 
 Used by the server, which makes the URLs, and by slots, which get them with their parts.
@@ -13,7 +13,7 @@ from kilnwork.endpoints import manager_client
 
 
 def open_store(url: str) -> port.Store:
-    """Return the store of a URL, without accessing it. Raises `StoreRefused`."""
+    """Return the store that a URL names, without accessing it. Raises `StoreRefused`."""
     kind, _, rest = url.partition(":")
     if kind == "file" and rest.startswith("///"):
         return local.LocalStore(Path(parse.unquote(rest[2:])))
@@ -30,8 +30,11 @@ def open_store(url: str) -> port.Store:
 
 
 def url_inside(url: str, *names: str) -> str:
-    """Return the URL of the store whose keys are those below `names` in the store of `url`, which
-    may be `kiln:` for everything at the manager."""
+    """Return the URL of a directory of a store as a store of its own: its keys are those below
+    `names`.
+
+    `url` may be `kiln:` for all stores at the manager.
+    """
     for name in names:
         port.check_key(name)
     base = url if url.endswith((":", "/")) else url + "/"

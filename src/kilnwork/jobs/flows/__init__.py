@@ -1,4 +1,4 @@
-"""Flows: the steps of a SyncSet's generation, each of them a job of the engine.
+"""Flows: the steps of a SyncSet's generation, each step a job of the engine.
 
 `runs` is the API for the SyncSet controller: it starts, pauses, ends and shows runs. `plan` decides
 which steps start, end or are stopped (pure; it works on `records`). It runs in the batch in which a

@@ -1,4 +1,4 @@
-"""Step instances of a run in their current state, one by one, with the shards of each.
+"""Listing of the step instances of a run and their shards, each in its current state.
 
 Used by `runs` for lists, logs and `why`.
 """
@@ -23,7 +23,7 @@ _decode_work = msgspec.json.Decoder(step_inputs.StepWork).decode
 
 
 class InstanceListing:
-    """Lists the step instances of one run."""
+    """List of the step instances of one run, read in pages."""
 
     def __init__(self, run: records.Run, engine: engines.Engine, hub: task_hub.TaskHub) -> None:
         self._run, self._engine, self._hub = run, engine, hub
@@ -32,8 +32,9 @@ class InstanceListing:
     def page(
         self, *, step: str, after: str, limit: int, state: model.InstanceState | None
     ) -> list[model.InstanceView]:
-        """Return up to `limit` instances after the key `after`, in the order in which they
-        began."""
+        """Return up to `limit` step instances after the key `after`, in the order in which they
+        began.
+        """
         found: Iterator[model.InstanceView] = self._iterate(step)
         if after:
             behind = itertools.dropwhile(lambda one: one.key != after, found)

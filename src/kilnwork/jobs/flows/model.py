@@ -13,7 +13,7 @@ from kilnwork.api import flow, sync_set
 
 
 class FlowKey(NamedTuple):
-    """Key of a run: the SyncSet and its generation."""
+    """Key of a run of a flow: the SyncSet and the number of the generation."""
 
     uid: str
     """`metadata.uid` of the SyncSet, a UUID."""
@@ -21,7 +21,7 @@ class FlowKey(NamedTuple):
 
 
 class FlowPhase(StrEnum):
-    """Phase of a run. The last three are final."""
+    """Phase of a run of a flow. The last three phases are final."""
 
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
@@ -30,12 +30,12 @@ class FlowPhase(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether no part of the run is running any more."""
+        """Whether the phase is final, so that no part of the run is running any more."""
         return self is not FlowPhase.RUNNING
 
 
 class InstanceState(StrEnum):
-    """State of a step instance. All but the first two are final."""
+    """State of a step instance. All states but the first two are final."""
 
     WAITING = "Waiting"
     RUNNING = "Running"
@@ -47,7 +47,7 @@ class InstanceState(StrEnum):
 
 
 class SnapshotRef(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A pinned snapshot."""
+    """Reference to a pinned snapshot."""
 
     name: str
     digest: str
@@ -57,8 +57,9 @@ class SnapshotRef(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class NewFlowRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A generation of a SyncSet to be run, as stored in the journal: its gang and its data are
-    ready."""
+    """Definition of a run of a flow: a generation of a SyncSet whose gang and data are ready.
+    Stored in the journal.
+    """
 
     uid: str
     namespace: str
@@ -92,7 +93,7 @@ class NewFlowRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class TaskCounts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Number of tasks of a step by outcome: one task per shard, or a single one."""
+    """Number of tasks of a step by outcome. A step has one task per shard, or a single task."""
 
     total: int = 0
     succeeded: int = 0
@@ -103,8 +104,11 @@ class TaskCounts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class StepView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """View of a step, identified by its path in the flow, such as `solve.iterate`. Counts are those
-    of all its instances, everything else is that of the newest instance."""
+    """View of a step, identified by its path in the flow, such as `solve.iterate`.
+
+    The counts are those of all instances of the step; the other fields describe its newest
+    instance.
+    """
 
     total: int = 0
     succeeded: int = 0
@@ -117,7 +121,7 @@ class StepView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class FlowRunView(msgspec.Struct, frozen=True, kw_only=True):
-    """View of a run. Times are wall clock seconds."""
+    """View of a run of a flow. Times are wall clock seconds."""
 
     uid: str
     namespace: str
@@ -145,7 +149,7 @@ class FlowRunView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
-    """View of one instance of a step, or of one of its shards: `price[17]`, `solve[3].iterate`."""
+    """View of a step instance or of one shard of an instance: `price[17]`, `solve[3].iterate`."""
 
     key: str
     step: str

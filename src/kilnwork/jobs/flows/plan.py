@@ -1,9 +1,10 @@
-"""Plan of a run: decides from its records what to do next, and returns instructions. Pure: no
-clock, no disk, no engine.
+"""Plan of a flow's run: decides from the records of the run what to do next. Pure: no clock, no
+disk, no engine.
 
-Used by `runs` and `kilnwork.testing`. `advance` may be called at any time; it does not begin a step
-twice, so that after a crash the records lead to the same instructions. The functions below it
-record events: a job has ended, a time limit has passed, a user pauses or ends the run.
+Used by `runs` and `kilnwork.testing`. `advance` returns instructions. It may be called at any time;
+it does not begin a step twice, so that after a crash the records lead to the same instructions. The
+functions below it record events: a job has ended, a time limit has passed, a user pauses or ends
+the run.
 
 The plan does not wait for a step that it stops: the following steps begin at once, but the run is
 over only when all its jobs have ended.
@@ -57,7 +58,9 @@ def job_ended(run: records.Run, key: str, end: records.JobEnd) -> None:
 
 
 def timed_out(run: records.Run, key: str) -> None:
-    """Record that an instance has exceeded its time limit; "" stands for the steps of `do`."""
+    """Record that a step instance has exceeded its time limit. The key "" stands for the steps of
+    `do`.
+    """
     run.late.add(key)
 
 
@@ -69,14 +72,15 @@ def suspend(run: records.Run, *, suspended: bool) -> None:
 
 
 def kill(run: records.Run, reason: str, message: str) -> None:
-    """Request the end of the run: running steps are stopped, then `finally` is run unless it is
-    running already."""
+    """Request the end of the run: stop its running steps, then run `finally` unless it is running
+    already.
+    """
     if run.state.stage < _Stage.FINALLY and run.state.killed is None:
         run.update(killed=(reason, message), suspended=False)
 
 
 def abandon(run: records.Run) -> None:
-    """Request the end of all steps, including `finally`, because the run is deleted."""
+    """Request the end of all steps of the run, including `finally`, because the run is deleted."""
     if not run.state.deleting:
         killed = run.state.killed or (_R.DELETED, "it was deleted")
         run.update(deleting=True, killed=killed, suspended=False)
@@ -92,7 +96,7 @@ class _Planner:
     # the run
 
     def advance_stage(self) -> None:
-        """Advance the current stage, which may end it."""
+        """Advance the current stage of the run, and end the stage if all its steps have ended."""
         run, state = self.run, self.run.state
         if state.deleting and state.stage < _Stage.ENDING:
             self.stop_instances("", "the run was deleted")
@@ -210,8 +214,9 @@ class _Planner:
     def advance_steps(
         self, prefix: str, nodes: Iterable[flow_program.FlowNode], outer: scope.Scope
     ) -> records.Record | None:
-        """Advance a sequence of steps. Return the last step, or the step that failed; None while a
-        step is open."""
+        """Advance a sequence of steps. Return the record of the last step or of a failed step, or
+        None while a step is open.
+        """
         last = None
         here = outer.with_steps({})
         for node in nodes:
@@ -226,7 +231,9 @@ class _Planner:
     def advance_node(
         self, key: str, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record | None:
-        """Begin or advance an instance. Return None if it must not begin yet."""
+        """Begin or advance a step instance, and return its record, or None if it must not begin
+        yet.
+        """
         record = self.run.records.get(key)
         if record is None:
             if self.run.state.suspended:
@@ -362,8 +369,11 @@ class _Planner:
     def _advance_until(
         self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
     ) -> records.Record:
-        """Advance the current round of a loop, and begin the next one. The loop ends if `until` is
-        true, a step fails, or `max` rounds have run."""
+        """Advance the current round of a loop, or begin the next round, and return the record of
+        the loop.
+
+        The loop ends if `until` is true, a step fails, or `max` rounds have run.
+        """
         key, most = record.key, node.step.max or 1
         inside = here.with_steps({node.name: key})
         while True:
@@ -421,7 +431,7 @@ class _Planner:
         )
 
     def stop_instances(self, key: str, message: str) -> None:
-        """Stop all running instances within an instance."""
+        """Stop all running step instances within an instance."""
         for one in list(self.run.records.values()):
             if one.state is not _S.RUNNING or not records.is_within(one.key, key):
                 continue

@@ -1,4 +1,4 @@
-"""Records of a run in memory: its step instances and their values.
+"""Records of a flow's run in memory: its step instances and their values.
 
 Changed by `plan`; `tables` writes the changes. The key of an instance is its path in the flow with
 the numbers of rounds, such as `price`, `checks.var` or `solve[3].iterate`; "" is the run itself.
@@ -20,7 +20,9 @@ _decode = msgspec.json.Decoder().decode
 
 
 class FlowStage(IntEnum):
-    """Part of a flow that is running; the numbers are stored in the journal."""
+    """Stage of a run: the section of the flow that is running. The numbers are stored in the
+    journal.
+    """
 
     DO = 1
     CATCH = 2
@@ -31,7 +33,7 @@ class FlowStage(IntEnum):
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """State of one step instance that has begun."""
+    """Record of a step instance that has begun."""
 
     key: str
     state: State
@@ -126,7 +128,7 @@ Instruction = StartJob | StopJob | SetTimeLimit
 
 
 class Run:
-    """A run in memory. `read_value` reads a value from the journal."""
+    """A run of a flow in memory. `read_value` reads a value from the journal."""
 
     def __init__(
         self,
@@ -168,13 +170,13 @@ class Run:
         self._read_value = read_value
 
     def put(self, record: Record) -> Record:
-        """Store the new record of an instance, and mark it as changed."""
+        """Add or replace the record of an instance, mark it as changed, and return it."""
         self.load(record)
         self.changed[record.key] = None
         return record
 
     def load(self, record: Record) -> None:
-        """Store a record that is in the journal."""
+        """Add a record that was read from the journal."""
         path = step_path(record.key)
         before = self.records.get(record.key)
         self.totals[path] = _add(self.totals.get(path, model.TaskCounts()), before, record)
@@ -205,7 +207,7 @@ class Run:
         self.dropped[key] = None
 
     def update(self, **given: Any) -> None:
-        """Change fields of the state of the run."""
+        """Change fields of the run's state."""
         self.state = msgspec.structs.replace(self.state, **given)
         self.dirty = True
 
@@ -233,14 +235,15 @@ class Run:
         return found
 
     def drop_values(self, prefix: str) -> None:
-        """Drop the values of all instances with this prefix from memory, once no expression can
-        name them."""
+        """Drop from memory the values of all instances whose key has this prefix; no expression can
+        name them any more.
+        """
         for key in [key for key in self._values if key.startswith(prefix)]:
             del self._values[key]
 
 
 def _add(total: model.TaskCounts, before: Record | None, now: Record) -> model.TaskCounts:
-    """Return `total` with the counts of a record replaced."""
+    """Return `total` with the counts of the record `before` replaced by those of `now`."""
     old = model.TaskCounts() if before is None else before.counts
     if now.counts == old:
         return total
@@ -263,5 +266,5 @@ def step_path(key: str) -> str:
 
 
 def is_within(key: str, outer: str) -> bool:
-    """Return whether an instance is the same as, or part of, another one."""
+    """Return whether the instance `key` is the instance `outer` or part of it."""
     return not outer or key == outer or (key.startswith(outer) and key[len(outer)] in ".[")

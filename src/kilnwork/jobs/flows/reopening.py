@@ -1,4 +1,5 @@
-"""Reopening of a run that has failed: which step instances continue, and which begin again. Pure.
+"""Reopening of a run that has failed: decides which step instances continue, and which begin again.
+Pure.
 
 Used by `runs`. Instances that succeeded or were skipped are unchanged, with everything inside them;
 so are the branches that a fork did not need. `catch` and `finally` are run again at the next end of
@@ -19,7 +20,7 @@ ENDS = frozenset({model.FlowPhase.FAILED, model.FlowPhase.KILLED})
 
 
 class Reopening(NamedTuple):
-    """Keys of the instances to run again, in the order in which they began."""
+    """Keys of the step instances to run again, in the order in which they began."""
 
     again: dict[str, int]
     """Instances that continue, with the run that the job of each must have; 1 if it has no job."""
@@ -28,8 +29,10 @@ class Reopening(NamedTuple):
 
 
 def find_reopening(run: records.Run, job_run: Callable[[str], int | None]) -> Reopening:
-    """Return which instances are to run again. `job_run` returns the run of an instance's job, or
-    None if it has no job."""
+    """Return the step instances that are to run again.
+
+    `job_run` returns the run number of an instance's job, or None if the instance has no job.
+    """
     around = {outer for key in run.records for outer in _containers(run, key)}
     again: dict[str, int] = {}
     restarted: list[str] = []
@@ -78,7 +81,7 @@ def apply_reopening(run: records.Run, found: Reopening, *, run_number: int, now:
 
 
 def _is_settled(run: records.Run, key: str) -> bool:
-    """Return whether an instance is part of one that does not run again."""
+    """Return whether an instance is within another instance that does not run again."""
     states = (run.records[outer].state for outer in _containers(run, key))
     return any(state not in (_S.FAILED, _S.KILLED) for state in states)
 

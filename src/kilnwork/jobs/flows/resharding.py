@@ -1,4 +1,4 @@
-"""Resharding: which snapshots of a run may be divided into other shards while it runs. Pure.
+"""Resharding: replaces the shards of a run's snapshots while it runs. Pure.
 
 Used by `runs`. The shards of a snapshot stay unchanged once a step that names the snapshot has
 begun: steps may pair the results of one step with the shards of another, and a step that resumes
@@ -14,7 +14,9 @@ from kilnwork.jobs.flows import model, records, views
 
 
 def named_snapshots(run: records.Run) -> frozenset[str]:
-    """Return the snapshots that are named by a step that has begun, or by its `else`."""
+    """Return the names of the snapshots that are used by steps that have begun, or by their
+    `else`.
+    """
     nodes = views.nodes_by_path(run.program)
     chosen = (one for path in run.newest for one in nodes[path].with_alternative)
     names = (name for one in chosen for _, some in one.expressions for name in some)
@@ -22,8 +24,10 @@ def named_snapshots(run: records.Run) -> frozenset[str]:
 
 
 def with_shards(run: records.Run, shards: Mapping[str, list[Any]]) -> model.NewFlowRun:
-    """Return the definition of a run with new shards for those snapshots that have shards and that
-    no step has named yet."""
+    """Return the definition of a run with new shards.
+
+    Only snapshots that have shards already, and that no step has named yet, are changed.
+    """
     fixed = named_snapshots(run)
     changed = {
         name: msgspec.structs.replace(ref, shards=shards[name])

@@ -1,6 +1,6 @@
-"""Results of the tasks of a step: read when its job has ended, and stored with the run.
+"""Results of the tasks of a step: read when the step's job has ended, and stored with the run.
 
-Used by `step_jobs`. Results are read in batches: those that were noted when the tasks ended come
+Used by `step_jobs`. Results are read in batches: results that were noted when the tasks ended come
 from memory, the others from the journal. Results of deterministic steps are stored for later
 generations.
 """
@@ -27,9 +27,10 @@ TOO_LARGE = (
 
 
 class StepResults:
-    """Reads the results of one job. `keep` stores a result for later generations.
+    """Reader of the results of one step's job. `keep` stores a result for later generations.
 
-    `trouble` is why the results cannot be used, in which case the step fails; "" if they can.
+    `trouble` is the reason why the results cannot be used, in which case the step fails; "" if they
+    can.
     """
 
     def __init__(
@@ -52,8 +53,11 @@ class StepResults:
 
     @property
     def value(self) -> bytes:
-        """The result of the only task, or the list of results in the order of the items, null for
-        an item without a result."""
+        """The value of the step as JSON: the result of the only task, or the list of results in the
+        order of the items.
+
+        The list has null for an item without a result.
+        """
         if self._work.variable:
             return b"[%b]" % b",".join(self._found)
         return self._found[0]

@@ -1,5 +1,5 @@
-"""Runs of flows, as the SyncSet controller sees them: it starts, pauses, ends, shows and deletes
-them.
+"""Service of flows for the SyncSet controller: starts, pauses, ends, shows and deletes runs of
+flows.
 
 There is one service per dispatcher, on the dispatcher's event loop, beside the engine: each step is
 a job of the engine (`step_items`). The service is a planner of the engine's batches: when the job
@@ -51,8 +51,11 @@ MAX_REMEMBERED = 512
 
 
 class FlowRuns:
-    """Runs of a data directory. `moved_by`: an engine that is not started yet; `blobs`: the
-    directory of large values, with a subdirectory per namespace."""
+    """Service of the runs of flows in a data directory.
+
+    `moved_by`: an engine that is not started yet; `blobs`: the directory of large values, with a
+    subdirectory per namespace.
+    """
 
     def __init__(
         self,
@@ -113,14 +116,14 @@ class FlowRuns:
         self._set_timer()
 
     def stop(self) -> None:
-        """End all waits. The engine must be stopped."""
+        """End all waiting calls. The engine must be stopped."""
         for timer in (self._timer, self._stale_timer):
             if timer is not None:
                 timer.cancel()
         self._feed.fail(self._engine.stopped or errors.JobsStopped())
 
     def on_stopped(self, why: errors.JobsStopped) -> None:
-        """Fail all waits for a batch with this error (`engine.JobPlanner`)."""
+        """Raise this error in all calls that wait for a batch (`engine.JobPlanner`)."""
         for waiter in (*self._settling, *(one for some in self._waiters.values() for one in some)):
             if not waiter.done():
                 waiter.set_exception(why)
@@ -128,7 +131,7 @@ class FlowRuns:
     # what the controller says
 
     async def start(self, new: model.NewFlowRun) -> model.FlowRunView:
-        """Start a run. If it was started before, return it unchanged.
+        """Start a run, and return its view. If the run was started before, nothing is changed.
 
         Raises `InvalidJob` (the message begins with the path of the field), `JobsStopped`.
         """
@@ -167,8 +170,9 @@ class FlowRuns:
     async def kill(
         self, key: model.FlowKey, *, reason: str = "Killed", message: str = "it was killed"
     ) -> None:
-        """End a run: its running steps are stopped, then `finally` is run. Does nothing if the run
-        has ended or is ending."""
+        """End a run: stop its running steps, then run `finally`. Does nothing if the run has ended
+        or is ending.
+        """
         run = self._find_unfinished(key)
         if run is not None:
             plan.kill(run, reason, message)
@@ -176,10 +180,11 @@ class FlowRuns:
             await self._wait_stored(key)
 
     async def retry(self, key: model.FlowKey, *, run: int) -> model.FlowRunView | None:
-        """Run the failed steps of a run again, and the steps after them, as run number `run`.
+        """Run the failed steps of a run again, and the steps after them, as run number `run`;
+        return the view.
 
-        Does nothing if the run is unfinished, has succeeded, or is in that run already. Return the
-        run, or None if there is no such run.
+        Does nothing if the run is unfinished, has succeeded, or has this run number already.
+        Returns None if there is no such run.
         """
         self._engine.check_running()
         view = self.view(key)
@@ -199,7 +204,7 @@ class FlowRuns:
         return self.view(key)
 
     async def forget(self, key: model.FlowKey) -> None:
-        """Delete a run: all its steps are stopped, including `finally`, then its rows are deleted.
+        """Delete a run: stop all its steps, including `finally`, then delete its rows.
 
         Its tasks stay in the journal as long as any other task.
         """
@@ -213,10 +218,11 @@ class FlowRuns:
     async def reshard(
         self, key: model.FlowKey, shards: Mapping[str, list[Any]]
     ) -> model.NewFlowRun | None:
-        """Replace the shards of snapshots, by name, that no step has named yet; others stay
-        unchanged. Return the definition of the run, or None if it has ended.
+        """Replace the shards of snapshots, given by name, and return the definition of the run, or
+        None if the run has ended.
 
-        Raises `InvalidJob` if the definition is too large.
+        Snapshots that a step has named already stay unchanged. Raises `InvalidJob` if the
+        definition is too large.
         """
         run = self._find_unfinished(key)
         if run is None:
@@ -232,15 +238,16 @@ class FlowRuns:
     # what it sees
 
     def view(self, key: model.FlowKey) -> model.FlowRunView | None:
-        """Return the view of a run as it is on disk, or None if there is no such run."""
+        """Return the view of a run as the run is on disk, or None if there is no such run."""
         known, run = self._stored_view(key), self._live.get(key)
         if known is None or run is None or key not in self._views or not run.open_jobs:
             return known
         return views.add_open_jobs(known, self._jobs.open_jobs(run))
 
     def stored(self, key: model.FlowKey) -> model.NewFlowRun | None:
-        """Return the definition of a run, for starting another one like it, with its current
-        shards; None if there is no such run."""
+        """Return the definition of a run with its current shards, for starting a similar run; None
+        if there is no such run.
+        """
         run = self._live.get(key)
         if run is not None and key in self._views:
             return run.new
@@ -248,8 +255,10 @@ class FlowRuns:
         return None if row is None else self._tables.load_definition(row)
 
     def code(self) -> dict[str, set[bytes]]:
-        """Return the digests of the code blobs of all runs in the journal, by namespace: an old
-        generation may be run again."""
+        """Return the digests of the code blobs of all runs in the journal, by namespace.
+
+        They are needed because an old generation may be run again.
+        """
         found: dict[str, set[bytes]] = {}
         seen: dict[int, tuple[str, frozenset[bytes]]] = {}
         for row in self._tables.iterate_rows("flow_runs"):
@@ -264,12 +273,12 @@ class FlowRuns:
         return found
 
     async def changes(self, since: int) -> tuple[int, list[model.FlowRunView]]:
-        """Wait until there are runs that changed after version number `since`; return the number
-        for the next call, and their views. Deleted runs are left out. The counts of unfinished jobs
-        are not included, since looking them up for each change would be wasted; `view` has them.
+        """Wait until runs have changed after version number `since`; return the number for the next
+        call, and the views of these runs.
 
-        If `since` is 0, or comes from an earlier dispatcher process, return all runs in the
-        journal.
+        Deleted runs are left out. The counts of unfinished jobs are not included, since looking
+        them up for each change would be wasted; `view` has them. If `since` is 0, or comes from an
+        earlier dispatcher process, return all runs in the journal.
         """
         self._engine.check_running()
         await self._feed.newer(since)
@@ -290,9 +299,9 @@ class FlowRuns:
         limit: int = 100,
         state: model.InstanceState | None = None,
     ) -> list[model.InstanceView]:
-        """Return step instances and their shards, in the order in which they began.
+        """Return the step instances of a run and their shards, in the order in which they began.
 
-        `step`: only instances of the step with that path; `after`: only those after that key.
+        `step`: only instances of the step with this path; `after`: only instances after this key.
         Raises `NoSuchJob`.
         """
         row = self._tables.find_row(key)
@@ -306,7 +315,7 @@ class FlowRuns:
 
     @property
     def has_work(self) -> bool:
-        """Whether there are changes for the next batch (`engine.JobPlanner`)."""
+        """Whether runs have changes for the next batch (`engine.JobPlanner`)."""
         return bool(self._ready)
 
     def on_job_ended(self, job: job_records.Job) -> None:
@@ -412,8 +421,9 @@ class FlowRuns:
         self._hub.wake()
 
     def _replan(self, run: records.Run) -> None:
-        """Run the plan of a run in the batch that is being made, if there is one, or else in the
-        next."""
+        """Run the plan of a run in the batch that is being made, or in the next batch if none is
+        being made.
+        """
         self._ready[run] = None
 
     async def _wait_stored(self, key: model.FlowKey) -> None:
@@ -430,13 +440,17 @@ class FlowRuns:
         return run
 
     def _find_unfinished(self, key: model.FlowKey) -> records.Run | None:
-        """Return an unfinished run in order to change it, or None. Wake it after the change."""
+        """Return an unfinished run that is to be changed, or None. The caller wakes the run after
+        the change.
+        """
         self._engine.check_running()
         run = self._live.get(key)
         return None if run is None or run.state.stage is records.FlowStage.OVER else run
 
     def _load_row(self, row: tables.FlowRow) -> None:
-        """Load a run of an earlier dispatcher process, and resume it."""
+        """Load the run of a row that an earlier dispatcher process has written, and resume the
+        run.
+        """
         run = self._live[row.key] = self._tables.load_run(row)
         self._views[row.key] = views.run_view(run)
         self._resume(run)
@@ -473,8 +487,9 @@ class FlowRuns:
         self._timers.set((run.new.key, key), seconds, started=started)
 
     def _collect_run(self, run: records.Run) -> None:
-        """Add the changes of a run to the rows of this batch, to be published when they are on
-        disk."""
+        """Add the changes of a run to the rows of this batch, and publish them when the rows are on
+        disk.
+        """
         key = run.new.key
         over = run.state.stage is records.FlowStage.OVER
         if run.dirty or run.changed or run.changed_values or key in self._new:

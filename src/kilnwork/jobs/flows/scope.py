@@ -1,4 +1,4 @@
-"""Scope: what the names in expressions mean at one place of a flow. Pure.
+"""Scope: resolves the names in an expression at one place of a flow. Pure.
 
 Used by the plan.
 """
@@ -22,7 +22,9 @@ class SkippedStep(Exception):
 
 
 class Scope:
-    """Looks up names. `steps`: keys of the instances in scope, by the name of their step."""
+    """Names that an expression can use. `steps`: keys of the instances in scope, by the name of
+    their step.
+    """
 
     def __init__(self, run: records.Run, steps: Mapping[str, str]) -> None:
         self._run, self.steps = run, dict(steps)

@@ -1,16 +1,18 @@
-"""Results of the tasks of one step, noted when the tasks end, while the results are in memory
-anyway.
+"""Seen results: results of the tasks of one step, kept from the moment when the tasks end.
 
-Used by `step_items` for steps whose results are read. Results that are not noted, for example after
-a restart, are read from the journal by `results`.
+At that time the results are in memory anyway. Used by `step_items` for steps whose results are
+read. Results that are not kept, for example after a restart, are read from the journal by
+`results`.
 """
 
 from kilnwork.api import attempts
 
 
 class SeenResults:
-    """Results by item number, from 0. `most`: maximum number of bytes kept; if there are more, all
-    are dropped."""
+    """Results of a step's tasks by item number, from 0.
+
+    `most`: maximum number of bytes kept; if there are more, all results are dropped.
+    """
 
     def __init__(self, size: int, *, most: int) -> None:
         self._known = bytearray(size)
@@ -19,7 +21,7 @@ class SeenResults:
         self._room = most
 
     def note(self, number: int, payload: attempts.Payload | None) -> None:
-        """Keep the result of a task; None if it returned nothing."""
+        """Keep the result of a task; `payload` is None if the task returned nothing."""
         if self._room < 0:
             return
         self._known[number] = 1
@@ -31,9 +33,9 @@ class SeenResults:
                 self._payloads.clear()
 
     def knows(self, number: int) -> bool:
-        """Return whether the result of a task is known, so that `get` may be called."""
+        """Return whether the result of a task is kept, so that `get` may be called."""
         return bool(self._known[number])
 
     def get(self, number: int) -> attempts.Payload | None:
-        """Return the result of a task; None if it returned nothing."""
+        """Return the result of a task, or None if the task returned nothing."""
         return self._payloads.get(number)

@@ -1,8 +1,8 @@
 """Inputs of the tasks of one step instance, as JSON; the same wherever a flow runs. Pure.
 
 Used by the plan, which makes a `StepWork` when the step starts, by the job of the step, and by
-`kilnwork.testing`. Inputs that all tasks share are evaluated once; inputs that depend on the item
-are evaluated when the item gets its task, from values stored with the step.
+`kilnwork.testing`. Expressions that do not depend on the item are evaluated once for all tasks; the
+other expressions are evaluated when an item gets its task, from values stored with the step.
 """
 
 import hashlib
@@ -19,7 +19,9 @@ _decode = msgspec.json.Decoder().decode
 
 
 class StepWork(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Work of a step; stored in the journal as the definition of the step's job."""
+    """Definition of the work of a step instance; stored in the journal as the definition of the
+    step's job.
+    """
 
     name: str
     """Name of its task, or prefix of the names of its tasks if it has `each`."""
@@ -51,7 +53,7 @@ class StepWork(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Number of its tasks."""
+        """Number of tasks of the step instance."""
         return len(self.items) if self.variable else 1
 
 
@@ -120,7 +122,10 @@ def encode_arguments(template: api_task.TaskTemplate, inputs: bytes) -> bytes:
 def memo_digest(
     template: api_task.TaskTemplate, name: str, snapshots: Sequence[tuple[str, str]]
 ) -> str:
-    """Return a digest of everything that the results of a step depend on except its inputs: what it
-    runs, its name, and all data that its workers see. `snapshots`: (name, digest) pairs."""
+    """Return a digest of all facts on which the results of a step depend, except the step's inputs.
+
+    That is the template that the step runs, its name, and all data that its workers see.
+    `snapshots`: (name, digest) pairs.
+    """
     what = _encode((template, name, sorted(snapshots)))
     return hashlib.sha256(what).hexdigest()

@@ -1,8 +1,9 @@
-"""Step items: a step instance as a job of the engine, with one task, or one per item. Item n has
-number n - 1.
+"""Step items: a step instance as a job of the engine, with a single task, or with one task per
+item.
 
-Used by `runs`, which passes `StepSources` to the engine. An item ends when its task ends.
-`step_inputs` makes the inputs of the tasks; the engine decides when the step has ended.
+Used by `runs`, which passes `StepSources` to the engine. Item n of a flow's step has number n - 1.
+An item ends when its task ends. `step_inputs` makes the inputs of the tasks; the engine decides
+when the step has ended.
 """
 
 from collections.abc import Callable
@@ -47,14 +48,16 @@ _decode_work = msgspec.json.Decoder(step_inputs.StepWork).decode
 
 
 class ShardNumber(msgspec.Struct, frozen=True):
-    """The fields of a shard's document that locate it (`data.pond.shards.Shard`)."""
+    """Number of a shard and count of the shards, as in a shard's document
+    (`data.pond.shards.Shard`).
+    """
 
     index: int
     count: int
 
 
 class StepProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Counts of a step's tasks beyond their outcomes."""
+    """Counts of a step's tasks in addition to their outcomes."""
 
     reused: int = 0
     """Items whose result comes from an earlier generation."""
@@ -63,7 +66,7 @@ class StepProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
 
 class StepDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """What a view of a step's job shows beyond its counts."""
+    """Details in the view of a step's job, in addition to its counts."""
 
     running: int = 0
 
@@ -74,8 +77,11 @@ _decode_spec = msgspec.json.Decoder(index_item_source.IndexSpec).decode
 
 
 class StepSources:
-    """Makes the item sources of steps (`rows.SourceKind`). `blobs`: the directory of large values,
-    with a subdirectory per namespace; `read_result` is called when a task ends."""
+    """Maker of the item sources of steps (`rows.SourceKind`).
+
+    `blobs`: the directory of large values, with a subdirectory per namespace; `read_result` is
+    called when a task ends.
+    """
 
     nouns = "shards"
     ttl_s: float | None = None
@@ -85,11 +91,11 @@ class StepSources:
         self._blobs, self._read_result = blobs, read_result
 
     def new(self, work: step_inputs.StepWork) -> "StepItems":
-        """Return the source of a new job."""
+        """Return the item source of a new step job."""
         return self._items(work, StepProgress())
 
     def spec(self, encoded: bytes) -> index_item_source.IndexSpec:
-        """Decode the part of a step's job that may change."""
+        """Decode the spec of a step's job, which has the settings that may change."""
         return _decode_spec(encoded)
 
     def progress(self, encoded: bytes) -> StepProgress:
@@ -101,7 +107,9 @@ class StepSources:
         return StepDetail()
 
     def load(self, spec: item_source.Policy, *, definition: bytes, progress: bytes) -> "StepItems":
-        """Return the source of a job from the journal."""
+        """Return the item source of a step's job, given the encoded columns of its rows in the
+        journal.
+        """
         work = _decode_work(definition)
         return self._items(work, _decode_progress(progress))
 
@@ -110,7 +118,7 @@ class StepSources:
 
 
 class StepItems:
-    """The tasks of one step instance (`item_source.ItemSource`)."""
+    """The tasks of one step instance as the items of a job (`item_source.ItemSource`)."""
 
     kind, blobs = KIND, b""
     noun, nouns, first = "shard", "shards", 0
@@ -166,8 +174,9 @@ class StepItems:
         return item_source.Work(spec, None, self._stored(job, data) if large else arguments)
 
     def _stored(self, job: records.Job, data: bytes) -> attempts.Payload:
-        """Store the arguments of a call as a blob. For some megabytes this takes some ten
-        milliseconds."""
+        """Store the arguments of a call as a blob, and return the payload that names it. Some
+        megabytes take some ten milliseconds.
+        """
         kept = blob_store.Blobs(self._blobs / job.namespace, durable=True)
         try:
             digest, size = kept.put((data,))
@@ -176,8 +185,9 @@ class StepItems:
         return attempts.Payload(attempts.JSON, b"", digest, size)
 
     def _portion(self, number: int) -> int | None:
-        """Return the portion of the data that an item needs, or None if any worker will do. Raises
-        `ItemUnusable`."""
+        """Return the number of the data's portion that an item needs, or None if any worker can run
+        it. Raises `ItemUnusable`.
+        """
         if not self.definition.portions:
             return None
         try:
@@ -190,8 +200,9 @@ class StepItems:
         return shards.portion(shard.index, shard.count, self.definition.portions)
 
     def _spec(self, job: records.Job, run: int, portion: int | None) -> api_task.TaskSpec:
-        """Return the task spec, which all tasks of the same run, priority and portion share. For
-        calls it has no arguments."""
+        """Return the task spec that all tasks with the same run, priority and portion share; for
+        calls, without arguments.
+        """
         key = (run, cast(index_item_source.IndexSpec, job.spec).priority, portion)
         if key not in self._shared:
             work = self.definition
@@ -229,41 +240,43 @@ class StepItems:
         return StepDetail(running=running(job))
 
     def failure(self, job: records.Job) -> tuple[str, str] | None:
-        """Return None: `completion` decides when the job cannot succeed any more."""
+        """Return None, since `completion` decides whether the job can still succeed."""
         return None
 
     def failure_text(self, result: item_source.ItemResult) -> str:
-        """Return why a task failed, and of which shard if there are several."""
+        """Return the reason why a task failed, with the shard of the task if there are several."""
         if self.definition.variable:
             return f"shard {result.item - 1}: {result.message}"
         return result.message
 
     def count_result(self, result: item_source.ItemResult) -> None:
-        """Note the reason of the first task that failed, and the results if they will be read."""
+        """Keep the reason of the first task that failed, and each task's result if results will be
+        read.
+        """
         if result.outcome is _FAILED and not self.progress.cause:
             self.progress = msgspec.structs.replace(self.progress, cause=result.reason)
         if self.definition.wanted and result.outcome is _SUCCEEDED and result.data is not None:
             self.seen.note(result.item - 1, self._read_result(result.data.id))
 
     def record_end(self, job: records.Job) -> None:
-        """Do nothing."""
+        """Do nothing, since the progress has all facts already."""
 
     def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:
-        """Never called: see `ends_with_task`."""
+        """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
     def recover(self, job: records.Job) -> Callable[[], list[item_source.ItemResult]]:
-        """Never called: see `ends_with_task`."""
+        """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
     def settle(
         self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
-        """Never called: see `ends_with_task`."""
+        """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
     def purge(self, job: records.Job) -> Callable[[], None]:
-        """Never called: see `ends_with_task`."""
+        """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
 
@@ -271,7 +284,7 @@ _TEMPLATE_FIELDS = api_task.TaskTemplate.__struct_fields__
 
 
 def task_name(work: step_inputs.StepWork, number: int) -> str:
-    """Return the name of a step's task by its number, from 0."""
+    """Return the name of a step's task with this number, from 0."""
     return f"{work.name}-{number}" if work.variable else work.name
 
 

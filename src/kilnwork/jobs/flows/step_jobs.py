@@ -1,4 +1,5 @@
-"""Jobs of the steps of runs: created, stopped and followed in the engine; reads their results.
+"""Jobs of the steps of runs: creates, stops and follows them in the engine, and reads their
+results.
 
 Used by `runs`. It reports the outcomes to the plan, and decides nothing itself.
 """
@@ -31,8 +32,9 @@ MAX_DEFINITION_BYTES = 16 << 20
 
 
 class StepJobs:
-    """Creates and follows the jobs of the steps of all runs. `on_change` is called when the plan of
-    a run has to be run again."""
+    """Controller of the jobs of the steps of all runs. `on_change` is called when the plan of a run
+    has to be run again.
+    """
 
     def __init__(
         self,
@@ -54,12 +56,12 @@ class StepJobs:
         """Run and step key of each unfinished job, by UUID."""
 
     def run_of(self, job: job_records.Job) -> records.Run | None:
-        """Return the run of an unfinished step job, or None."""
+        """Return the run to which an unfinished step job belongs, or None."""
         found = self._jobs.get(job.id.uuid)
         return None if found is None else found[0]
 
     def process_end(self, job: job_records.Job) -> None:
-        """Process the end of a job in the batch that is being made."""
+        """Process the end of a step's job in the batch that is being made."""
         found = self._jobs.pop(job.id.uuid, None)
         if found is not None:
             self._dropped.pop(job.id.uuid, None)
@@ -67,12 +69,14 @@ class StepJobs:
             self._read_results(*found, job)
 
     def keep_counts(self, job: job_records.Job) -> None:
-        """Keep the counts of a job that is dropped from memory; a paused job may be unfinished."""
+        """Keep the counts of a step's job that is dropped from memory; a paused job may be
+        unfinished.
+        """
         if job.id.uuid in self._jobs:
             self._dropped[job.id.uuid] = views.OpenJob(step_items.counts(job), 0, job.version)
 
     def suspend(self, run: records.Run) -> None:
-        """Pause or resume the jobs of a run, as the run's state says."""
+        """Pause or resume the jobs of a run, according to the state of the run."""
         for key in run.open_jobs:
             job = self._engine.find(job_uuid(run, key))
             if job is not None and job.stage is not job_records.FINISHED:
@@ -88,8 +92,9 @@ class StepJobs:
             self._engine.wake(job)
 
     def open_jobs(self, run: records.Run) -> dict[str, list[views.OpenJob]]:
-        """Return the state of the jobs whose end the plan does not know yet, by path of the
-        step."""
+        """Return the state of the run's jobs whose end was not reported to the plan yet, by path of
+        the step.
+        """
         found: dict[str, list[views.OpenJob]] = {}
         for key in run.open_jobs:
             uuid = job_uuid(run, key)
@@ -100,8 +105,10 @@ class StepJobs:
         return found
 
     def _open_job(self, job: job_records.Job) -> views.OpenJob:
-        """Return the state of an unfinished job. If none of its tasks is running, add what the
-        first one waits for."""
+        """Return the state of an unfinished job.
+
+        If none of its tasks is running, the state has the reason why the first task waits.
+        """
         running = step_items.running(job)
         found = views.OpenJob(step_items.counts(job), running, job.version)
         item = next((n for n, task in job.tasks.items() if task.ended is None), None)
@@ -132,7 +139,7 @@ class StepJobs:
             self._engine.wake(job)
 
     def run_number(self, run: records.Run, key: str) -> int | None:
-        """Return the job's own run number, or None if the job is not in the journal."""
+        """Return the run number of a step's job, or None if the job is not in the journal."""
         job = self._engine.find(job_uuid(run, key))
         if job is None:
             return None
@@ -178,7 +185,7 @@ class StepJobs:
         self._engine.add(job, None, None)
 
     def _reuse(self, run: records.Run, job: job_records.Job, source: step_items.StepItems) -> None:
-        """Mark the items as succeeded whose results are stored from an earlier generation."""
+        """Mark those items as succeeded whose results are stored from an earlier generation."""
         reused, kept = 0, self._tables.memo_keys(source.definition.memo)
         for number in range(job.size) if kept else ():
             key = source.inputs.memo_key(number)
@@ -190,8 +197,9 @@ class StepJobs:
         source.progress = step_items.StepProgress(reused=reused)
 
     def _read_results(self, run: records.Run, key: str, job: job_records.Job) -> None:
-        """Read the results of a job that has ended, if they are wanted, then report its end to the
-        plan."""
+        """Read the results of a job that has ended, if the flow uses them, then report the job's
+        end to the plan.
+        """
         end, work = _job_end(job), job.source.definition
         if not work.wanted or not (end.succeeded or work.memo):
             self._report_end(run, key, end)
@@ -233,7 +241,7 @@ class StepJobs:
 
 
 def job_uuid(run: records.Run, key: str) -> bytes:
-    """Return the stable UUID of a step's job.
+    """Return the UUID of a step's job, which is always the same for the same repetition of a step.
 
     It differs between runs, also when a deleted generation is started again, and between
     repetitions of the step.
@@ -244,13 +252,15 @@ def job_uuid(run: records.Run, key: str) -> bytes:
 
 
 def _is_finished(job: job_records.Job, record: records.Record) -> bool:
-    """Return whether a job that has ended must not be run again. The step may want a later run of
-    the job, which a crash may have kept out of the journal."""
+    """Return whether a step's job has ended and must not be run again.
+
+    The step may need a later run of the job, which a crash may have kept out of the journal.
+    """
     return job.verdict is filejobs.PartOutcome.SUCCEEDED or job.run >= record.job_run
 
 
 def _job_end(job: job_records.Job) -> records.JobEnd:
-    """Return the outcome of a job, without results."""
+    """Return the outcome of a step's job, without results."""
     work, cause = job.source.definition, job.source.progress.cause
     succeeded = job.verdict is filejobs.PartOutcome.SUCCEEDED
     reason = job.reason if work.variable else cause or job.reason

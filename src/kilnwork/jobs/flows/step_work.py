@@ -1,4 +1,5 @@
-"""Work of a step when it begins: template, inputs and items, computed from the values so far. Pure.
+"""Creation of a step's work when the step begins: template, inputs and items, computed from the
+values so far. Pure.
 
 Used by the plan.
 """
@@ -29,7 +30,7 @@ class StepFailure(Exception):
 def make_step_work(
     run: records.Run, key: str, node: flow_program.FlowNode, here: scope.Scope
 ) -> step_inputs.StepWork:
-    """Return the work of a step instance. Raises StepFailure, SkippedStep."""
+    """Return the work of a step instance that is to begin. Raises StepFailure, SkippedStep."""
     new, step = run.new, node.step
     each = node.kind is flow_program.NodeKind.EACH
     items = _items(run, node, here)

@@ -1,7 +1,7 @@
 """Tables of flows in the journal: reads rows, and collects rows to be written.
 
 Used by `runs`. The statements are in `dispatch/journal/sqlite/sql/flows.sql`. The collected rows
-are written in the same batch as the jobs that they belong to.
+are written in the same batch as the rows of the runs' jobs.
 """
 
 import uuid as uuids
@@ -26,7 +26,7 @@ _decode_record = msgspec.json.Decoder(records.Record).decode
 
 
 class FlowRow(NamedTuple):
-    """A row of `flow_run`."""
+    """A row of the table `flow_run`."""
 
     row: int
     uid: bytes
@@ -42,8 +42,9 @@ class FlowRow(NamedTuple):
 
 
 class FlowTables:
-    """Reads the tables. `blobs`: the directory of large values, with a subdirectory per
-    namespace."""
+    """Reader of the tables of flows. `blobs`: the directory of large values, with a subdirectory
+    per namespace.
+    """
 
     def __init__(self, select: tables.Select, blobs: Path) -> None:
         self._select, self._blobs = select, blobs
@@ -58,7 +59,7 @@ class FlowTables:
         return FlowRow._make(found[0]) if found else None
 
     def iterate_rows(self, how: str) -> Iterator[FlowRow]:
-        """Yield rows, oldest first. `how`: `flow_runs` or `unfinished_flow_runs`."""
+        """Yield rows of runs, oldest first. `how`: `flow_runs` or `unfinished_flow_runs`."""
         above = 0
         while page := self._select(how, above, PAGE):
             for values in page:
@@ -70,7 +71,9 @@ class FlowTables:
         return _decode_new(row.definition)
 
     def load_run(self, row: FlowRow) -> records.Run:
-        """Return a run as it is on disk. Raises MsgspecError or ValueError if it cannot be read."""
+        """Return a run as stored on disk. Raises MsgspecError or ValueError if it cannot be
+        read.
+        """
 
         def read_value(key: str) -> bytes | None:
             for (value,) in self._select("flow_value", row.row, key):
@@ -89,7 +92,7 @@ class FlowTables:
         return {bytes(key) for (key,) in self._select("flow_memo_keys", step)}
 
     def find_memo(self, key: bytes) -> bytes | None:
-        """Return the stored result of a task of a deterministic step, or None."""
+        """Return the stored result with this key, of a task of a deterministic step, or None."""
         for (value,) in self._select("flow_memo", key):
             return bytes(value)
         return None
@@ -122,7 +125,7 @@ is deleted. A step is deleted before it is inserted, since a deleted step may be
 
 
 class FlowWrites:
-    """Rows to be written in one batch; each run is added at most once."""
+    """Rows of flows to be written in one batch; each run is added at most once."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[instructions.Row]] = {}
@@ -131,7 +134,7 @@ class FlowWrites:
         self._rows.setdefault(name, []).append(values)
 
     def insert(self, run: records.Run) -> None:
-        """Add a new run."""
+        """Add the rows of a new run."""
         new, state = run.new, run.state
         uid = uid_bytes(new.uid)
         definition, encoded = _encode(new), _encode(state)
@@ -157,8 +160,9 @@ class FlowWrites:
         run.dropped.clear()
 
     def delete(self, run: records.Run) -> None:
-        """Delete all rows of a run, and the stored results that only this and earlier generations
-        have used."""
+        """Delete all rows of a run, and stored results that only this and earlier generations have
+        used.
+        """
         self._add("delete_flow_memo", uid_bytes(run.new.uid), run.new.generation)
         self._add("delete_flow_steps", run.row)
         self._add("delete_flow_run", run.row)
@@ -169,7 +173,7 @@ class FlowWrites:
         self._add("put_flow_memo", key, step, uid, owner.generation, value)
 
     def use_memo(self, key: bytes, owner: model.FlowKey) -> None:
-        """Note that this generation uses a stored result too."""
+        """Record that this generation uses a stored result too."""
         self._add("use_flow_memo", uid_bytes(owner.uid), owner.generation, key)
 
     def take(self) -> list[tuple[str, list[instructions.Row]]]:

@@ -1,4 +1,4 @@
-"""Timers of step instances: deadlines by the monotonic clock.
+"""Timers of step instances: deadlines on the monotonic clock.
 
 Used by `runs`. A change of the wall clock does not change the time of a step, except for the time
 in which no dispatcher was running.
@@ -14,7 +14,9 @@ K = TypeVar("K")
 
 
 class Timers(Generic[K]):
-    """Deadlines by key. The caller ignores the keys of instances that have ended."""
+    """Deadlines by key of the step instance. The caller ignores the keys of instances that have
+    ended.
+    """
 
     def __init__(self, clock: clocks.Clock) -> None:
         self._clock = clock

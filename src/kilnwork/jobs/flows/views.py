@@ -1,4 +1,5 @@
-"""Views of runs: made from the records, and from the jobs in memory for what is running. Pure.
+"""Views of runs of flows: made from their records, and from the jobs in memory for running steps.
+Pure.
 
 Used by `runs`.
 """
@@ -38,7 +39,9 @@ def run_view(run: records.Run) -> model.FlowRunView:
 
 
 class OpenJob(NamedTuple):
-    """State of an unfinished job of a step. `running`: number of its tasks that are running."""
+    """State of an unfinished job of a step. `running`: number of the job's tasks that are
+    running.
+    """
 
     counts: model.TaskCounts
     running: int
@@ -51,8 +54,9 @@ class OpenJob(NamedTuple):
 def add_open_jobs(
     view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]
 ) -> model.FlowRunView:
-    """Return the view with the state of unfinished jobs added, which are given by path of the
-    step."""
+    """Return a run's view with the state of its unfinished jobs added. `jobs`: the jobs by path of
+    their step.
+    """
     steps, latest = dict(view.steps), view.version
     for path, found in jobs.items():
         one = steps[path]
@@ -73,8 +77,10 @@ def add_open_jobs(
 
 
 def nodes_by_path(program: flow_program.Program) -> dict[str, flow_program.FlowNode]:
-    """Return all steps by path, in the order of the flow. An `else` that replaces a step has the
-    path of that step and is left out."""
+    """Return all steps of a flow by path, in the order of the flow.
+
+    An `else` that replaces a step has the path of that step and is left out.
+    """
     found: dict[str, flow_program.FlowNode] = {}
     for prefix, section in program.sections:
         _collect(prefix, section, found)

@@ -15,8 +15,11 @@ NAMES = ("calculator", "identity")
 def line_maker(
     name: str, spec: filejobs.InputSpec, header: tuple[str, ...] | None
 ) -> LineMaker | None:
-    """Return a function that makes a result line from a record and raises `BadRecord`; None if
-    there is no mapper of that name."""
+    """Return a function that makes a result line from a record, or None if there is no built-in
+    mapper of that name.
+
+    The function raises `BadRecord`.
+    """
     rows = spec.format is filejobs.Format.CSV
     decode = values.decoder(spec, header)
     encode = encoding.encoder(text=False)
@@ -30,7 +33,7 @@ def line_maker(
 
 
 class Builtin:
-    """A mapper (`mapping.Mapper`) made of a function from line to line."""
+    """Mapper that calls a function from record to result line (`mapping.Mapper`)."""
 
     def __init__(
         self, make: LineMaker, out: outputs.Outputs, *, setting: mapping.MapperSettings
@@ -60,8 +63,9 @@ class Builtin:
         out.results(made)
 
     def _calculate(self, first: int, batch: list[bytes]) -> None:
-        """Map records with the calculator. Blank lines are not JSON, so that they are noticed
-        without a check."""
+        """Map records with the calculator, without checking for blank lines: these are not JSON,
+        and so are noticed.
+        """
         made: list[bytes] = []
         make, append, out = self._make, made.append, self._out
         lost = 0
@@ -79,7 +83,7 @@ class Builtin:
         out.results(made)
 
     def finish(self) -> None:
-        """Do nothing: all results are in the outputs already."""
+        """Do nothing, since all results are in the outputs already."""
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, since the mapper holds no resources."""

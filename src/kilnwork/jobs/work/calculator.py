@@ -1,4 +1,4 @@
-"""The built-in mapper `calculator`: computes a JSON object with two numbers and an operator.
+"""Calculator, a built-in mapper: computes a JSON object with two numbers and an operator.
 
 Used by `builtins`. A record is `{"id", "value1", "value2", "op"}`; the result is the same with
 `result` added, compact, in this order. Accepted input and number format follow the worker of
@@ -75,7 +75,7 @@ def calculate(line: bytes) -> bytes:
 
 
 def number(value: float) -> str:
-    """Return a double as JSON text."""
+    """Format a double as JSON text."""
     if _PLAIN_FROM <= value < _PLAIN_BELOW or -_PLAIN_BELOW < value <= -_PLAIN_FROM:
         shortest = repr(value)
         if value.is_integer() or len(shortest.lstrip("-0.").replace(".", "")) <= _DIGITS:
@@ -94,7 +94,7 @@ def number(value: float) -> str:
 
 
 def _divided(first: float, second: float) -> float:
-    """Divide as in IEEE 754, where a division by zero has a result."""
+    """Return the quotient as in IEEE 754, where a division by zero has a result."""
     if second:
         return first / second
     if not first or math.isnan(first):
@@ -127,7 +127,9 @@ _OPERATORS: dict[str, Callable[[float, float], float]] = {
 
 
 def _decode_leniently(line: bytes) -> _Record:
-    """Decode a record whose fields have other types than expected but can be converted."""
+    """Decode a record whose fields have types that differ from the expected ones but can be
+    converted.
+    """
     try:
         found = _decode_lenient(line)
         return _Record(
@@ -143,8 +145,10 @@ def _decode_leniently(line: bytes) -> _Record:
 
 
 def _text(raw: msgspec.Raw) -> str | None:
-    """Return a string's value, or the JSON text of a number or boolean; None for null. Raises
-    BadRecord for an array or object.
+    """Return the text of a field: a string's value, or the JSON text of a number or boolean; None
+    for null.
+
+    Raises BadRecord for an array or object.
     """
     value = _decode_any(raw)
     if value is None or isinstance(value, str):
@@ -155,7 +159,7 @@ def _text(raw: msgspec.Raw) -> str | None:
 
 
 def _number(raw: msgspec.Raw, field: str) -> float:
-    """Return a number, also one in a string."""
+    """Return the value of a field that is a number, or a string with a number."""
     value = _decode_any(raw)
     if isinstance(value, float):
         return value

@@ -1,4 +1,5 @@
-"""Mappers that are commands: records on stdin, one per line; results on stdout, line by line.
+"""Command mappers: programs that read records on stdin, one per line, and print results on stdout,
+line by line.
 
 Used by `mappers`. The rules for commands are in docs/reference/mappers.md. The unit is the part: it
 is not known which results belong to which record. A record is bad only if the command reports it,
@@ -27,8 +28,11 @@ Reread = Callable[[], Generator[list[bytes], None, None]]
 
 
 def environment(job: str, *, part: int, run: int, attempt: int) -> dict[str, str]:
-    """Return the environment of a command: that which the slot began with, whatever functions have
-    changed since, and the variables of the part."""
+    """Return the environment of a command: the variables with which the slot began, and the
+    variables of the part.
+
+    Changes that functions have made to the slot's environment since then are not included.
+    """
     try:
         inherited: Mapping[str, str] = session_stack.innermost().inherited
     except sdk_errors.NoSession:
@@ -43,9 +47,11 @@ def environment(job: str, *, part: int, run: int, attempt: int) -> dict[str, str
 
 
 class Command:
-    """A mapper (`mapping.Mapper`) that runs a command. `decode`: only for records that are not
-    lines (CSV), which are passed as JSON. `reread` yields the records of the part again, from the
-    first."""
+    """A mapper (`mapping.Mapper`) that runs a command.
+
+    `decode`: decoder for records that are not lines (CSV), which are passed as JSON; else None.
+    `reread` yields the records of the part again, from the first.
+    """
 
     def __init__(  # noqa: PLR0913 - each of another kind
         self,
@@ -99,14 +105,14 @@ class Command:
             self._report(bad)
 
     def close(self) -> None:
-        """End the command and everything that it started, as `Mapper.close`."""
+        """End the command and all processes that it started, as `Mapper.close`."""
         self._running.close()
 
     def _check(self) -> None:
         self._setting.on_progress(self._next)
 
     def _report(self, bad: dict[int, str]) -> None:
-        """Read the part again to report the records that are bad."""
+        """Report bad records with their content, for which the part is read again."""
         number = self._setting.first_line
         for batch in self._reread():
             for at, raw in enumerate(batch, number):
@@ -116,8 +122,10 @@ class Command:
 
 
 class CommandOutput:
-    """Receiver of what a command prints and reports (`pipes.Receiver`). `bad`: reason by number of
-    the record on stdin."""
+    """Receiver of the output and the reports of a command (`pipes.Receiver`).
+
+    `bad`: reason of each bad record, by number of the record on stdin.
+    """
 
     def __init__(self, printed: Callable[[bytes], None]) -> None:
         self._pass_on = printed
@@ -127,7 +135,7 @@ class CommandOutput:
         self.bad: dict[int, str] = {}
 
     def printed(self, data: bytes) -> None:
-        """Pass on data from stdout, as `Receiver.printed`."""
+        """Pass data from stdout on to the outputs, as `Receiver.printed`."""
         self._pass_on(data)
         self._last = data[-1:]
 
@@ -179,7 +187,7 @@ class _PassedNumbers:
         self._next = -1
 
     def add(self, number: int, count: int) -> None:
-        """Record that `count` records from this number on were passed."""
+        """Record that `count` records from number `number` on were passed to the command."""
         if number != self._next:
             self._starts.append(number)
             self._counts.append(self.count)

@@ -16,7 +16,7 @@ _PLAIN = frozenset({dict, list, tuple, int, float, bool})
 
 
 def _encode_foreign(value: Any) -> Any:
-    """Convert numbers and arrays of numpy and similar libraries."""
+    """Convert a number or array of numpy or a similar library to a value that can be encoded."""
     if hasattr(value, "tolist"):
         return value.tolist()
     kind = type(value)
@@ -33,7 +33,8 @@ def encoder(*, text: bool) -> Encode:
     """Return a function that makes a line, without a line end, from a value that is not None; it
     raises `BadResult`.
 
-    A `bytes` value is the line itself; with `text`, the format of the input, so is a `str`.
+    A `bytes` value is the line itself. With `text`, which is set if the input format is text, a
+    `str` is the line itself too.
     """
     return _text_line if text else _json_line
 

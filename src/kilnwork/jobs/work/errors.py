@@ -11,8 +11,9 @@ class WorkError(errors.KilnError):
 
 
 class BadResult(WorkError):
-    """The result of a record cannot be written. The record is reported as bad, the others
-    continue."""
+    """The result of a record cannot be written. The record is reported as bad, and the next records
+    are mapped.
+    """
 
 
 class RecordsRefused(WorkError):

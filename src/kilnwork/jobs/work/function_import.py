@@ -23,7 +23,9 @@ _loaded: dict[tuple[str, str | None], Function] = {}
 
 
 def import_function(mapper: filejobs.Mapper) -> Function:
-    """Return the function without the decorator of a task. Raises `MapperUnusable`."""
+    """Import the function of a mapper or reducer, without the decorator of a task. Raises
+    `MapperUnusable`.
+    """
     name = mapper.function or ""
     try:
         found = _import(name) if mapper.code is None else _load(mapper.code, mapper.environment)
@@ -69,7 +71,7 @@ def _load(code: str, environment: str | None) -> Any:
 
 
 def _check(function: Function, name: str) -> None:
-    """Check that it can be called with one argument, as far as its signature shows."""
+    """Check that a function can be called with one argument, as far as its signature shows."""
     if not callable(function):
         raise errors.MapperUnusable(f"{name} is a {type(function).__name__}, not a function")
     try:

@@ -1,4 +1,4 @@
-"""Mappers that are Python functions: called with a record, or with a list of records.
+"""Function mappers: Python functions that are called with a record, or with a list of records.
 
 Used by `mappers`. The rules for arguments and results are in docs/reference/mappers.md. User code
 is called through `sdk.function_calls`, so that a task which is asked to stop is interrupted in user
@@ -71,15 +71,16 @@ class PerRecord:
         out.results(made)
 
     def finish(self) -> None:
-        """Do nothing: all results are in the outputs already."""
+        """Do nothing, since all results are in the outputs already."""
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, since the mapper holds no resources."""
 
 
 class _Waiting:
-    """Records of a batch that is not full yet. In `values`, an exception stands for a record that
-    cannot be read."""
+    """Records that wait until their batch is full. In `values`, an exception stands for a record
+    that cannot be read.
+    """
 
     __slots__ = ("bad", "bytes", "numbers", "raws", "values")
 
@@ -92,8 +93,10 @@ class _Waiting:
 
 
 class PerBatch:
-    """A mapper (`mapping.Mapper`) that calls the function with a list of up to `size` records; the
-    function returns as many results."""
+    """A mapper (`mapping.Mapper`) that calls the function with a list of up to `size` records.
+
+    The function returns a list of as many results.
+    """
 
     def __init__(
         self,
@@ -136,7 +139,7 @@ class PerBatch:
             self._call()
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, since the mapper holds no resources."""
 
     def _call(self) -> None:
         waiting, self._waiting = self._waiting, _Waiting()
@@ -161,7 +164,9 @@ class PerBatch:
         out.results(made)
 
     def _map_batch(self, waiting: _Waiting) -> list[Any]:
-        """Return a result or an exception for each record, including those that cannot be read."""
+        """Return a result or an exception for each record, including records that cannot be
+        read.
+        """
         if not waiting.bad:
             return self._map_values(waiting.numbers, waiting.raws, waiting.values)
         bad = dict.fromkeys(waiting.bad)
@@ -176,8 +181,11 @@ class PerBatch:
         return [value if at in bad else next(found) for at, value in enumerate(waiting.values)]
 
     def _map_values(self, numbers: list[int], raws: list[bytes], values: list[Any]) -> list[Any]:
-        """Return a result or an exception for each record. If the batch raises, its records are
-        mapped one by one, and decoded again in case the function has changed them."""
+        """Return a result or an exception for each record.
+
+        If the call for the whole batch raises, its records are mapped one by one, and decoded again
+        in case the function has changed them.
+        """
         if not values:
             return []
         try:
@@ -218,7 +226,7 @@ class PerBatch:
 
 
 def _write(value: Any, made: list[bytes], encode: encoding.Encode) -> int:
-    """Append the lines of one record's result, all of them or none; return their number."""
+    """Append all lines of one record's result, or none of them; return the number of lines."""
     if value is None:
         return 0
     if type(value) not in _PLAIN and _is_iterator(value):
@@ -230,7 +238,9 @@ def _write(value: Any, made: list[bytes], encode: encoding.Encode) -> int:
 
 
 def lines_of(function: Function, given: Any, encode: encoding.Encode) -> Iterator[bytes]:
-    """Yield the lines of what a function returns for its only argument, without line ends."""
+    """Yield the lines, without line ends, of the values that a function returns for its only
+    argument.
+    """
     value = function_calls.call(function, (given,), {})
     if value is None:
         return
@@ -246,7 +256,7 @@ def _is_iterator(value: Any) -> bool:
 
 
 def _iterate(values: Any) -> Iterator[Any]:
-    """Yield the items of an iterable of the user, whose code in it may be interrupted."""
+    """Yield the items of an iterable made by user code, which may be interrupted while it runs."""
     source = function_calls.iterate(lambda: values, (), {})
     while (value := function_calls.call(next, (source, _OVER), {})) is not _OVER:
         yield value

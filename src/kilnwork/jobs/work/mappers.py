@@ -1,4 +1,6 @@
-"""Creates the mapper that a job names. Used by `part`, and by `files` for a function of its own."""
+"""Creation of the mapper that a job names. Used by `part`, and by `files` for a function of its
+own.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -19,8 +21,11 @@ from kilnwork.kit import clock as clocks
 
 
 class MapperContext(NamedTuple):
-    """Facts about a part that its mapper needs. `header`: of CSV. `reread` yields the part's
-    records again. `variables`: the environment of a command."""
+    """Facts about a part that its mapper needs.
+
+    `header`: the header of a CSV file. `reread` yields the part's records again. `variables`: the
+    environment of a command.
+    """
 
     setting: mapping.MapperSettings
     header: tuple[str, ...] | None
@@ -32,7 +37,9 @@ class MapperContext(NamedTuple):
 def open_mapper(
     mapper: filejobs.Mapper, out: outputs.Outputs, place: MapperContext
 ) -> mapping.Mapper:
-    """Create the mapper, which writes to `out`; the caller closes it. Raises `MapperUnusable`."""
+    """Create the mapper of a job, which writes to `out`; the caller closes it. Raises
+    `MapperUnusable`.
+    """
     if mapper.builtin is not None:
         return _builtin(mapper.builtin, out, place)
     if mapper.function is not None:

@@ -1,4 +1,4 @@
-"""Mapper: the port that takes the records of a part in order.
+"""Mapper port: takes the records of a part in order, and writes their results.
 
 Used by `part`, which passes the records, and implemented by `builtins`, `functions` and `commands`.
 The result of a part must depend on its records only, not on how they are divided into batches.
@@ -20,20 +20,23 @@ anyway."""
 
 
 class Mapper(Protocol):
-    """Maps records and writes to `Outputs`. Raises any error that ends the attempt. Used by one
-    thread."""
+    """A mapper of the records of one part, which writes to `Outputs`.
+
+    Methods raise any error that ends the attempt. Used by one thread.
+    """
 
     def map_batch(self, first: int, batch: list[bytes]) -> None:
-        """Map records, given as they are in the file without line ends. `first`: number of the
-        first record."""
+        """Map the next records, which are as in the file but without line ends. `first`: number of
+        the first record.
+        """
         ...
 
     def finish(self) -> None:
-        """Write all results to the outputs: there are no more records."""
+        """Write the remaining results to the outputs after the last record."""
         ...
 
     def close(self) -> None:
-        """Release all resources; also called after an error."""
+        """Release all resources of the mapper; also called after an error."""
         ...
 
 
@@ -58,17 +61,21 @@ class MapperSettings:
         self._skips = spec.blank is filejobs.Blank.SKIP
 
     def none_blank(self, batch: list[bytes]) -> bool:
-        """Return whether all of these records are to be mapped, which is nearly always so."""
+        """Return whether none of these records is to be skipped as blank, which is nearly always
+        so.
+        """
         return not self._skips or (all(batch) and not any(map(bytes.isspace, batch)))
 
     def skips(self, raw: bytes) -> bool:
-        """Return whether a record is skipped because it is blank."""
+        """Return whether a record is to be skipped because it is blank."""
         return self._skips and lines.is_blank(raw)
 
     def numbered(
         self, first: int, batch: list[bytes], out: outputs.Outputs
     ) -> Iterable[tuple[int, bytes]]:
-        """Return the records to be mapped, with their numbers; count the others as skipped."""
+        """Return the records to be mapped, with their numbers, and count the blank records as
+        skipped.
+        """
         if self.none_blank(batch):
             return enumerate(batch, first)
         found = [

@@ -1,7 +1,7 @@
-"""Outputs of a part: lines of results, lines about bad records, and their counts.
+"""Outputs of a part: lines of results, lines about bad records, and counts of both.
 
-Used by the mappers, which write to it, and by `part` and `reduce`, which publish it. Both files are
-unfinished objects of a store until `finish`.
+Used by the mappers, which write the outputs, and by `part` and `reduce`, which publish them. Both
+files are unfinished objects of a store until `finish`.
 """
 
 import base64
@@ -37,7 +37,7 @@ class Sink:
         self.lines = 0
 
     def add(self, data: bytes, lines: int) -> None:
-        """Append `lines` lines, or a piece of one."""
+        """Append `lines` whole lines, or a piece of a line."""
         self.lines += lines
         self._waiting.append(data)
         self._waiting_bytes += len(data)
@@ -66,10 +66,10 @@ class Sink:
 
 
 class Outputs:
-    """The results of a part. `open_errors` opens the file of bad records; it is called at the first
-    one. `refuse`: no record may be bad.
+    """Files of results and of bad records of a part that are being written.
 
-    Leaving the `with` block without `finish` discards everything.
+    `open_errors` opens the file of bad records; it is called at the first bad record. `refuse`:
+    whether a bad record is an error. Leaving the `with` block without `finish` discards everything.
     """
 
     def __init__(self, out: Sink, open_errors: Callable[[], Sink], *, refuse: bool = False) -> None:
@@ -81,16 +81,16 @@ class Outputs:
 
     @property
     def records(self) -> filejobs.Records:
-        """Record counts so far."""
+        """Record counts of the outputs so far."""
         return filejobs.Records.of(self.succeeded, self.failed, self.skipped)
 
     def results(self, lines: Sequence[bytes]) -> None:
-        """Append lines, given without line ends."""
+        """Append lines of results, given without line ends."""
         if lines:
             self._out.add(b"\n".join((*lines, b"")), len(lines))
 
     def printed(self, data: bytes) -> None:
-        """Append data that includes its line ends."""
+        """Append data of results that includes its line ends."""
         self._out.add(data, data.count(b"\n"))
 
     def bad(self, line: int, reason: str, raw: bytes, *, input_: bool) -> None:
@@ -107,14 +107,19 @@ class Outputs:
             raise errors.RecordsRefused(f"line {line}: {reason[:MAX_REASON]}", input_=input_)
 
     def copy(self, pieces: Iterable[bytes], lines: int) -> None:
-        """Append results that were written before, which have this many lines."""
+        """Append results that were written to another file before. `lines`: number of lines in
+        them.
+        """
         self._out.lines += lines
         for piece in pieces:
             self._out.add(piece, 0)
 
     def copy_errors(self, pieces: Iterable[bytes], lines: int) -> None:
-        """Append reports that were written before, which have this many lines; they are not counted
-        as records."""
+        """Append reports of bad records that were written to another file before. `lines`: number
+        of lines in them.
+
+        They are not counted as records.
+        """
         if self._errors is None and lines:
             self._errors = self._open_errors()
         if self._errors is not None:
@@ -123,7 +128,9 @@ class Outputs:
                 self._errors.add(piece, 0)
 
     def finish(self) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
-        """Commit both files to the store."""
+        """Commit the file of results and, if there are bad records, the file of these to the
+        store.
+        """
         return self._out.finish(), self.finish_errors()
 
     def finish_errors(self) -> filejobs.StoredFile | None:
@@ -140,7 +147,7 @@ class Outputs:
 
 
 def report(line: int, reason: str, raw: bytes) -> bytes:
-    """Return a line of the errors file.
+    """Return the line of the errors file for a bad record.
 
     `raw` is the record as text. If the record is not UTF-8, that is an approximation, and `base64`
     has the exact bytes.

@@ -1,8 +1,9 @@
-"""Maps one part of a file: `run` is the call that the task of a part makes in a slot.
+"""Mapping of one part of a file: `run` is the call that the task of a part makes in a slot.
 
 Its result is a commit record; the outcome of the task proves nothing. The name of the output is
-unique to this attempt, so that an abandoned attempt that continues does no harm: its commit comes
-second and loses (`kilnwork.data.commit_records`). It can be repeated at any time.
+unique to this attempt, so that an abandoned attempt that continues does no harm: another attempt
+has committed before it, and its own commit is rejected (`kilnwork.data.commit_records`). It can be
+repeated at any time.
 """
 
 import contextlib
@@ -29,10 +30,11 @@ _CLOCK = clocks.SystemClock()
 
 
 def run(work: Mapping[str, Any]) -> dict[str, Any]:
-    """Map a part. `work` is the JSON of a `PartWork`; return that of the `Commit` that now exists.
+    """Map a part. `work` is the JSON of a `PartWork`; return the `Commit` that then exists, as JSON
+    data.
 
-    This may be the commit of another attempt, or of a user who cancelled. Raises what the mapper
-    raised, `WorkError`, `StoreError` and Cancelled; then this attempt has committed nothing.
+    This may be the commit of another attempt, or of a user who cancelled. Raises the mapper's
+    exception, `WorkError`, `StoreError` and Cancelled; then this attempt has committed nothing.
     """
     assigned = msgspec.convert(work, filejobs.PartWork)
     here = context.context()
@@ -44,7 +46,7 @@ def run(work: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_json(value: msgspec.Struct) -> dict[str, Any]:
-    """Return the value as plain JSON data, which can be read where nothing is unpickled."""
+    """Convert a value to plain JSON data, which can be read where nothing is unpickled."""
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return found
 
@@ -96,7 +98,7 @@ class _Done(NamedTuple):
 
 
 class _Input:
-    """The records of a part; each call reads them again."""
+    """Function that reads the records of a part; each call reads them again."""
 
     def __init__(self, work: filejobs.PartWork) -> None:
         self._work = work
@@ -117,8 +119,9 @@ def _split_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
 def _map_records(
     work: filejobs.PartWork, out: outputs.Outputs, place: mappers.MapperContext
 ) -> _Done:
-    """Map the records and finish the output files. Failures that a retry cannot repair give a
-    failed outcome."""
+    """Map the records of a part and finish the output files. Failures that a retry cannot repair
+    give a failed outcome.
+    """
     with contextlib.closing(place.reread()) as batches:
         try:
             try:
@@ -160,8 +163,10 @@ def open_outputs(store: port.Store, name: str, *, refuse: bool = False) -> outpu
 
 
 def unused_name(store: port.Store, name: str) -> str:
-    """Return `name`, or a variant of it if it is in use: the same attempt number has run before the
-    journal was lost."""
+    """Return `name`, or a variant of it if the name is in use.
+
+    It is in use if an attempt with the same number has run before the journal was lost.
+    """
     for ending in (".ndjson", ".errors"):
         try:
             store.head(name + ending)
@@ -172,8 +177,10 @@ def unused_name(store: port.Store, name: str) -> str:
 
 
 def publish_commit(store: port.Store, ours: filejobs.Commit) -> filejobs.Commit:
-    """Publish the commit. If another commit exists already, delete the files that only ours
-    names."""
+    """Publish the commit of this attempt, and return the commit that then exists.
+
+    If another attempt has committed before, delete the files that only this commit names.
+    """
     winner = commit_records.publish(store, ours)
     if winner != ours:
         named = {file.key for file in (winner.output, winner.errors) if file is not None}

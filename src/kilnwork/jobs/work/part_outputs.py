@@ -1,4 +1,5 @@
-"""Part outputs: reads the outputs of parts in order, and verifies them against the commit records.
+"""Part outputs: reads the outputs of parts in order, and verifies the outputs against the commit
+records.
 
 Used by `reduce`. A result is published only after all of its bytes were compared, by size and
 SHA-256, with the record of the attempt that wrote them.
@@ -16,7 +17,7 @@ from kilnwork.jobs.work import read_ahead
 
 
 class PartOutput(NamedTuple):
-    """Results and bad records of a part, as its commit names them."""
+    """Result file of a part, and its file of bad records, as its commit names them."""
 
     commit: filejobs.Commit
     output: filejobs.StoredFile
@@ -36,7 +37,8 @@ class OutputDamaged(Exception):
 
 
 def outputs_of(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[PartOutput]:
-    """Return the outputs of these (part, run) pairs, in their order, without reading them.
+    """Return the outputs of these (part, run) pairs, in the order of the pairs, without reading the
+    outputs.
 
     Raises `OutputDamaged` if a part has not succeeded.
     """
@@ -63,8 +65,9 @@ def _checked(commit: filejobs.Commit | None, number: int, run: int) -> PartOutpu
 
 
 def find_missing(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[filejobs.Damaged]:
-    """Return the parts whose outputs are missing or have a wrong size; their content is not
-    read."""
+    """Return the parts whose outputs are missing or have a wrong size; the content of outputs is
+    not read.
+    """
     found = []
     for number, run in parts:
         try:
@@ -91,8 +94,11 @@ def _damage(commit: filejobs.Commit, why: str) -> OutputDamaged:
 
 
 class PartOutputReader:
-    """Reads files that commits name. `on_progress` is called with the number of bytes read so far,
-    and may raise. `aside`: an executor with one thread, which reads and verifies ahead."""
+    """Reader of the output files that commits name.
+
+    `on_progress` is called with the number of bytes read so far, and may raise. `aside`: an
+    executor with one thread, which reads and verifies ahead.
+    """
 
     def __init__(
         self, store: port.Store, *, on_progress: Callable[[int], None], aside: futures.Executor
@@ -114,14 +120,17 @@ class PartOutputReader:
     def sum_outputs(
         self, found: list[PartOutput]
     ) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
-        """Read everything, and return size, lines and digest of all results together, and of all
-        bad records if there are any. Raises `OutputDamaged`."""
+        """Read all outputs, and return size, lines and digest of all results together, and of all
+        bad records if there are any.
+
+        Raises `OutputDamaged`.
+        """
         results = _summed(self.read_outputs(found), [each.output for each in found])
         bad = [each.errors for each in found if each.errors is not None]
         return results, _summed(self.read_errors(found), bad) if bad else None
 
     def check(self) -> None:
-        """Call `on_progress` without reading anything; may raise what it raises."""
+        """Call `on_progress` without reading anything. Raises the exceptions of `on_progress`."""
         self._on_progress(self._read_bytes)
 
     def _pieces(self, files: Iterator[_File]) -> Iterator[bytes]:

@@ -1,6 +1,7 @@
-"""Runs a command with pipes: writes its stdin and reads its stdout and reports, in one thread.
+"""Running of a command with pipes: writes its stdin, and reads its stdout and reports, in one
+thread.
 
-Used by `commands` and `reduce`. While we wait to write, we read what is available, so that full
+Used by `commands` and `reduce`. While we wait to write, we read the available output, so that full
 pipes cannot block both sides. Memory is bounded by one piece of input and one piece of output. The
 command runs in a session of its own and shares our stderr, which is the log of the task. `close`
 ends every process that the command started, however it detached itself: such processes are found by
@@ -52,19 +53,19 @@ _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 class Receiver(Protocol):
-    """Receives what the command prints and reports."""
+    """Receiver of the output and the reports of a command."""
 
     def printed(self, data: bytes) -> None:
-        """Process data from its stdout."""
+        """Process data from the command's stdout."""
         ...
 
     def reported(self, data: bytes) -> None:
-        """Process data from its descriptor 3."""
+        """Process data from the command's descriptor 3."""
         ...
 
 
 class Piped:
-    """A running command. `write` all its input, then call `finish`; call `close` in any case.
+    """A running command. Call `write` with all its input, then `finish`; call `close` in any case.
 
     `check` is called at least every 100 ms while we wait, and may raise. Raises `MapperUnusable` if
     the command cannot be started.
@@ -108,7 +109,7 @@ class Piped:
         os.set_blocking(self._stdin, False)
 
     def write(self, data: bytes) -> None:
-        """Write input. Raises `CommandFailed` if the command has exited."""
+        """Write data to the command's stdin. Raises `CommandFailed` if the command has exited."""
         left = memoryview(data)
         while left:
             if self._code is not None:
@@ -118,7 +119,8 @@ class Piped:
             self._turn(writing=bool(left), wait=bool(left))
 
     def finish(self) -> None:
-        """Close its stdin, and wait until it has exited and its output is complete.
+        """Close the command's stdin, and wait until the command has exited and its output is
+        complete.
 
         Raises `CommandFailed` unless it exits with code 0 and has read all its input.
         """
@@ -178,8 +180,9 @@ class Piped:
             ) from error
 
     def _turn(self, *, writing: bool, wait: bool) -> bool:
-        """Read what is available; return whether there was anything. With `wait`, wait up to
-        `TURN_MS` for an event."""
+        """Read available output and reports; return whether there was anything to read. With
+        `wait`, wait up to `TURN_MS` for an event.
+        """
         self._check()
         if writing:
             self._poll.register(self._stdin, select.POLLOUT)
@@ -209,8 +212,9 @@ class Piped:
         return True
 
     def _note_exit(self) -> None:
-        """Record how the command exited. It is reaped in `close`, so that no other process gets its
-        pid before."""
+        """Record how the command exited. The process is reaped in `close`, so that no other process
+        gets its pid before.
+        """
         self._poll.unregister(self._watch)
         try:
             found = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
@@ -270,10 +274,9 @@ class Piped:
 
 
 def _pipe(theirs: contextlib.ExitStack, *, reading: bool = False) -> tuple[int, int]:
-    """Return both ends of a pipe, moved above the descriptors of the command. The end of the
-    command is closed with `theirs`.
+    """Create a pipe, and return both ends, moved above the descriptors of the command.
 
-    `reading`: our end is the reading one.
+    The end of the command is closed with `theirs`. `reading`: our end is the reading one.
     """
     ends = os.pipe()
     moved = []

@@ -1,4 +1,4 @@
-"""Read-ahead: makes the next pieces of an iterator in a thread while the current ones are used.
+"""Read-ahead: a thread makes the next pieces of an iterator while the current pieces are used.
 
 Used by `part_outputs`: one core reads and verifies while another writes or reduces. Pieces are
 handed over in groups of 1 MiB, since for small ones the handover would cost more than the work.
@@ -17,9 +17,12 @@ core, with little memory."""
 
 
 def read_pieces(source: Iterator[bytes], aside: futures.Executor) -> Iterator[bytes]:
-    """Yield the pieces of `source` in order. An exception of `source` is raised in its place or a
-    little earlier: up to `GROUP_BYTES` of the pieces before it are then missing. `aside`: an
-    executor with one thread."""
+    """Yield the pieces of `source` in order, made ahead in the thread of `aside`, an executor with
+    one thread.
+
+    An exception of `source` is raised in its place or a little earlier: up to `GROUP_BYTES` of the
+    pieces before it are then missing.
+    """
     waiting = deque(aside.submit(_next_group, source) for _ in range(MAX_AHEAD))
     while found := waiting.popleft().result():
         waiting.append(aside.submit(_next_group, source))

@@ -1,5 +1,6 @@
-"""Reports why a record is bad, and where in the user's code the error arose. Used by
-`functions`."""
+"""Reporting of bad records: the reason, and where in the user's code the error arose. Used by
+`functions`.
+"""
 
 from collections.abc import Iterator
 from pathlib import PurePath
@@ -13,7 +14,7 @@ _OURS = "kilnwork."
 
 
 class RecordErrors:
-    """Reports bad records, and logs the tracebacks of the first `tracebacks` ones."""
+    """Reporter of bad records, which logs the tracebacks of the first `tracebacks` records."""
 
     def __init__(self, out: outputs.Outputs, tracebacks: int) -> None:
         self._out = out
@@ -30,7 +31,7 @@ class RecordErrors:
 
 
 def reason(error: Exception) -> str:
-    """Return the text of an exception: `KeyError: 'price' (prices.py:12)`."""
+    """Return the text of an exception, such as `KeyError: 'price' (prices.py:12)`."""
     if isinstance(error, data_errors.BadRecord | errors.BadResult):
         return str(error)
     try:
@@ -42,7 +43,9 @@ def reason(error: Exception) -> str:
 
 
 def _error_place(tb: TracebackType | None) -> str:
-    """Return the innermost line in the file of the user's function, rather than in a library."""
+    """Return the place of an error: the innermost line in the file of the user's function, rather
+    than in a library.
+    """
     theirs = list(_frames(_user_traceback(tb)))
     if not theirs:
         return ""

@@ -1,10 +1,10 @@
-"""Reduces the outputs of all parts to one result: `run` is the call of a job's reducing task.
+"""Reducing of the outputs of all parts to one result: `run` is the call of a job's reducing task.
 
-Without a reducer the result is their concatenation in the order of parts: all of it is read and
-verified, but large outputs are not copied (`filejobs.OUTPUTS`). A reducer is a mapper that gets all
-results at once: a function gets one iterator of them, a command reads them on stdin. The result is
-published once, by the commit of part 0, as the results of parts are; so the call may run twice, or
-be killed at any time.
+Without a reducer the result is the concatenation of the outputs in the order of parts: all of it is
+read and verified, but large outputs are not copied (`filejobs.OUTPUTS`). A reducer is a mapper that
+gets all results at once: a function gets one iterator of them, a command reads them on stdin. The
+result is published once, by the commit of part 0, as the results of parts are; so the call may run
+twice, or be killed at any time.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ _TEXT = filejobs.Format.TEXT
 
 
 class _Ready(NamedTuple):
-    """Outputs to reduce, and how to reduce them."""
+    """Outputs to reduce, with the work and the context of the reducing attempt."""
 
     work: filejobs.ReduceWork
     found: list[part_outputs.PartOutput]
@@ -57,9 +57,10 @@ class _Ready(NamedTuple):
 
 
 def run(work: Mapping[str, Any]) -> dict[str, Any]:
-    """Reduce the outputs. `work` is the JSON of a `ReduceWork`; return that of a `Reduced`.
+    """Reduce the outputs of all parts. `work` is the JSON of a `ReduceWork`; return a `Reduced`, as
+    JSON data.
 
-    Raises what the reducer raised, `WorkError`, `StoreError` and Cancelled; then this attempt has
+    Raises the reducer's exception, `WorkError`, `StoreError` and Cancelled; then this attempt has
     published nothing.
     """
     assigned = msgspec.convert(work, filejobs.ReduceWork)
@@ -74,7 +75,9 @@ def run(work: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class MakeWatch(Protocol):
-    """Makes a function that is called with the number of bytes read so far, out of `count`."""
+    """Factory of progress functions, which are called with the number of bytes read so far, out of
+    `count`.
+    """
 
     def __call__(self, count: int) -> watch.OnProgress: ...
 
@@ -82,7 +85,7 @@ class MakeWatch(Protocol):
 def reduce_parts(
     work: filejobs.ReduceWork, *, attempt: int, make_watch: MakeWatch, clock: clocks.Clock
 ) -> filejobs.Reduced:
-    """Merge or reduce the outputs, as `run`."""
+    """Merge or reduce the outputs of all parts, as `run`."""
     store = store_urls.open_store(work.store)
     if commit_records.find(store, PART, work.run) is not None:
         return filejobs.Reduced()
@@ -125,7 +128,7 @@ def _publish(store: port.Store, ready: _Ready) -> None:
 
 
 def _outputs_stay(ready: _Ready) -> bool:
-    """Return whether the outputs stay where they are and form the result together."""
+    """Return whether the outputs of the parts stay where they are and together form the result."""
     reducer = ready.work.reducer
     size = sum(each.output.bytes for each in ready.found)
     keeps = reducer is None or reducer.builtin == "identity"
@@ -135,7 +138,7 @@ def _outputs_stay(ready: _Ready) -> bool:
 def _write_result(
     store: port.Store, ready: _Ready, reader: part_outputs.PartOutputReader
 ) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
-    """Write the result to files of its own."""
+    """Write the result, and the bad records if there are any, to new files, and return these."""
     work = ready.work
     name = part.unused_name(store, f"result/{work.run}-{ready.attempt}")
     with part.open_outputs(store, name) as out:
@@ -165,7 +168,9 @@ def _check_builtin(reducer: filejobs.Mapper | None) -> None:
 def _call_function(
     work: filejobs.ReduceWork, results: Iterator[bytes], out: outputs.Outputs
 ) -> None:
-    """Call a function with an iterator of all results."""
+    """Call the reducer function with an iterator of all results, and write the values that it
+    returns.
+    """
     reducer = work.reducer or filejobs.Mapper()
     function = function_import.import_function(reducer)
     spec = filejobs.InputSpec(format=_result_format(work))
@@ -178,7 +183,9 @@ def _call_function(
 
 
 def _result_format(work: filejobs.ReduceWork) -> filejobs.Format:
-    """Return the format of results: CSV rows and array elements have become JSON values."""
+    """Return the format of the results that a reducer reads: CSV rows and array elements have
+    become JSON values.
+    """
     return _TEXT if work.format is _TEXT else filejobs.Format.JSONL
 
 

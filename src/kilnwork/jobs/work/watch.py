@@ -1,4 +1,4 @@
-"""Watch: checks now and then, while a part is mapped, whether to stop, and reports progress.
+"""Watch: reports progress while a part is mapped, and raises Cancelled if the task is to stop.
 
 Used by `part` and `reduce`.
 """
@@ -14,9 +14,11 @@ PROGRESS_INTERVAL_S = 0.5
 
 
 class Watch:
-    """Call it with the number of the next record, as often as convenient; raises Cancelled if the
-    task is to stop. `first`: number of the first record; `count`: number of records, or of another
-    `unit`."""
+    """Function that reports progress, and raises Cancelled if the task is to stop.
+
+    Call it with the number of the next record, as often as convenient. `first`: number of the first
+    record; `count`: number of records, or of another `unit`.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The app: routes each path to its handler, on Starlette's router.
+"""Jobs app: routes each path of the Jobs API to its handler, on Starlette's router.
 
 Created by the composition roots, mounted under `/jobs` and `/files`. Its routes are ASGI apps
 (`requests.Resource`), not functions of Starlette's requests: that saves a third of the cost of each
@@ -45,9 +45,10 @@ FORGET_EVERY_S = 3600.0
 
 
 class App:
-    """The app. Create it in a running event loop, and call `close` at the end.
+    """ASGI app of the Jobs API. Create it in a running event loop, and call `close` at the end.
 
-    `jobs`: must be started, and stopped after this. `clusters`: lists the existing namespaces.
+    `jobs` is the service of file jobs, which must be started before the app is created and stopped
+    after it is closed. `clusters` lists the existing namespaces.
     """
 
     def __init__(
@@ -99,7 +100,9 @@ class App:
         await asyncio.to_thread(stop)
 
     def delete_stale(self) -> int:
-        """Delete uploads that received nothing for a day; return how many. Blocks."""
+        """Delete uploads that received nothing for a day; return the number of deleted uploads.
+        Blocks.
+        """
         return self._files.delete_stale()
 
     async def _delete_stale_uploads(self) -> None:
@@ -115,8 +118,12 @@ class App:
 
 
 def match_frequent_path(path: str) -> dict[str, str] | None:
-    """Return what the routing table gives for the two most frequent paths, in a tenth of the time:
-    the parameters of `/jobs/{job}`, no parameters for `/jobs`, and None for all other paths."""
+    """Return the path parameters of the two most frequent paths, in a tenth of the time that the
+    routing table takes.
+
+    These are the parameters of `/jobs/{job}`, no parameters for `/jobs`, and None for all other
+    paths.
+    """
     if path == _JOBS:
         return {}
     before, _, name = path.rpartition("/")
@@ -126,7 +133,9 @@ def match_frequent_path(path: str) -> dict[str, str] | None:
 def make_resources(
     shared: context.HandlerContext, uploaded: files.Files
 ) -> dict[str, requests.Resource]:
-    """Return the resource of each path. The first match wins, so that frequent paths come first."""
+    """Return the resource of each path. The first path that matches is used, so that frequent paths
+    come first.
+    """
     show, download = job_views.JobViews(shared), downloads.Downloads(shared)
     steer, new = control.Control(shared), submit.Submit(shared, uploaded)
     page = openapi.OpenApiPage(shared)

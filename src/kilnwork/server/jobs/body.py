@@ -1,4 +1,4 @@
-"""The body of a request as it arrives, and the pipe from it to its sink.
+"""Request bodies as they arrive, and the pipe that passes a body to its sink.
 
 Used by uploads. The event loop only collects; hashing, indexing and writing happen in threads, on
 one batch while the next one arrives: two cores are used, and no request holds more than two
@@ -40,16 +40,18 @@ class Sink(Protocol):
     def slow(self) -> bool: ...
 
     def process(self, piece: bytes) -> None:
-        """Process the next bytes."""
+        """Process the next bytes of the body."""
         ...
 
 
 def open_body(
     request: requests.JobRequest, *, limit: int | None = None, unpacks: bool = False
 ) -> asgi.Body:
-    """Return the body of a request, without reading it. A body of more than `limit` bytes is
-    refused. `unpacks`: whether its receiver handles the Content-Encoding; other receivers refuse an
-    encoded body."""
+    """Return the body of a request, without reading it.
+
+    A body of more than `limit` bytes is refused. `unpacks`: whether the receiver of the body
+    handles the Content-Encoding; for other receivers an encoded body is refused.
+    """
     transfer = (request.header(b"transfer-encoding") or "chunked").strip().lower()
     if transfer != "chunked":
         raise errors.NotImplementedHere(
@@ -78,12 +80,12 @@ async def feed_sink(
     inline: bool = True,
     turns: asyncio.Semaphore | None = None,
 ) -> None:
-    """Pass all of the body to the sink; exceptions of the sink are raised here.
+    """Pass a whole body to the sink. Raises the exceptions of the sink.
 
     `inline`: the sink processes `INLINE_BYTES` without blocking, unless they contain an archive,
-    which may unpack to a thousand times as much. `turns`: a slow sink acquires it for each batch,
-    so that a few of them do not occupy all threads, nor Python's lock all the time. When this
-    returns or raises, the sink is not used any more.
+    which may unpack to a thousand times as much. `turns`: a semaphore that a slow sink acquires for
+    each batch, so that a few slow sinks do not occupy all threads, nor Python's lock all the time.
+    When this returns or raises, the sink is not used any more.
     """
     batch = await body.batch(BATCH_BYTES)
     if inline and body.ended and len(batch) <= INLINE_BYTES and not _has_gzip(batch):
@@ -122,8 +124,9 @@ def _has_gzip(data: bytes) -> bool:
 
 
 async def run(pool: futures.Executor | None, work: Callable[[], _T]) -> _T:
-    """Run blocking work in a thread. The work has ended when this returns, even if this was
-    cancelled."""
+    """Run blocking work in a thread, and wait until it has ended, even if the caller is
+    cancelled.
+    """
     running = asyncio.get_running_loop().run_in_executor(pool, work)
     try:
         return await asyncio.shield(running)
@@ -137,8 +140,9 @@ async def run(pool: futures.Executor | None, work: Callable[[], _T]) -> _T:
 async def run_in_turn(
     turns: asyncio.Semaphore, pool: futures.Executor, work: Callable[[], _T]
 ) -> _T:
-    """Run work as `run` does, once a turn is free. Raises TooManyRequests if none is free within
-    `TURN_S`."""
+    """Run blocking work in a thread, as `run` does, once one of `turns` is free. Raises
+    TooManyRequests if none is free within `TURN_S`.
+    """
     try:
         async with asyncio.timeout(TURN_S):
             await turns.acquire()
@@ -154,8 +158,9 @@ async def run_in_turn(
 
 
 async def wait_done(work: asyncio.Future[Any]) -> None:
-    """Wait until a thread has ended, whatever its outcome, even if the waiting coroutine is
-    cancelled."""
+    """Wait until the work in a thread has ended, whatever its outcome, even if the waiting
+    coroutine is cancelled.
+    """
     while not work.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([work])

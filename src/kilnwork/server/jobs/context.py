@@ -1,4 +1,4 @@
-"""Context that the handlers of this package share, and responses that several of them send.
+"""Context that all handlers of this package share, and responses that several handlers send.
 
 Created by `app`. A document is encoded once per version of a job: a client that polls gets cached
 bytes.
@@ -40,7 +40,9 @@ _KNOWN_S = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class HandlerContext:
-    """The service, the store, authorization, and tools of this package."""
+    """Context of the handlers: the service of file jobs, the store, authorization, and helpers of
+    this package.
+    """
 
     jobs: service.FileJobs
     rights: ports.Rights
@@ -60,7 +62,9 @@ class HandlerContext:
         return self.jobs.store
 
     async def check(self, request: requests.JobRequest, verb: str, *, name: str = "") -> str:
-        """Return the namespace if the caller may do `verb` on jobs there. Raises 401, 403."""
+        """Check that the caller may do `verb` on jobs in the request's namespace, and return the
+        namespace. Raises 401, 403.
+        """
         namespace = request.namespace
         if request.user is None:
             self._check_anonymous(request, namespace)
@@ -84,10 +88,12 @@ class HandlerContext:
             raise errors.Forbidden(refused)
 
     def _check_anonymous(self, request: requests.JobRequest, namespace: str) -> None:
-        """Check that a caller without a token may be served. The system that we replace did not
-        authenticate callers. Under `--source-compat`, callers without a token may come by the
-        loopback port only, and not through a page in a browser, which may post forms here (Origin,
-        Sec-Fetch-Site) or know our address under another name."""
+        """Check that a caller without a token may be served.
+
+        The system that we replace did not authenticate callers. Under `--source-compat`, callers
+        without a token may come by the loopback port only, and not through a page in a browser,
+        which may post forms here (Origin, Sec-Fetch-Site) or know our address under another name.
+        """
         host = (request.header(b"host") or "").lower()
         good = (
             self.settings.source is not None
@@ -126,7 +132,9 @@ class HandlerContext:
             )
 
     def clusters_of(self, namespace: str) -> frozenset[str]:
-        """Return the TaskClusters of a namespace; at most a second old. Raises NotFound."""
+        """Return the names of the TaskClusters in a namespace, as of at most a second ago. Raises
+        NotFound.
+        """
         now = self.clock.monotonic()
         until, known = self._places.get(namespace, (0.0, frozenset()))
         if now < until:
@@ -138,25 +146,31 @@ class HandlerContext:
         return known
 
     def require_token(self, request: requests.JobRequest) -> None:
-        """Raise Unauthorized if the caller has no token. Without one, only the functions of the
-        source system may be used.
+        """Raise Unauthorized if the caller has no token. Callers without a token may use only the
+        functions of the source system.
         """
         if request.user is None:
             raise errors.Unauthorized
 
     async def run(self, work: Callable[[], _T]) -> _T:
-        """Run blocking work in a thread. The work has ended when this returns, even if this was
-        cancelled."""
+        """Run blocking work in a thread, and wait until it has ended, even if the caller is
+        cancelled.
+        """
         return await body.run(self.pool, work)
 
     async def in_turn(self, work: Callable[[], _T]) -> _T:
-        """Run work that needs much of Python's lock; only a few of these run at once. Raises
-        TooManyRequests."""
+        """Run work that needs much of Python's lock, of which only a few run at once. Raises
+        TooManyRequests.
+        """
         return await body.run_in_turn(self.turns, self.pool, work)
 
     def encode_document(self, view: model.JobView, *, warnings: Sequence[str] = ()) -> bytes:
-        """Return the JSON document of a job: the same bytes for the same version. `warnings`:
-        replace those of the document, for a request with additional warnings."""
+        """Return the JSON document of a job, which is the same bytes for the same version of the
+        job.
+
+        `warnings`: replace the warnings of the document, for a request that causes additional
+        warnings.
+        """
         if warnings:
             shown = documents.job(view, now=self.clock.wall(), compat=self.settings.source)
             shown = msgspec.structs.replace(shown, warnings=tuple(warnings))
@@ -171,7 +185,7 @@ class HandlerContext:
         return found
 
     def progress_members(self, view: model.JobView) -> dict[str, object]:
-        """Return the members of a 409 that show the progress of a job."""
+        """Return the members that show the progress of a job in a 409 response."""
         found = documents.progress(view, now=self.clock.wall())
         return {"phase": view.phase, "progress": msgspec.to_builtins(found)}
 
@@ -183,7 +197,7 @@ class HandlerContext:
         *,
         status: int = 200,
     ) -> None:
-        """Send the document of a job, or 304 if the client has it."""
+        """Send the document of a job, or 304 if the client has this version of it."""
         etag = job_etag(view)
         header = (b"etag", etag.encode())
         if status == 200 and ranges.matches_any(request.header(b"if-none-match"), etag):
@@ -208,7 +222,7 @@ def namespace_query(namespace: str) -> str:
 
 
 def unauthorized_error(what: str = "this") -> errors.Unauthorized:
-    """Return a 401 that says which credential to send (RFC 6750 §3)."""
+    """Return a 401 error that tells the client which credential to send (RFC 6750 §3)."""
     return errors.Unauthorized(
         f"{what} needs a token that is known here: send Authorization: Bearer TOKEN "
         "(`kiln token` prints one)"

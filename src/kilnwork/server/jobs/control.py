@@ -30,8 +30,9 @@ class Patch(
     forbid_unknown_fields=True,
     kw_only=True,
 ):
-    """A merge patch (RFC 7396) of the fields that may change in an existing job; null restores the
-    default."""
+    """Merge patch (RFC 7396) of the fields that may change in an existing job; null restores the
+    default.
+    """
 
     parallelism: filejobs.Parallelism | msgspec.UnsetType | None = msgspec.UNSET
     max_failed_records: filejobs.Count | msgspec.UnsetType | None = msgspec.UNSET
@@ -42,19 +43,19 @@ class Patch(
 
 
 class Whole(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The same patch inside `spec`, where a job's document has these fields."""
+    """Merge patch with the fields inside `spec`, as in a job's document."""
 
     spec: Patch
 
 
 class Control:
-    """Handlers of these operations."""
+    """Handlers of the operations on a job."""
 
     def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
     async def cancel(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """POST /jobs/ID/cancel."""
+        """Cancel a job: POST /jobs/ID/cancel."""
 
         async def cancelled(namespace: str, job: str) -> model.JobView:
             return await self._shared.jobs.cancel(namespace, job, message="cancelled by a user")
@@ -62,16 +63,17 @@ class Control:
         await self._run_action(request, response, cancelled)
 
     async def suspend(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """POST /jobs/ID/suspend; formerly /jobs/ID/pause, which still works."""
+        """Suspend a job: POST /jobs/ID/suspend; formerly /jobs/ID/pause, which still works."""
         await self._run_action(request, response, self._shared.jobs.pause)
 
     async def resume(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """POST /jobs/ID/resume."""
+        """Resume a suspended job: POST /jobs/ID/resume."""
         await self._run_action(request, response, self._shared.jobs.resume)
 
     async def retry(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """POST /jobs/ID/retry runs again what failed; formerly /jobs/ID/redrive, which still
-        works."""
+        """Run the failed parts of a job again: POST /jobs/ID/retry; formerly /jobs/ID/redrive,
+        which still works.
+        """
         await self._run_action(request, response, self._shared.jobs.redrive)
 
     async def _run_action(
@@ -85,7 +87,7 @@ class Control:
         )
 
     async def patch(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """PATCH /jobs/ID."""
+        """Change settings of a job: PATCH /jobs/ID."""
         kind = (request.header(b"content-type") or MERGE_PATCH).split(";")[0].strip().lower()
         if kind not in (MERGE_PATCH, asgi.JSON):
             raise errors.UnsupportedMediaType(
@@ -98,7 +100,9 @@ class Control:
         await self._shared.send_job(request, response, after)
 
     async def delete(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """DELETE /jobs/ID. The job is invisible at once; its files are deleted soon after."""
+        """Delete a job: DELETE /jobs/ID. The job is invisible at once; its files are deleted soon
+        after.
+        """
         request.check_known()
         view = await self._shared.find_job(request, "delete")
         ranges.check_match(request.header(b"if-match"), context.job_etag(view))

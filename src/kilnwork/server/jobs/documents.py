@@ -19,7 +19,7 @@ _SUCCEEDED = filejobs.FileJobPhase.SUCCEEDED
 class JsonDocument(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False
 ):
-    """Base class of documents."""
+    """Base class of the JSON documents of this API."""
 
 
 class FileFacts(JsonDocument, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class Progress(JsonDocument, frozen=True, kw_only=True):
 
 
 class JobDocument(JsonDocument, frozen=True, kw_only=True):
-    """A job.
+    """JSON document of a job.
 
     `status`: `Not Started`, `Pending`, `Complete` or `Failed`, as in the source system; `phase` is
     more detailed. `completions`: number of parts, plus one for the merge of their results;
@@ -91,8 +91,8 @@ class JobDocument(JsonDocument, frozen=True, kw_only=True):
 class PartDocument(JsonDocument, frozen=True, kw_only=True):
     """A part of a job's input: bytes `start` to `end` (exclusive), and its state.
 
-    `attempt`, `worker`: of the newest attempt. `task`: id of its task in the journal, for `kiln
-    logs`.
+    `attempt`, `worker`: number and worker of the newest attempt. `task`: id of the part's task in
+    the journal, for `kiln logs`.
     """
 
     part: int
@@ -114,15 +114,16 @@ class PartDocument(JsonDocument, frozen=True, kw_only=True):
 
 
 class ManifestFile(FileFacts, frozen=True, kw_only=True):
-    """A file in the store: `key`, below the directory of the job."""
+    """A file in the store. `key`: its key below the directory of the job."""
 
     key: str
 
 
 class ManifestPart(JsonDocument, frozen=True, kw_only=True):
-    """A part, and how it ended: `outcome`, `result` and `errors` are present once it has.
+    """A part of a job's input, and its outcome: `outcome`, `result` and `errors` are present once
+    the part has ended.
 
-    `crc32`: of bytes `start` to `end` (exclusive) of the input, eight hex digits (zlib).
+    `crc32`: checksum of bytes `start` to `end` (exclusive) of the input, eight hex digits (zlib).
     """
 
     part: int
@@ -151,7 +152,9 @@ class ManifestDocument(JsonDocument, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Problem details (RFC 9457). `message` repeats `detail` under the source system's name."""
+    """Problem details of an error (RFC 9457). `message` repeats `detail` under the source system's
+    name.
+    """
 
     type: str
     title: str
@@ -163,7 +166,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def job(view: model.JobView, *, now: float, compat: source_sizing.Source | None) -> JobDocument:
-    """Return the document of a job. `now`: wall clock time, for its rate."""
+    """Return the document of a job. `now`: wall clock time, from which its rate is computed."""
     published = view.phase is _SUCCEEDED
     parts = view.parts
     return JobDocument(
@@ -207,8 +210,9 @@ def job(view: model.JobView, *, now: float, compat: source_sizing.Source | None)
 
 
 def status(view: model.JobView) -> str:
-    """Return the state in the source system's terms, which had neither a running state nor
-    reasons."""
+    """Return the state of a job in the source system's terms, which had neither a running state nor
+    reasons.
+    """
     if view.phase.final:
         return "Complete" if view.phase is _SUCCEEDED else "Failed"
     idle = view.parts.pending == view.parts.total
@@ -253,7 +257,7 @@ def part(view: model.PartView) -> PartDocument:
 
 
 def manifest(found: filejobs.Manifest, commits: Sequence[filejobs.Commit]) -> ManifestDocument:
-    """Return the document of an input and its parts."""
+    """Return the document of a job's input, its parts and their results."""
     ended = {commit.part: commit for commit in commits}
     return ManifestDocument(
         format=found.format,

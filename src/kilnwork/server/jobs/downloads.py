@@ -1,4 +1,4 @@
-"""Downloads: a job's result, the results of single parts, its errors, its input.
+"""Downloads of a job's files: its result, the results of single parts, its errors, its input.
 
 Used by `app`. A response consists of one or several files of the store, one after the other. Their
 sizes and digests are known beforehand, so that Content-Length, entity tag and ranges (RFC 9110 §14)
@@ -19,14 +19,17 @@ NDJSON = "application/x-ndjson"
 
 
 class Downloads:
-    """Handlers of downloads."""
+    """Handlers that send the files of a job."""
 
     def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
     async def results(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """GET /jobs/ID/results: the whole result once it is published; with `part=N`, the result of
-        that part; with `partial=true`, the results of the parts that have succeeded so far."""
+        """Send the results of a job: GET /jobs/ID/results.
+
+        By default, the whole result once it is published; with `part=N`, the result of that part;
+        with `partial=true`, the results of the parts that have succeeded so far.
+        """
         request.check_known("part", "partial")
         if "part" in request.query and "partial" in request.query:
             raise errors.BadRequest("part and partial: give one of them")
@@ -46,8 +49,10 @@ class Downloads:
         await self._send(request, response, found, whole=whole)
 
     async def bad_records(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """GET /jobs/ID/errors: one line per bad record, in order; with `partial=true`, those so
-        far."""
+        """Send the errors file of a job: GET /jobs/ID/errors.
+
+        It has one line per bad record, in order; with `partial=true`, the bad records found so far.
+        """
         self._shared.require_token(request)
         request.check_known("partial")
         view = await self._shared.find_job(request, "get")
@@ -58,7 +63,7 @@ class Downloads:
         await self._send(request, response, found)
 
     async def input(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """GET /jobs/ID/input: the stored input."""
+        """Send the stored input of a job: GET /jobs/ID/input."""
         self._shared.require_token(request)
         request.check_known()
         view = await self._shared.find_job(request, "get")
@@ -114,7 +119,9 @@ class Downloads:
         *,
         whole: str = "",
     ) -> None:
-        """Send files. `whole`: SHA-256 of all of them together, if it is known."""
+        """Send files one after the other. `whole`: SHA-256 of all files together, if it is
+        known.
+        """
         await file_bodies.send(
             request,
             response,
@@ -126,7 +133,7 @@ class Downloads:
 
 
 async def wait_until_read(request: requests.JobRequest) -> None:
-    """Wait until the client has read a response, and disconnect it if it does not."""
+    """Wait until the client has read a response, and disconnect a client that does not read."""
     try:
         async with asyncio.timeout(file_bodies.STALL_S):
             await request.drained()
@@ -136,6 +143,9 @@ async def wait_until_read(request: requests.JobRequest) -> None:
 
 
 def _part_number(request: requests.JobRequest) -> int | None:
-    """Return the number of the part. The source system took 0, negative numbers and other texts for
-    all parts; these are refused here."""
+    """Return the part number that a request names, or None if it names none.
+
+    The source system took 0, negative numbers and other texts for all parts; these are refused
+    here.
+    """
     return request.number("part", least=1, most=filejobs.MAX_PARTS)

@@ -1,4 +1,4 @@
-"""Response bodies that consist of files of a job: how they are composed, read and sent.
+"""Response bodies that consist of files of a job: composes, reads and sends them.
 
 Used by `downloads`, and by `server.pond_files` for the agents of ponds.
 """
@@ -33,8 +33,9 @@ MAX_OPEN = 32
 
 
 class Piece(NamedTuple):
-    """A file of the store: `key`, and its recorded size and digest. `small`: its content, if it is
-    not in the store yet."""
+    """A file of the store as a piece of a body: its `key`, and its recorded size and digest.
+    `small`: the content, if the file is not in the store yet.
+    """
 
     key: str
     size: int
@@ -43,7 +44,9 @@ class Piece(NamedTuple):
 
 
 class JoinedReader:
-    """Bytes `start` to `end` of several files, read as one. Methods block; not thread-safe."""
+    """Reader of several files as one: bytes `start` to `end` of their concatenation. Methods block;
+    not thread-safe.
+    """
 
     def __init__(self, store: port.Store, pieces: Sequence[Piece], *, start: int, end: int) -> None:
         self._store = store
@@ -56,8 +59,10 @@ class JoinedReader:
             self._bytes = iter((pieces[0].small[start:end],))
 
     def open(self) -> None:
-        """Open the next files, so that errors are found before the response begins, and the files
-        may be deleted while it is sent."""
+        """Open the next files before the response begins, so that errors are found in time.
+
+        The open files may be deleted while they are sent.
+        """
         for each in itertools.islice(self._left, len(self._ahead), MAX_OPEN):
             self._ahead.append(self._opened(*each))
 
@@ -99,7 +104,9 @@ class JoinedReader:
 
 
 def _cut(pieces: Sequence[Piece], *, start: int, end: int) -> Iterator[tuple[Piece, int, int]]:
-    """Yield each piece that overlaps with the range, with the first and last byte in it."""
+    """Yield each piece that overlaps with the range, and the start and end (exclusive) of the
+    overlap within the piece.
+    """
     at = 0
     for piece in pieces:
         first, last = max(start - at, 0), min(end - at, piece.size)
@@ -109,7 +116,9 @@ def _cut(pieces: Sequence[Piece], *, start: int, end: int) -> Iterator[tuple[Pie
 
 
 class Body(NamedTuple):
-    """A response body. `whole`: SHA-256 of all pieces together, "" if it is unknown."""
+    """A response body made of pieces. `whole`: SHA-256 of all pieces together, "" if it is
+    unknown.
+    """
 
     pieces: Sequence[Piece]
     content_type: str
@@ -125,8 +134,11 @@ async def send(
     pool: futures.Executor | None,
     slot: contextlib.AbstractContextManager[None],
 ) -> None:
-    """Send the whole body, or the requested range, in response to a GET or HEAD. `slot` is held
-    while bytes are sent; `pool`: threads that read, None for the default ones of the event loop."""
+    """Send the whole body, or the requested range, in response to a GET or HEAD.
+
+    `slot`: a context manager that is entered while bytes are sent. `pool`: the threads that read;
+    by default those of the event loop.
+    """
     etag = f'"{body.whole}"' if body.whole else _tag(body.pieces)
     size = sum(piece.size for piece in body.pieces)
     head = [(b"etag", etag.encode()), (b"accept-ranges", b"bytes")]
@@ -160,8 +172,9 @@ async def _copy(
     *,
     pool: futures.Executor | None,
 ) -> None:
-    """Send all pieces. The next piece is read while one is being sent, unless the client is slower
-    than that."""
+    """Send all bytes of a reader. The next bytes are read while the last ones are being sent,
+    unless the client is slow.
+    """
     if request.method == "HEAD":
         await response.end()
         return

@@ -1,4 +1,4 @@
-"""`/files`: resumable uploads, which jobs can use as their input.
+"""Uploads: `/files` receives resumable uploads, which jobs can use as their input.
 
 Used by `app` and `submit`. The protocol is draft-ietf-httpbis-resumable-upload: POST creates an
 upload, HEAD returns how much has arrived, PATCH appends from there, DELETE deletes it. Confirmed
@@ -46,7 +46,9 @@ class _InconsistentLength(errors.BadRequest):
 
 
 class Upload(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """An upload. `offset`: number of bytes stored; `length`: total number, once it is known."""
+    """JSON document of an upload. `offset`: number of bytes stored; `length`: total number, once it
+    is known.
+    """
 
     id: str
     namespace: str
@@ -58,14 +60,14 @@ class Upload(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
 
 
 class _UploadRequest(NamedTuple):
-    """What a request states about the upload. `complete`: it ends with this body."""
+    """Statements of a request about its upload. `complete`: the upload ends with this body."""
 
     complete: bool
     length: int | None
 
 
 class Files:
-    """Handlers of uploads."""
+    """Handlers of requests to `/files`."""
 
     def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
@@ -73,7 +75,7 @@ class Files:
         self._quotas = quotas.Quotas(self._uploads, shared.settings, shared.room)
 
     async def post(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """POST /files: create an upload, with all, some or none of its bytes."""
+        """Create an upload, with all, some or none of its bytes: POST /files."""
         namespace = await self._check(request, "create")
         self._shared.check_namespace(namespace)
         asked = _parse_headers(request, default=True)
@@ -98,7 +100,7 @@ class Files:
         await response.send(201, asgi.JSON, _encode(after), headers=more)
 
     async def patch(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """PATCH /files/ID: append bytes at `Upload-Offset`."""
+        """Append bytes to an upload at `Upload-Offset`: PATCH /files/ID."""
         kind = (request.header(b"content-type") or "").split(";")[0].strip().lower()
         if kind not in (PARTIAL, "application/octet-stream", ""):
             raise errors.UnsupportedMediaType(
@@ -125,18 +127,18 @@ class Files:
             await response.empty(204, _headers(after))
 
     async def head(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """HEAD /files/ID: how many bytes are stored."""
+        """Send the number of bytes stored of an upload: HEAD /files/ID."""
         upload = await self._find(request, "get")
         more = (*_headers(upload), (b"upload-limit", self._limit()))
         await response.empty(204, more)
 
     async def get(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """GET /files/ID: the upload as a document."""
+        """Send the document of an upload: GET /files/ID."""
         upload = await self._find(request, "get")
         await response.send(200, asgi.JSON, _encode(upload), headers=_headers(upload))
 
     async def list_uploads(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """GET /files: all uploads of a namespace, in no particular order."""
+        """Send the documents of all uploads of a namespace, in no particular order: GET /files."""
         namespace = await self._check(request, "list")
 
         def read() -> list[Upload]:
@@ -147,7 +149,7 @@ class Files:
         )
 
     async def delete(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """DELETE /files/ID."""
+        """Delete an upload: DELETE /files/ID."""
         upload = await self._find(request, "delete")
         await self._shared.run(lambda: self._uploads.remove(upload))
         self._quotas.drop_upload(upload)
@@ -156,10 +158,11 @@ class Files:
     async def use_as_input(
         self, request: requests.JobRequest, ref: str, target: intake.JobInput, *, place: str | None
     ) -> intake.JobInput | referenced_input.ReferencedInput:
-        """Use a complete file as a job's input: either copied into `target`, or where it is, if it
-        can be linked at the key `place`. With `place` None it is only indexed.
+        """Return the receiver that makes a complete upload the input of a job.
 
-        Raises NotFound, and Conflict while it is incomplete.
+        The upload is either copied into `target` or, if the store can link it at the key `place`,
+        used without a copy. With `place` None it is only indexed. Raises NotFound, and Conflict if
+        the upload is incomplete.
         """
         upload = await self.find_upload(request.namespace, ref)
         if not upload.state.complete:
@@ -201,7 +204,9 @@ class Files:
         *,
         place: str | None,
     ) -> referenced_input.ReferencedInput | None:
-        """Index the upload where it is. Return None if it has to be copied like a body."""
+        """Index an upload where it is stored. Return None if it has to be copied like the body of a
+        request.
+        """
         kept = upload.bytes
         if not isinstance(kept, local_resumable.LocalResumableUpload):
             return None
@@ -223,7 +228,9 @@ class Files:
         )
 
     def delete_stale(self) -> int:
-        """Delete uploads that received nothing for a day; return how many. Blocks."""
+        """Delete uploads that received nothing for a day; return the number of deleted uploads.
+        Blocks.
+        """
         count = self._uploads.delete_stale(before=self._shared.jobs.ages.old_before(uploads.KEEP_S))
         self._quotas.forget()
         return count
@@ -231,8 +238,9 @@ class Files:
     async def _append(
         self, upload: uploads.StoredUpload, incoming: asgi.Body, asked: _UploadRequest
     ) -> uploads.StoredUpload:
-        """Append the body to the upload. If the body breaks off, the bytes that have arrived are
-        kept."""
+        """Append the body of a request to the upload. If the body breaks off, the bytes that have
+        arrived are kept.
+        """
         appender = await self._shared.run(lambda: resumable.append(upload.bytes, upload.offset))
         sink = _Appending(appender)
         try:
@@ -308,7 +316,7 @@ class Files:
 
 
 class _Appending:
-    """A `body.Sink` that writes to an upload."""
+    """Sink that appends a body to an upload (`body.Sink`)."""
 
     slow = False
 
@@ -326,7 +334,9 @@ async def _check_connected(request: requests.JobRequest) -> None:
 
 
 def _copy_pieces(pieces: Iterator[bytes], target: intake.JobInput) -> int:
-    """Copy some pieces; return the number of bytes, 0 when there are no more."""
+    """Write some pieces to `target`; return the number of bytes, 0 when there are no more
+    pieces.
+    """
     count = 0
     for piece in pieces:
         target.process(piece)
@@ -355,8 +365,9 @@ def _number(request: requests.JobRequest, name: bytes) -> int | None:
 
 
 def _check_length(upload: uploads.StoredUpload, asked: _UploadRequest) -> _UploadRequest:
-    """Return the request's statements with the length that was stated before. Raises if they
-    differ."""
+    """Return the request's statements, completed with the length that an earlier request stated.
+    Raises if the lengths differ.
+    """
     known = upload.state.length
     if known is None or asked.length == known:
         return asked

@@ -39,7 +39,7 @@ _ALLOWED = re.compile(rb"[0-9A-Za-z'()+_,\-./:=? ]{0,199}[0-9A-Za-z'()+_,\-./:=?
 
 
 class Target(Protocol):
-    """Receiver of the file. `slow`: as in `body.Sink`."""
+    """Receiver of the file in a form. `slow`: as in `body.Sink`."""
 
     @property
     def slow(self) -> bool: ...
@@ -54,8 +54,9 @@ Opener = Callable[[dict[str, str]], Target]
 
 
 def is_form(content_types: list[str]) -> bool | None:
-    """Return True for `multipart/form-data`, None for other multipart types, and False for any
-    other type, which is the file itself."""
+    """Return whether a request's body is a form: True for `multipart/form-data`, None for other
+    multipart types, and False for any other type, whose body is the file itself.
+    """
     parts = [one for one in content_types if one.strip().lower().startswith("multipart/")]
     if not parts:
         return False
@@ -63,16 +64,18 @@ def is_form(content_types: list[str]) -> bool | None:
 
 
 def boundaries(content_types: list[str]) -> list[bytes]:
-    """Return all boundaries that the headers name. curl appends its own to one that was given by
-    the user."""
+    """Return all boundaries that the Content-Type headers name. curl appends its own boundary to
+    one that the user has given.
+    """
     found = [m for one in content_types for m in _PARAMETER.findall(one)]
     texts = [re.sub(r"\\(.)", r"\1", quoted) if quoted else bare for quoted, bare in found]
     return [text.encode("latin-1") for text in texts]
 
 
 def _choose_boundary(named: list[bytes], head: bytes) -> bytes:
-    """Return the boundary with which the body begins, or else the last one named, or else what it
-    begins with."""
+    """Return the boundary of a form: the named one with which the body begins, else the last one
+    named, or if none is named the line with which the body begins.
+    """
     line = head.lstrip(b"\r\n").split(b"\n", 1)[0].rstrip(b"\r \t")
     first = line.removeprefix(b"--") if line.startswith(b"--") else b""
     for one in named:
@@ -97,8 +100,8 @@ def _convert_errors() -> Iterator[None]:
 
 
 class Form:
-    """Parser of one form (a `body.Sink`). After the last byte, `finish` checks that it was a form
-    with a file.
+    """Parser of one form (a `body.Sink`). After the last byte, `finish` checks that the body was a
+    form with a file.
 
     The target is created when more than `HELD_BYTES` of the file have arrived, or at the end of the
     form, from the `fields` that have arrived by then (`before`). Fields may follow; the caller
@@ -127,12 +130,13 @@ class Form:
 
     @property
     def slow(self) -> bool:
-        """See `body.Sink.slow`."""
+        """Whether the receiver of the file is slow (`body.Sink.slow`)."""
         return self._target is not None and self._target.slow
 
     def process(self, piece: bytes) -> None:
-        """Process the next bytes of the body. Raises BadRequest, ContentTooLarge, and the
-        exceptions of the target."""
+        """Parse the next bytes of the body. Raises BadRequest, ContentTooLarge, and the exceptions
+        of the target.
+        """
         if self._parser is None:
             self._head += piece
             if len(self._head) < _MAX_HEAD and b"\n" not in self._head.lstrip(b"\r\n"):
@@ -142,7 +146,9 @@ class Form:
         self._parse(self._parser, piece)
 
     def finish(self) -> None:
-        """Complete the form. Raises BadRequest if it is incomplete or has no file."""
+        """End the form after its last byte. Raises BadRequest if it is incomplete or has no
+        file.
+        """
         if self._parser is None and self._head:
             self._parse(self._make_parser(self._head), self._head)
         if not self._ended:
@@ -231,8 +237,9 @@ class Form:
             self._held = bytearray()
 
     def _check_as_it_is(self) -> None:
-        """Refuse an encoded part: RFC 7578 §4.7 has no encodings of parts, and no reader would
-        decode one."""
+        """Raise an error if a part of the form has an encoding: RFC 7578 §4.7 has none, and no
+        reader would decode it.
+        """
         for header in (b"content-transfer-encoding", b"content-encoding"):
             coding = self._headers.get(header, b"binary").strip().lower().decode("latin-1")
             if coding not in ("binary", "8bit", "7bit", "identity"):

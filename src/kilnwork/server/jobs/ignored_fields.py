@@ -57,7 +57,7 @@ def unheeded(method: str, path: str) -> frozenset[bytes]:
 
 
 def of_headers(headers: Iterable[tuple[bytes, bytes]], passed_over: frozenset[bytes]) -> list[str]:
-    """Return warnings for the headers of a request that are in `passed_over`."""
+    """Return a warning for each header of a request whose name is in `passed_over`."""
     return [
         f"{name.decode().title()} is ignored: {_UNHEEDED[name]}"
         for name, _ in headers
@@ -66,7 +66,7 @@ def of_headers(headers: Iterable[tuple[bytes, bytes]], passed_over: frozenset[by
 
 
 def of_spec(spec: filejobs.FileJobSpec) -> tuple[str, ...]:
-    """Return warnings for fields of a spec that have no effect on this job."""
+    """Return warnings for fields of a spec that have no effect on its job."""
     found = []
     if spec.placement is not None:
         found.append(
@@ -101,7 +101,7 @@ def of_parameters(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def of_unknown(names: Iterable[str]) -> tuple[str, ...]:
-    """Return warnings for unknown parameters of a caller without a token."""
+    """Return warnings for unknown parameters in the request of a caller without a token."""
     return tuple(f"{name[:100]!r} is ignored: no parameter has this name" for name in names)
 
 

@@ -1,8 +1,8 @@
-"""Intake of one input: indexes and writes it to the store as it arrives; it is invisible until
-complete.
+"""Intake of a job's input: indexes the input and writes it to the store as it arrives.
 
-Used by uploads, in threads. A small input stays in memory: the service stores it in the job's row,
-which saves three synced files for each of thousands of small jobs.
+Used by uploads, in threads. The input is invisible until it is complete. A small input stays in
+memory: the service stores it in the job's row, which saves three synced files for each of thousands
+of small jobs.
 """
 
 import hashlib
@@ -21,11 +21,11 @@ MIB = 1 << 20
 
 
 class DiskRoom:
-    """Checks that a body of known length fits on the disk, before its first byte is read.
+    """Check whether a body of known length fits on the disk, made before its first byte is read.
 
-    This works only for stores in a directory. A body of unknown length, or one that arrives beside
-    others, is stopped by the store itself, which reserves space for the journal. Small bodies are
-    stored in the journal.
+    This works only for stores in a directory. A body of unknown length, or one that arrives at the
+    same time as other bodies, is stopped by the store itself, which reserves space for the journal.
+    Small bodies are stored in the journal.
     """
 
     def __init__(self, store: port.Store) -> None:
@@ -51,7 +51,8 @@ class DiskRoom:
 
 
 class JobInput:
-    """A sink for uploads: pass its bytes to `process`, then call `finish`, or else `abort`.
+    """Sink for the input of a job: pass its bytes to `process`, then call `finish`, or else
+    `abort`.
 
     `opened` creates the object's writer once the input is too large to stay in memory. If it is
     None, nothing is stored and the input is only indexed.
@@ -78,7 +79,7 @@ class JobInput:
 
     @property
     def small(self) -> bool:
-        """Whether it is in memory so far."""
+        """Whether the whole input so far is in memory."""
         return self._small is not None
 
     @property
@@ -88,11 +89,11 @@ class JobInput:
 
     @property
     def stored(self) -> bool:
-        """Whether some of it is, or was, in the store."""
+        """Whether some bytes of the input are, or were, in the store."""
         return self._writer is not None
 
     def process(self, piece: bytes) -> None:
-        """Process the next bytes. Raises `InputRefused`, `StoreError`."""
+        """Process the next bytes of the input. Raises `InputRefused`, `StoreError`."""
         taker = self._intake
         if taker is None:
             fits = len(piece) <= body.INLINE_BYTES and foreign_formats.GZIP not in piece
@@ -104,7 +105,7 @@ class JobInput:
             self._keep(part)
 
     def _begin(self) -> intake.Intake:
-        """Begin to index the input as it arrives."""
+        """Return a new indexer, which has processed the bytes that are in memory so far."""
         self._intake = taker = intake.Intake(
             self.spec, most_bytes=self._most_bytes, unpacking=self._unpacking
         )
@@ -115,9 +116,9 @@ class JobInput:
         return taker
 
     def finish(self) -> tuple[filejobs.Manifest, bytes | None]:
-        """Complete and store the input. Return its manifest, and its bytes if they are few.
+        """Complete and store the input. Return its manifest and, if it is small, its bytes.
 
-        Raises as `process`, and BadRequest for an empty file.
+        Raises the exceptions of `process`, and BadRequest for an empty file.
         """
         if self._only is not None and len(self._only) <= (self._most_bytes or body.INLINE_BYTES):
             found = small_files.manifest(self._only, self.spec)
@@ -134,7 +135,7 @@ class JobInput:
         return manifest, None if self._small is None else bytes(self._small)
 
     def abort(self) -> None:
-        """Discard an input that is not finished."""
+        """Discard the input, which is not finished."""
         if self._writer is not None:
             self._writer.abort()
 
@@ -158,8 +159,10 @@ def read_alike(one: filejobs.FileJobSpec, other: filejobs.FileJobSpec) -> bool:
 
 
 def fingerprint(spec: filejobs.FileJobSpec, content: str) -> bytes:
-    """Return a fingerprint that distinguishes a repeated request from a different one: it covers
-    what is to be done with which bytes (`content`: their digest), however they are sent."""
+    """Return a fingerprint that distinguishes a repeated request from a different one.
+
+    It covers the work and the digest of the bytes to work on (`content`), however they are sent.
+    """
     digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic"))
     digest.update(content.encode())
     return digest.digest()

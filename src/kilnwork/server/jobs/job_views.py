@@ -1,4 +1,4 @@
-"""Handlers that send documents: single jobs, pages of jobs, parts, the manifest.
+"""Job views: handlers that send documents of single jobs, pages of jobs, parts, and the manifest.
 
 Used by `app`. They read memory or do one indexed read; only `?wait=` waits.
 """
@@ -21,14 +21,15 @@ Links = tuple[tuple[bytes, bytes], ...]
 
 
 class JobViews:
-    """Handlers that send documents."""
+    """Handlers that send documents of jobs and parts."""
 
     def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
     async def show_job(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """GET /jobs/ID; with `wait=SECONDS` it responds when the job has ended, or after that
-        time."""
+        """Send the document of a job: GET /jobs/ID. With `wait=SECONDS` it is sent when the job has
+        ended, or after that time.
+        """
         request.check_known("wait")
         view = await self._shared.find_job(request, "get")
         wait_s = 0
@@ -51,7 +52,9 @@ class JobViews:
         return view
 
     async def list_jobs(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """GET /jobs: an array, newest first, in pages (RFC 8288: `Link: …; rel="next"`)."""
+        """Send a page of jobs as an array, newest first: GET /jobs. A `Link` header names the next
+        page (RFC 8288, `rel="next"`).
+        """
         request.check_known("phase", "name", "limit", "after", "allNamespaces")
         namespace = None
         if request.flag("allNamespaces"):
@@ -78,7 +81,7 @@ class JobViews:
         await response.send(200, asgi.JSON, b"[" + data + b"]\n", headers=link)
 
     async def list_parts(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """GET /jobs/ID/parts: an array in order, in pages."""
+        """Send a page of a job's parts as an array, in order: GET /jobs/ID/parts."""
         self._shared.require_token(request)
         request.check_known("state", "limit", "after")
         view = await self._shared.find_job(request, "get")
@@ -97,7 +100,7 @@ class JobViews:
         await response.send(200, asgi.JSON, data, headers=link)
 
     async def show_manifest(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """GET /jobs/ID/manifest: the parts of its input, and their results so far."""
+        """Send the parts of a job's input, and their results so far: GET /jobs/ID/manifest."""
         self._shared.require_token(request)
         request.check_known()
         view = await self._shared.find_job(request, "get")

@@ -20,7 +20,9 @@ block others."""
 
 
 class RequestLimits:
-    """Enforces the limits of `settings.JobsApiSettings`."""
+    """Limits on each user's request rate and concurrent transfers, as set in
+    `settings.JobsApiSettings`.
+    """
 
     def __init__(self, chosen: settings.JobsApiSettings, time: clock.Clock) -> None:
         self._settings = chosen
@@ -30,7 +32,9 @@ class RequestLimits:
         self._downloads = _Shares("downloads", chosen.downloads)
 
     def admit(self, user: str) -> None:
-        """Count one request of a user. Raises TooManyRequests."""
+        """Count one request of a user. Raises TooManyRequests if the user exceeds the request
+        rate.
+        """
         rate = self._settings.posts_per_second
         if rate is None:
             return
@@ -48,8 +52,10 @@ class RequestLimits:
             )
 
     def upload(self, user: str) -> "_Transfer":
-        """Return a context manager that counts one concurrent upload. Entering it raises
-        TooManyRequests if there are too many, or too many of this user."""
+        """Return a context manager that counts one concurrent upload.
+
+        Entering it raises TooManyRequests if there are too many uploads, in total or of this user.
+        """
         return _Transfer(self._uploads, user)
 
     def download(self, user: str) -> "_Transfer":
@@ -58,7 +64,9 @@ class RequestLimits:
 
 
 class _Shares:
-    """Concurrent transfers of one kind, by user. `what`: plural noun for messages."""
+    """Counter of the concurrent transfers of one kind, by user. `what`: plural noun for
+    messages.
+    """
 
     def __init__(self, what: str, most: int) -> None:
         self._what, self._most = what, most
@@ -85,7 +93,9 @@ class _Shares:
 
 
 class _Transfer:
-    """One transfer: counted from the beginning to the end of its `with` block."""
+    """Context manager that counts one transfer from the beginning to the end of its `with`
+    block.
+    """
 
     __slots__ = ("_shares", "_user")
 

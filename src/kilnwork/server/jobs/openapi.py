@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 page of this API; its schemas are generated from the structs that are sent.
+"""OpenAPI 3.1 page of the Jobs API; its schemas are generated from the structs that the API sends.
 
 Used by `app`, by client generators, and by the tests that compare the page with the server.
 """
@@ -31,13 +31,13 @@ _Object = dict[str, Any]
 
 
 class OpenApiPage:
-    """Handler of the page. The page lists the TaskClusters of the requested namespace."""
+    """Handler of the OpenAPI page, which lists the TaskClusters of the requested namespace."""
 
     def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
     async def document(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """GET /jobs/openapi.json."""
+        """Send the OpenAPI page: GET /jobs/openapi.json."""
         request.check_known()
         known = self._shared.clusters_of(await self._shared.check(request, "list"))
         most = self._shared.settings.most_line_bytes
@@ -46,9 +46,11 @@ class OpenApiPage:
 
 
 def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) -> _Object:
-    """Return the whole page. `clusters`: TaskClusters on which jobs may run; if empty, any name is
-    allowed. `most_line_bytes`: maximum record size of the server; by default the maximum of a job's
-    spec."""
+    """Return the whole OpenAPI page.
+
+    `clusters`: TaskClusters on which jobs may run; if empty, any name is allowed.
+    `most_line_bytes`: maximum record size of the server; by default the maximum of a job's spec.
+    """
     kinds = (
         documents.JobDocument,
         documents.PartDocument,
@@ -95,7 +97,9 @@ def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) ->
 
 
 def _mapper_schema(builtins: Sequence[str], *, batches: bool) -> _Object:
-    """Return the schema of a mapper or reducer, which must be exactly one of three kinds."""
+    """Return the schema of a mapper or reducer, which must be exactly one of three kinds of
+    mapper.
+    """
     text = {"type": "string", "pattern": parameters.WORD}
     digest = {"type": ["string", "null"], "pattern": parameters.DIGEST}
     function: _Object = {"type": "string", "pattern": parameters.FUNCTION}

@@ -57,7 +57,7 @@ _SHARED: dict[str, _Object] = {
 
 
 def paths() -> _Object:
-    """Return `paths` of the page."""
+    """Return the `paths` object of the OpenAPI page."""
     job, file = _path_parameter("job"), _path_parameter("file", uuid=True)
     found: _Object = {
         "/jobs": {"get": _list_jobs(), "post": _create_job()},
@@ -192,7 +192,9 @@ def _create_job() -> _Object:
 
 
 def _fields() -> _Object:
-    """Return the schemas of the flat parameters, taken from the fields that they stand for."""
+    """Return the schemas of the flat parameters, taken from the fields of the spec that they
+    set.
+    """
     _, schemas = msgspec.json.schema_components([filejobs.FileJobSpec])
     found: _Object = {}
     for name, place in parameters.FLAT.items():
@@ -220,7 +222,9 @@ def _resolved(schema: _Object, schemas: _Object) -> _Object:
 
 
 def _parameter_schema(schema: _Object) -> _Object:
-    """Return the schema of a parameter, which cannot be null: it is left out instead."""
+    """Return the schema of a parameter, made from the schema of a field by removing null: a
+    parameter without a value is left out.
+    """
     kinds = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     found = dict(kinds[0]) if kinds else schema
     return {key: value for key, value in found.items() if key not in ("title", "description")}

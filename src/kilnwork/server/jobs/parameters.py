@@ -72,8 +72,9 @@ _Object = dict[str, Any]
 def parse_spec(
     given: Mapping[str, str], *, compat: source_sizing.Source | None
 ) -> filejobs.FileJobSpec:
-    """Return the spec. Raises BadRequest that names the parameter, the value seen, and what is
-    expected."""
+    """Return the job's spec. Raises BadRequest, whose message has the parameter, its value, and
+    what is expected.
+    """
     items = tuple(given.items())
     if len("".join(given.values())) <= _MAX_REMEMBERED:
         return _parse_cached(items, compat)
@@ -84,8 +85,9 @@ def parse_spec(
 def _parse_cached(
     items: tuple[tuple[str, str], ...], compat: source_sizing.Source | None
 ) -> filejobs.FileJobSpec:
-    """Return the spec for these parameters. Cached, since clients that create many jobs send the
-    same parameters."""
+    """Return the job's spec for these parameters. Cached, since clients that create many jobs send
+    the same parameters.
+    """
     return _parse(dict(items), compat)
 
 
@@ -138,8 +140,9 @@ def _set_path(document: _Object, place: tuple[str, ...], value: object) -> None:
 
 
 def _parse_value(name: str, text: str, place: tuple[str, ...]) -> object:
-    """Return the value of one parameter in its own type. It is checked alone, so that the message
-    can name the parameter."""
+    """Convert the value of one parameter to the type of its field. Each value is checked alone, so
+    that the message can name the parameter.
+    """
     probe: _Object = {}
     _set_path(probe, place, text)
     try:
@@ -198,8 +201,9 @@ def _mapper(name: str, text: str) -> _Object:
 
 
 def _command(text: str) -> list[str]:
-    """Parse a JSON array of words, or one line with the quoting rules of a shell. No shell runs
-    it."""
+    """Parse a command: a JSON array of words, or one line with the quoting rules of a shell. No
+    shell runs it.
+    """
     try:
         if text.lstrip().startswith("["):
             words = msgspec.json.decode(text, type=list[str])
@@ -218,7 +222,9 @@ def _command(text: str) -> list[str]:
 
 
 def _apply_placement(document: _Object, given: Mapping[str, str]) -> None:
-    """Set the placement as the source system did: `aci` is exactly 1, `gpu` is a type."""
+    """Set the placement from the source system's parameters: `aci` is exactly 1, `gpu` is a
+    type.
+    """
     if given.get("batch") == "1":
         raise errors.UnprocessableContent("batch=1: there is no Azure Batch here; leave it out")
     if given.get("aci") == "1":
@@ -270,7 +276,7 @@ def _check_mapper(name: str, mapper: filejobs.Mapper) -> None:
 
 
 def _check_syntax(where: str, mapper: filejobs.Mapper) -> None:
-    """Refuse values that would fail on every worker."""
+    """Raise an error for values of a mapper that would fail on every worker."""
     for field in ("code", "environment"):
         digest = getattr(mapper, field)
         if digest is not None and not re.fullmatch(DIGEST, digest):
@@ -288,7 +294,7 @@ def _check_syntax(where: str, mapper: filejobs.Mapper) -> None:
 
 
 def _error_text(error: Exception) -> str:
-    """Return msgspec's message with the path first, in the usual notation."""
+    """Return msgspec's error message with the field path first, in the usual notation."""
     text = str(error)
     what, dash, path = text.partition(" - at `")
     if not dash:

@@ -23,7 +23,7 @@ class _Entry(NamedTuple):
 
 
 class Quotas:
-    """The quotas of all users."""
+    """The upload quotas of all users."""
 
     def __init__(
         self, kept: uploads.Uploads, chosen: settings.JobsApiSettings, room: intake.DiskRoom
@@ -34,11 +34,11 @@ class Quotas:
 
     @property
     def ready(self) -> bool:
-        """Whether the store has been read."""
+        """Whether the uploads in the store have been read."""
         return self._users is not None
 
     def load(self) -> None:
-        """Read the store, unless that has been done. Blocks."""
+        """Read the uploads in the store, unless that has been done. Blocks."""
         with self._lock:
             if self._users is None:
                 found: dict[str, dict[str, _Entry]] = {}
@@ -47,9 +47,9 @@ class Quotas:
                 self._users = found
 
     def forget(self) -> None:
-        """Drop uploads that were deleted from the store. Blocks.
+        """Stop counting uploads that were deleted from the store. Blocks.
 
-        All others stay counted meanwhile, so that a user cannot exceed the quota in between.
+        All other uploads stay counted meanwhile, so that a user cannot exceed the quota in between.
         """
         with self._lock:
             known = {(user, ref) for user, of in (self._users or {}).items() for ref in of}
@@ -72,8 +72,11 @@ class Quotas:
 
     def remaining_bytes(self, user: str, ref: str | None, *, offset: int, size: int) -> int | None:
         """Return how many bytes beyond `offset` the upload `ref` may have, or None if there is no
-        limit. `ref` is None for a new upload. Raises InsufficientStorage if that is less than
-        `size`."""
+        limit.
+
+        `ref` is None for a new upload. Raises InsufficientStorage if fewer than `size` bytes are
+        allowed.
+        """
         others = sum(entry.bytes for name, entry in self._of(user).items() if name != ref)
         most = self._most(others + offset)
         if most is None:
@@ -99,8 +102,9 @@ class Quotas:
                 self._users.get(upload.state.user, {}).pop(upload.id, None)
 
     def _most(self, had: int) -> int | None:
-        """Return the maximum total size for a user who has `had` bytes now, or None if there is no
-        limit."""
+        """Return the maximum total size for a user whose uploads now have `had` bytes, or None if
+        there is no limit.
+        """
         if self._settings.files_bytes_per_user is not None:
             return self._settings.files_bytes_per_user
         free = self._room.free()

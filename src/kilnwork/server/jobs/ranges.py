@@ -1,4 +1,4 @@
-"""Range requests and conditional requests of RFC 9110.
+"""Parsing of range requests and conditional requests (RFC 9110).
 
 Pure; used by downloads and documents. A request for several ranges gets the whole representation,
 which is a valid response (§14.2) and sufficient for NDJSON.
@@ -14,14 +14,14 @@ _TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
 
 
 class Span(NamedTuple):
-    """Bytes `start` to `end` (exclusive)."""
+    """A range of bytes, from `start` to `end` (exclusive)."""
 
     start: int
     end: int
 
 
 def parse_range(header: str | None, *, size: int, if_range: str | None, etag: str) -> Span | None:
-    """Return the range that a `Range` header requests, or None for the whole.
+    """Return the range that a `Range` header requests, or None for the whole representation.
 
     A header that cannot be parsed is ignored (§14.2), and so is one whose `If-Range` names another
     version (§13.1.5: strong comparison). Raises RangeNotSatisfiable.
@@ -47,8 +47,10 @@ def parse_range(header: str | None, *, size: int, if_range: str | None, etag: st
 
 
 def matches_any(header: str | None, etag: str) -> bool:
-    """Return whether a list of entity tags contains `etag`, or is `*`: for `If-None-Match`, with
-    weak comparison (§13.1.2)."""
+    """Return whether a list of entity tags contains `etag`, or is `*`.
+
+    Used for `If-None-Match`, with weak comparison (§13.1.2).
+    """
     if header is None:
         return False
     if header.strip() == "*":

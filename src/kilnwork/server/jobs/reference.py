@@ -13,8 +13,11 @@ END = "<!-- end of parameters -->"
 
 
 class Outcome(StrEnum):
-    """Effect of a parameter. `DONE`: it is honoured; `WARNED`: it is accepted but has no effect on
-    how the job runs, and the response has a warning that names it."""
+    """Effect of a parameter.
+
+    `DONE`: the parameter has its documented effect; `WARNED`: it is accepted but has no effect on
+    how the job runs, and the response has a warning that names it.
+    """
 
     DONE = "done"
     WARNED = "warning"
@@ -101,7 +104,7 @@ TABLE = (
 
 
 def table() -> str:
-    """Return the table as Markdown, between its markers."""
+    """Return the table of parameters as Markdown, between its markers."""
     lines = [BEGIN, "| parameter | means | default | outcome |", "|---|---|---|---|"]
     for one in TABLE:
         names = ", ".join(f"`{name}`" for name in one.names)
@@ -110,7 +113,7 @@ def table() -> str:
 
 
 def written(page: str) -> str:
-    """Return `page` with the current table."""
+    """Return the text of a page with its table of parameters replaced by the current one."""
     before, _, rest = page.partition(BEGIN)
     return f"{before}{table()}{rest.partition(END)[2]}"
 

@@ -1,7 +1,7 @@
-"""An upload that becomes a job's input without being copied: indexed in place, and hard-linked.
+"""Referenced input: an upload that becomes a job's input without being copied.
 
-Used by `files` and `submit`. No second copy is made; if either name is deleted, the other stays
-valid.
+Used by `files` and `submit`. The upload is indexed in place, and hard-linked into the job's
+directory. No second copy is made; if either name is deleted, the other stays valid.
 """
 
 from kilnwork.api import filejobs
@@ -13,9 +13,10 @@ from kilnwork.server.jobs import uploads
 
 
 class ReferencedInput:
-    """Replaces an `intake.JobInput` for an upload whose bytes are `kept`.
+    """Input of a job that is an existing upload; used in place of an `intake.JobInput`.
 
-    `place`: key of the input; None: it is only indexed.
+    `kept`: the stored bytes of the upload. `place`: key of the input; if it is None, the upload is
+    only indexed.
     """
 
     small = False
@@ -34,8 +35,11 @@ class ReferencedInput:
         self._upload, self._kept, self._manifest, self._place = upload, kept, manifest, place
 
     def finish(self) -> tuple[filejobs.Manifest, bytes | None]:
-        """Link the upload at its place, or copy it if the file system has no hard links; see
-        `JobInput.finish`. Raises BadRequest, `StoreError`."""
+        """Link the upload as the job's input, or copy it if the file system has no hard links;
+        returns the same as `JobInput.finish`.
+
+        Raises BadRequest, `StoreError`.
+        """
         if not self._manifest.lines:
             raise errors.BadRequest("the file is empty: there is nothing to do")
         if self._place is not None:
@@ -53,11 +57,13 @@ class ReferencedInput:
                 new.commit()
 
     def abort(self) -> None:
-        """Do nothing: only `finish` creates anything."""
+        """Do nothing, since only `finish` creates anything."""
 
 
 def as_it_is(head: bytes, spec: filejobs.InputSpec) -> bool:
-    """Return whether a file that begins with `head` is stored without changes."""
+    """Return whether a file that begins with `head` is stored without changes as the input of a
+    job.
+    """
     return not stored_index.needs_rewriting(
         head[: foreign_formats.HEAD_BYTES], spec
     ) and not head.startswith(lines.BOM)

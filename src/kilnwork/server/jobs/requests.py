@@ -21,7 +21,8 @@ _Word = TypeVar("_Word", bound=enum.StrEnum)
 
 
 class JobRequest(asgi.Request):
-    """One request. `warnings`: ignored settings, which are sent with the response.
+    """A request to the Jobs API. `warnings`: texts about ignored settings, which are sent with the
+    response.
 
     A parameter may occur only once, and may not be empty.
     """
@@ -50,7 +51,9 @@ class JobRequest(asgi.Request):
 
     @property
     def namespace(self) -> str:
-        """`?namespace=`, or `default`. Raises BadRequest if it is not a valid name."""
+        """The namespace of the request: the parameter `namespace`, by default `default`. Raises
+        BadRequest if it is not a valid name.
+        """
         if not self.scope["query_string"]:
             return DEFAULT_NAMESPACE
         name = self.query.get("namespace", DEFAULT_NAMESPACE)
@@ -115,7 +118,9 @@ class JobRequest(asgi.Request):
 
 
 def _check_once(raw: bytes) -> None:
-    """Raise BadRequest if a name occurs twice. A proxy in front of us may use the other value."""
+    """Raise BadRequest if a name occurs twice in the query. A proxy in front of us may use the
+    other value.
+    """
     seen = set()
     for name, _ in parse.parse_qsl(raw.decode("latin-1"), keep_blank_values=True):
         if name in seen:
@@ -127,8 +132,8 @@ Handler = Callable[[JobRequest, asgi.Response], Awaitable[None]]
 
 
 class Resource:
-    """A path, with one handler per method; the handler of GET serves HEAD too (uvicorn drops the
-    body).
+    """A path of the API, with one handler per method; the handler of GET serves HEAD too (uvicorn
+    drops the body).
 
     This is an ASGI app: Starlette's `Route` treats an instance of a class as one.
     """
@@ -141,7 +146,7 @@ class Resource:
         self._allow = ", ".join(sorted({*self._handlers, "OPTIONS"})).encode()
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        """Respond to one request."""
+        """Pass a request to the handler of its method, and send the errors of the handler."""
         request = JobRequest(scope, receive)
         response = problems.response(send, extra=request.warning_headers)
         handler = self._handlers.get(request.method)

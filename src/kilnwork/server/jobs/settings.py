@@ -1,4 +1,4 @@
-"""Settings of the Jobs API: limits, and whether to emulate the system that it replaces.
+"""Settings of the Jobs API: limits, and whether to emulate the system that kilnwork replaces.
 
 Created by the composition root; read by every module of this package.
 """
@@ -10,7 +10,7 @@ from kilnwork.server.jobs import source_sizing as sources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsApiSettings:
-    """Limits of one server."""
+    """Settings of the Jobs API of one server."""
 
     most_body_bytes: int | None = None
     """Maximum size of one upload as it is sent; None: limited by disk space."""

@@ -1,7 +1,8 @@
-"""The environment variables and sizing of the source system (fbeltrao/aksjobscheduler), for users
-who migrate.
+"""Environment variables and sizing of the source system (fbeltrao/aksjobscheduler), for users who
+migrate.
 
-Pure; used under `kiln up --source-compat` only. Names and defaults are those of its code.
+Pure; used under `kiln up --source-compat` only. Names and defaults are those of the source system's
+code.
 """
 
 from collections.abc import Mapping
@@ -15,8 +16,8 @@ PARAMETERS = ("aci", "gpu", "gpuQuantity", "batch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Values of its environment variables; those for images, cloud accounts and watchers have no
-    meaning here.
+    """Values of the source system's environment variables, without those for images, cloud accounts
+    and watchers.
 
     `container`: only shown. `aci_trigger`: number of parts from which a job went to ACI, 0: never;
     kept for placement, as no job leaves the cluster yet.
@@ -30,8 +31,11 @@ class Source:
 
 
 def read(environ: Mapping[str, str]) -> Source:
-    """Read ITEMSPERJOB, MAXPARALLELISM, ACIMAXPARALLELISM, ACICOMPLETIONSTRIGGER and CONTAINERNAME
-    (in its README: CONTAINER). Raises ConfigurationError."""
+    """Read the environment variables ITEMSPERJOB, MAXPARALLELISM, ACIMAXPARALLELISM,
+    ACICOMPLETIONSTRIGGER and CONTAINERNAME.
+
+    CONTAINERNAME is called CONTAINER in the source system's README. Raises ConfigurationError.
+    """
     known = Source()
     container = environ.get("CONTAINERNAME") or environ.get("CONTAINER") or known.container
     return Source(

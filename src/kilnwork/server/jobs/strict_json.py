@@ -1,7 +1,8 @@
-"""Strict parsing of JSON from clients: names of an object are unique, and 3.0 is an integer.
+"""Strict parsing of JSON from clients: the names in an object must be unique, and 3.0 is an
+integer.
 
-The latter is how JSON Schema treats numbers (draft 2020-12, 6.1.1), and is needed because some JSON
-libraries have only floating-point numbers. Pure.
+JSON Schema treats numbers in the same way (draft 2020-12, 6.1.1), and some JSON libraries have only
+floating-point numbers. Pure.
 """
 
 import json

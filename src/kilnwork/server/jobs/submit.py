@@ -1,4 +1,5 @@
-"""POST /jobs: receives a file, and creates a job once its last byte is on disk.
+"""Submission of file jobs: POST /jobs receives a file, and creates a job once its last byte is on
+disk.
 
 Used by `app`. The file is a multipart field `file`, the raw body, or a file that was uploaded to
 /files before (`file=ID`). It is invisible until it is complete; if the client disconnects, the disk
@@ -51,9 +52,11 @@ _Claim = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Submission:
-    """One request that is becoming a job. `measured`: its key has created a job already, so that
-    the body is compared with that job's input and not stored. `target`: receiver of the body, once
-    it exists."""
+    """A request that is to create a job.
+
+    `measured`: the request's key has created a job already, so that the body is compared with that
+    job's input and not stored. `target`: receiver of the body, once it exists.
+    """
 
     request: requests.JobRequest
     namespace: str
@@ -84,7 +87,7 @@ class Submit:
         self._claimed: set[_Claim] = set()
 
     async def post(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """POST /jobs."""
+        """Create a job: POST /jobs."""
         if request.user is not None and not request.query.keys() <= _QUERY:
             request.check_known(*KNOWN)
         namespace = await self._shared.check(request, "create")
@@ -114,8 +117,11 @@ class Submit:
         return _Claimed(self._claimed, claim) if claim[2] else _UNCLAIMED
 
     def _is_key_used(self, request: requests.JobRequest, key: model.IdempotencyKey) -> bool:
-        """Return whether the key has created a job, so that the body is only compared. For a small
-        body this is not checked, since it would not be stored anyway."""
+        """Return whether the idempotency key has created a job, so that the body is only compared
+        with that job's input.
+
+        For a small body this is not checked, since it would not be stored anyway.
+        """
         length = request.header(b"content-length") or ""
         small = length.isdecimal() and int(length) <= body.INLINE_BYTES
         if not key.text or (small and FILE not in request.query):
@@ -126,7 +132,7 @@ class Submit:
             return True
 
     async def _receive(self, submission: _Submission) -> tuple[model.JobView, bool]:
-        """Read the body and create the job; after any failure, delete what was stored."""
+        """Read the body and create the job. After any failure, delete what was stored."""
         try:
             if FILE in submission.given:
                 view, made = await self._by_reference(submission, submission.given[FILE])
@@ -205,8 +211,9 @@ class Submit:
         return await self._shared.jobs.create(new)
 
     def _find_existing(self, submission: _Submission, key: model.IdempotencyKey) -> model.JobView:
-        """Return the job of this key. Raises `KeyUsed`, and Conflict if the job was deleted
-        meanwhile."""
+        """Return the job that this idempotency key has created. Raises `KeyUsed`, and Conflict if
+        the job was deleted meanwhile.
+        """
         found = self._shared.jobs.find_by_key(submission.namespace, key)
         if found is None:
             raise errors.Conflict(
@@ -226,7 +233,7 @@ class Submit:
         await self._shared.run(remove)
 
     def _add_late(self, submission: _Submission, form: form_upload.Form) -> None:
-        """Apply fields that came after the file, unless they change how the file is read."""
+        """Apply form fields that came after the file, unless they change how the file is read."""
         target = submission.target
         if target is None or form.fields == form.before:
             return
@@ -313,7 +320,9 @@ class Submit:
             await response.send(202, asgi.JSON, document, headers=more)
 
     def _wants_id_only(self, request: requests.JobRequest) -> bool:
-        """Return whether the response is the id only: as in the source system, or on request."""
+        """Return whether the response is to have only the job's id, as in the source system: by
+        default there, elsewhere on request.
+        """
         accept = request.header(b"accept") or "*/*"
         if "text/plain" in accept:
             return True
@@ -321,7 +330,7 @@ class Submit:
 
 
 class _Claimed:
-    """A claim on a key, held for the duration of its `with` block."""
+    """Context manager that holds a claim on an idempotency key."""
 
     __slots__ = ("_all", "_claim")
 
@@ -345,8 +354,11 @@ _UNCLAIMED = contextlib.nullcontext()
 
 
 def idempotency_key(request: requests.JobRequest) -> str:
-    """Return the key of a request, or "" if it has none: a string as in RFC 8941, or the bare word
-    that most clients send. Raises BadRequest."""
+    """Return the idempotency key of a request, or "" if it has none.
+
+    The header is a string as in RFC 8941, or the bare word that most clients send. Raises
+    BadRequest.
+    """
     found = request.headers(KEY_HEADER)
     if not found:
         return ""
@@ -361,8 +373,10 @@ def idempotency_key(request: requests.JobRequest) -> str:
 
 
 def _check_anonymous_parameters(given: Mapping[str, str], request: requests.JobRequest) -> None:
-    """Refuse parameters that only callers with a token may set, and warn of unknown ones, which the
-    source system ignored silently.
+    """Check the parameters of a request without a token.
+
+    Parameters that only callers with a token may set are refused. Unknown parameters, which the
+    source system ignored silently, cause warnings.
     """
     for name in given:
         if name in (*parameters.KNOWN, FILE) and name not in source_sizing.PARAMETERS:
@@ -372,7 +386,9 @@ def _check_anonymous_parameters(given: Mapping[str, str], request: requests.JobR
 
 
 async def _read_spec_body(request: requests.JobRequest) -> dict[str, str]:
-    """Return the body as the spec, if there is one; used with `file=ID`."""
+    """Read the body of a request with `file=ID`, which is the job's spec or empty, and return it as
+    parameters.
+    """
     data = await body.open_body(request).read(limit=SPEC_BYTES)
     if not data:
         return {}

@@ -1,4 +1,4 @@
-"""Storage of uploads to `/files`: their bytes, and their state.
+"""Storage of the uploads to `/files`: bytes and state of each upload.
 
 Used by `files`, which handles requests; everything here blocks. An upload is
 `_uploads/NAMESPACE/ID/` in the store, with `state.json` and its bytes below `data`.
@@ -24,7 +24,9 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class UploadState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """State of an upload except its bytes. `created`: wall clock seconds. `user`: its owner."""
+    """Content of an upload's `state.json`. `created`: wall clock seconds. `user`: owner of the
+    upload.
+    """
 
     created: float
     user: str = ""
@@ -33,8 +35,11 @@ class UploadState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class StoredUpload(NamedTuple):
-    """A stored upload. `touched`: when it was created, or its last bytes arrived; wall clock
-    seconds. `etag`: of its stored state, "" before that is stored."""
+    """A stored upload.
+
+    `touched`: when it was created, or its last bytes arrived; wall clock seconds. `etag`: entity
+    tag of its stored state, "" before that is stored.
+    """
 
     id: str
     namespace: str
@@ -46,7 +51,7 @@ class StoredUpload(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether all its bytes have arrived and are stored."""
+        """Whether all bytes of the upload have arrived and are stored."""
         return self.state.complete and self.offset == self.state.length
 
     @property
@@ -56,7 +61,7 @@ class StoredUpload(NamedTuple):
 
 
 class Uploads:
-    """The uploads of all namespaces."""
+    """The uploads of all namespaces in a store."""
 
     def __init__(self, store: port.Store) -> None:
         self._store = store
@@ -118,7 +123,8 @@ class Uploads:
 
     def delete_stale(self, *, before: float) -> int:
         """Delete uploads that received nothing since `before` (wall clock seconds), and unreadable
-        ones; return how many."""
+        uploads; return the number of deleted uploads.
+        """
         count = 0
         for namespace in list(self._store.directories(f"{DIRECTORY}/")):
             for name in list(self._store.directories(f"{DIRECTORY}/{namespace}/")):

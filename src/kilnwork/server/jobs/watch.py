@@ -1,4 +1,4 @@
-"""Watching a job: its changes as server-sent events (WHATWG HTML §9.2).
+"""Watching of a job: sends the job's changes as server-sent events (WHATWG HTML §9.2).
 
 Used by `app`. Each event is the whole current document of the job, and its id is the job's version:
 a client that reconnects with `Last-Event-ID` gets no event twice, and always gets the last one.
@@ -20,13 +20,13 @@ EVENT_STREAM = "text/event-stream; charset=utf-8"
 
 
 class Watch:
-    """Handler of the stream."""
+    """Handler of the stream of a job's changes."""
 
     def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
     async def watch(self, request: requests.JobRequest, response: asgi.Response) -> None:
-        """GET /jobs/ID/watch."""
+        """Send the changes of a job as a stream of events: GET /jobs/ID/watch."""
         self._shared.require_token(request)
         request.check_known()
         view = await self._shared.find_job(request, "get")
@@ -76,8 +76,9 @@ class Watch:
 
 
 def _seen(request: requests.JobRequest, view: model.JobView) -> int:
-    """Return the version that the client has; -1 for anything that was never a version of this
-    job."""
+    """Return the version of the job that the client has; -1 if the client names none that this job
+    has had.
+    """
     text = request.header(b"last-event-id") or ""
     if asgi.is_number(text) and int(text) <= view.version:
         return int(text)
