@@ -84,14 +84,16 @@ class StatusWriter(Generic[S]):
         return True
 
     def is_own_write(self, old: Declared[S], new: Declared[S]) -> bool:
-        """Return whether only our own status is new, which the pass that wrote it has already
-        considered."""
+        """Return whether an object has changed only by our own write of its status, which the pass
+        that wrote it has already considered.
+        """
         version = new.metadata.resource_version
         before = msgspec.structs.replace(old.metadata, resource_version=version)
         return before == new.metadata and old.spec == new.spec and self.has_written(new)
 
     async def write(self, seen: Seen[S], wanted: S) -> bool:
-        """Write `wanted`; raises Conflict if the object has changed since the cached version.
+        """Write the status `wanted` of an object; raises Conflict if the object has changed since
+        the cached version.
 
         Returns whether another version was postponed meanwhile, which must be reconciled.
         """

@@ -47,13 +47,13 @@ class OutputCopies:
             self._follow(attempt.ref)
 
     def changed(self, ref: attempts.AttemptRef) -> None:
-        """Handle a change of an attempt: a container may have started."""
+        """Follow the outputs of containers that may have started, after a change of an attempt."""
         copy = self._copies.get(ref)
         if copy is not None:
             copy.changed.set()
 
     async def finish(self, ref: attempts.AttemptRef) -> None:
-        """Copy the missing output of a finished attempt.
+        """Copy the output of a finished attempt that has not been copied yet.
 
         Output that cannot be read is lost, without effect on the outcome.
         """
@@ -108,7 +108,7 @@ class OutputCopies:
 
 
 class _OutputCopy:
-    """The copying of one attempt: the copied length of each of its outputs."""
+    """A copy in progress of the outputs of one attempt, with the copied length of each output."""
 
     def __init__(
         self,

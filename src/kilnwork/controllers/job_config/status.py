@@ -1,4 +1,4 @@
-"""The status of a JobConfig: counts of its Jobs, its next ticks, its missed ticks. Pure.
+"""The status of a JobConfig: counts of its Jobs, its next ticks and its missed ticks. Pure.
 
 Used by `plan`. The engine knows which Jobs have started and which wait; names come from the cache.
 """
@@ -160,7 +160,9 @@ def _conditions(
 
 
 def _blocked(ticks: Ticks) -> tuple[str, str]:
-    """Return reason and message why no Job is created; "" if it only waits for the next tick."""
+    """Return the reason and message why no Job is created; both "" if the schedule only waits for
+    its next tick.
+    """
     if ticks.refusal is not None:
         waiting = len(ticks.refusal.since)
         more = f"; {waiting - 1} more wait" if waiting > 1 else ""
@@ -173,7 +175,9 @@ def _blocked(ticks: Ticks) -> tuple[str, str]:
 def delay_s(
     current: job_config.JobConfigStatus, wanted: job_config.JobConfigStatus
 ) -> float | None:
-    """Return for how long a difference may be held back; None if there is no difference."""
+    """Return for how many seconds a changed status may be held back; None if nothing has
+    changed.
+    """
     if current == wanted:
         return None
     at_once = (current.observed_generation, current.state == _S.INVALID) != (
