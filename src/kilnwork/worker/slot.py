@@ -31,8 +31,10 @@ _OURS = ("kilnwork.channel", "kilnwork.data", "kilnwork.worker")
 
 @dataclass(frozen=True, slots=True)
 class SlotSurroundings:
-    """What all slots of a worker share. `channel`: the dispatcher's Unix socket. `open_blobs`:
-    opens the blobs of a namespace, where the dispatcher's directory cannot be read.
+    """The resources that all slots of a worker share.
+
+    `channel`: the dispatcher's Unix socket. `open_blobs`: opens the blobs of a namespace, where the
+    dispatcher's directory cannot be read.
     """
 
     channel: str
@@ -56,7 +58,7 @@ class SlotParameters:
 
 
 def run_slot(here: SlotSurroundings, parameters: SlotParameters) -> None:
-    """Run calls until the link is closed; return only if it could not be opened."""
+    """Run the calls of a slot until the link is closed; return only if it could not be opened."""
     os.setsid()
     processes.die_with_parent(parameters.zygote)
     processes.become_subreaper()
@@ -92,7 +94,9 @@ def _widen_stack() -> None:
 
 
 def quieten_logs() -> None:
-    """Leave logging to user code, as in any program; our own records go to the agent's log."""
+    """Send the log records of kilnwork in a slot to the agent's log, and leave other logging to
+    user code, as in any program.
+    """
     root = logging.getLogger()
     stream = open(os.dup(2), "w", buffering=1, errors="replace")  # noqa: SIM115, PTH123
     for handler in root.handlers:
