@@ -178,7 +178,9 @@ class Controllers:
     def _of_objects(
         self, context: reconciler_context.ReconcilerContext, settings: worker_pods.WorkerPodSettings
     ) -> tuple[custom_resource.ObjectExecutor, workflow.WorkflowExecutor]:
-        """Create the executors whose attempts are Kubernetes objects of other kinds."""
+        """Create the executors whose attempts are Kubernetes objects: of kinds that tasks name, and
+        Argo Workflows.
+        """
         shared = custom_resource.Shared(
             kinds=self._kinds,
             objects=self._objects,
@@ -199,7 +201,8 @@ class Controllers:
         *,
         sync_timeout_s: float = 30.0,
     ) -> None:
-        """Follow the dispatcher, the engines and the API server, then start to reconcile.
+        """Start following the dispatcher, the engines and the API server, then start the
+        reconcilers.
 
         Without `flows`, SyncSets wait. Raises NotSynced.
         """

@@ -29,7 +29,9 @@ class Precedence:
         self._since: float | None = None
 
     async def wait(self) -> None:
-        """Wait while the queue has precedence."""
+        """Wait until few keys of the preferred queue are ready, so that it has no precedence any
+        more.
+        """
         while True:
             if not self._holds():
                 return

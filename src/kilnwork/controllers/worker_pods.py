@@ -87,7 +87,7 @@ class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sidecar(self) -> sidecar.SidecarOptions:
-        """The settings for the sidecar of an attempt's Pod."""
+        """The options for the sidecar that a Pod of an attempt gets."""
         return sidecar.SidecarOptions(
             image=self.worker_image,
             command=(self.worker_command[0], "-P", "-c", SIDECAR),
@@ -166,7 +166,9 @@ def container_status(seen: pod.Pod) -> pod.ContainerStatus | None:
 
 
 def is_same(old: pod.Pod, new: pod.Pod) -> bool:
-    """Return whether two versions of a worker Pod differ only in the containers of its attempts."""
+    """Return whether two versions of a worker Pod differ in nothing but the ephemeral containers of
+    attempts.
+    """
     return _without_containers(old) == _without_containers(new)
 
 

@@ -22,7 +22,7 @@ _R = reasons.Reason
 
 
 class Link(Protocol):
-    """The link to the dispatcher (`channel.peer.Peer`)."""
+    """Port of the link to the dispatcher (`channel.peer.Peer`)."""
 
     def send(self, message: messages.Observed | messages.Log | messages.Progress) -> None: ...
 

@@ -184,7 +184,9 @@ class ExecutorService:
         )
 
     def welcomed(self, welcome: messages.Welcome) -> None:
-        """Continue the attempts that the dispatcher knows, and end the others without a report."""
+        """Continue the attempts that the dispatcher knows, and end all other attempts without a
+        report.
+        """
         self._connected.set()
         keep = {
             decision.ref: decision.log_offset

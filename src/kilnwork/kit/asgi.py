@@ -101,8 +101,8 @@ class Hijacked:
     early: bytes
 
     def hand_over(self, protocol: asyncio.Protocol) -> None:
-        """Pass the connection to `protocol`: first `connection_made`, then the early data, then all
-        later data.
+        """Pass the connection to `protocol`: call `connection_made`, then pass the early data, then
+        all later data.
 
         The app writes its response (`101`, or a refusal) to the transport before.
         """

@@ -82,7 +82,9 @@ class ClientResponse(NamedTuple):
         return str(message or f"{self.status} {self.reason}".rstrip())
 
     def is_kubernetes_status(self) -> bool:
-        """Return whether the API server itself responded, rather than a server behind its proxy."""
+        """Return whether the body is a Status of the API server itself, rather than a response of a
+        server behind its proxy.
+        """
         return self.document().get("kind") == "Status"
 
 

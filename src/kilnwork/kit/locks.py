@@ -41,7 +41,7 @@ class OwnerLock:
         return True
 
     def release(self) -> None:
-        """Release the lock and empty the file; repeatable."""
+        """Release the lock and empty its file; repeatable."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             self.forget()

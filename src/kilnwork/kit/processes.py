@@ -53,7 +53,7 @@ class Stat(NamedTuple):
 
     @property
     def running(self) -> bool:
-        """Whether the process is not a zombie."""
+        """Whether the process still runs, rather than being a zombie."""
         return self.state not in "ZX"
 
 

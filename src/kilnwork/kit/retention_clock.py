@@ -123,7 +123,9 @@ class RetentionClock:
             paths.write_private(self._path, content, durable=True)
 
     def _first(self) -> _State:
-        """Return an initial state: the wall clock is assumed to have been right until now."""
+        """Return an initial state, for which the wall clock is assumed to have been right until
+        now.
+        """
         wall = self._clock.wall()
         return _State(wall, wall, self._clock.monotonic(), self._boot, [_Span(0.0, wall, 0.0)])
 

@@ -140,7 +140,7 @@ class _Process:
         self._called = 0
 
     def finish(self) -> None:
-        """Run the flow to its end."""
+        """Carry out the instructions of the plan until the flow has ended."""
         run, line = self._run, self._timeline
         if run.program.timeout_s is not None:
             line.add(timeline.Event(timeline.Kind.LIMIT, ""), after_s=run.program.timeout_s)

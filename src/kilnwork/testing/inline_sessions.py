@@ -1,9 +1,9 @@
-"""`inline()`: a session that runs its tasks in this process, when their futures are waited for.
+"""The inline session, which runs its tasks in this process when their futures are waited for.
 
-Used by tests of programs. Tasks wait in a queue, by priority and then in order; the thread that
-waits for a result runs them, one at a time, and a task that waits for another runs it on top of its
-own stack. When nothing is ready, the time advances to the next retry or timeout. Deterministic: the
-same program does the same things in the same order. For one thread at a time.
+Used by tests of programs, through `inline()`. Tasks wait in a queue, by priority and then in order;
+the thread that waits for a result runs them, one at a time, and a task that waits for another runs
+it on top of its own stack. When nothing is ready, the time advances to the next retry or timeout.
+Deterministic: the same program does the same things in the same order. For one thread at a time.
 """
 
 import tempfile

@@ -145,8 +145,8 @@ class Agent:
         self._slots.use(self._supervisor)
 
     async def run(self, zygote: zygote_link.ZygoteHandle) -> None:
-        """Serve until SIGTERM or SIGINT, which start an orderly shutdown; a second one skips the
-        grace period.
+        """Run the worker until SIGTERM or SIGINT, which start an orderly shutdown; a second signal
+        skips the grace period.
 
         Slots are forked from `zygote`. When the owner closes its descriptor, everything ends at
         once.
@@ -216,8 +216,8 @@ class Agent:
         )
 
     def welcomed(self, welcome: messages.Welcome) -> None:
-        """Continue the attempts that the dispatcher knows on a new link; abandon the others without
-        a report.
+        """Continue the attempts that the dispatcher knows on a new link; abandon all other attempts
+        without a report.
         """
         keep = {
             decision.ref: decision.log_offset

@@ -54,7 +54,7 @@ class Tools:
 
 
 class ClosableServer(Protocol):
-    """The HTTP server on a task's socket; see `task_socket`."""
+    """Port of the HTTP server on a task's socket; see `task_socket`."""
 
     async def close(self) -> None: ...
 

@@ -124,7 +124,7 @@ class AttemptOutput:
 
     @property
     def _has_room(self) -> bool:
-        """Return whether more output can be sent."""
+        """Return whether there is room to send more output."""
         return self._kept_bytes < KEPT_BYTES and not self._stdout.full
 
     @property

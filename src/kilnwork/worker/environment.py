@@ -24,7 +24,7 @@ HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 
 class Environment:
-    """The part of the environment that all attempts of this worker share."""
+    """The facts that the environments of all attempts of this worker share."""
 
     def __init__(self, inherited: Mapping[str, str], *, mounts: Path, pod_uid: str) -> None:
         self._pod_uid = pod_uid

@@ -174,7 +174,7 @@ class MemoryWatch:
 
     @property
     def _is_stated(self) -> bool:
-        """Return whether the Pod's stated limit is in force rather than that of a cgroup."""
+        """Return whether the limit stated by the Pod is in force, rather than that of a cgroup."""
         stated = self._stated
         return stated is not None and not any(limit <= stated for _, limit in self._limits)
 

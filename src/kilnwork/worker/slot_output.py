@@ -261,7 +261,9 @@ class SharedOutput:
             self._dead = True
 
     def write(self, data: bytes) -> None:
-        """Write data; wait for a slow reader, and drop the data if the reader is gone."""
+        """Write data to the worker's standard output; wait for a slow reader, and drop the data if
+        the reader is gone.
+        """
         while data and not self._dead:
             piece = data[: self._piece]
             if len(piece) < len(data) and b"\n" in piece:

@@ -117,7 +117,9 @@ class SlotPage:
         return RunningAttempt(attempts.AttemptRef(ids.TaskId(task), run, attempt), started, printed)
 
     def spill(self, pipe: int, most: int) -> None:
-        """Read up to `most` bytes from the pipe and keep them for the slot. Raises OSError."""
+        """Move up to `most` bytes from the slot's pipe to the spill, from which the slot reads them
+        later. Raises OSError.
+        """
         self._memory[_SPILLED_FLAG] = 1
         at, data = self._number(_SPILLED), os.read(pipe, most)
         os.pwrite(self._descriptor, data, PAGE_BYTES + at)

@@ -86,11 +86,11 @@ class Slots:
 
     @property
     def living(self) -> tuple[messages.SlotOpening, ...]:
-        """Return all slots that were requested and whose end is not known."""
+        """Return all slots that were requested and whose end is not known yet."""
         return tuple(slot.opening for slot in self._slots.values())
 
     def open(self, name: bytes) -> None:
-        """Fork a slot, after the dispatcher was sent the digest of its secret."""
+        """Fork a slot; call after the dispatcher was sent the digest of its secret."""
         if name in self._slots:
             return
         secret = os.urandom(32).hex()

@@ -42,7 +42,7 @@ class StdoutWriter:
 
     @property
     def full(self) -> bool:
-        """Return whether producers should wait; `when_room` calls them back."""
+        """Return whether tasks should wait before they write more; `when_room` calls them back."""
         return self._bytes >= FULL_BYTES
 
     def when_room(self, call: Callable[[], None]) -> None:

@@ -153,7 +153,9 @@ class TaskSocket:
 
 
 async def serve(calls: TaskSocket, listener: socket.socket) -> unix_http.UnixHttpServer:
-    """Serve a listening socket, which the server owns from now on, until the server is closed."""
+    """Serve the requests of a task on a listening socket, which the server owns from now on, until
+    the server is closed.
+    """
     server = unix_http.UnixHttpServer(calls.handle)
     await server.start(listener)
     return server

@@ -101,7 +101,7 @@ class ZygoteSupervisor:
         return self._alive.get(slot, 0)
 
     def kill(self, slot: bytes) -> None:
-        """Send SIGKILL to a slot that was forked."""
+        """Have the zygote send SIGKILL to a slot that was forked."""
         if slot in self._alive:
             self._send(zygote_link.KillSlot(slot))
 

@@ -60,7 +60,9 @@ class AttemptReconciler:
         self._woken_early: set[tuple[str, attempts.AttemptRef]] = set()
 
     async def start(self, hub: ports.AttemptHub) -> None:
-        """Connect all executors to the dispatcher, and follow those that can be watched."""
+        """Connect all executors to the dispatcher, and watch the attempts of executors that can
+        report changes.
+        """
         for executor in self._executors:
             if isinstance(executor, port.WatchesAttempts):
                 executor.watch(functools.partial(self._on_wake, executor.name))

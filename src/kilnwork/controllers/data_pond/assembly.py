@@ -19,7 +19,7 @@ MODULE = "kilnwork.pond"
 
 
 class Ponds:
-    """The DataPond controller and its parts. `new_token`: returns a new secret."""
+    """The assembled parts of the DataPond controller. `new_token`: returns a new secret."""
 
     def __init__(
         self,

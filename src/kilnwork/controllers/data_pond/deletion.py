@@ -86,8 +86,9 @@ def decide(
 
 
 def _nodes_with_data(known: pond_state.PondState | None, pods: Sequence[pod.Pod]) -> list[str]:
-    """Return the nodes that have or should have an agent and have not reported the removal of
-    all data."""
+    """Return the nodes with an agent, or an agent's Pod, that have not reported the removal of all
+    data.
+    """
     agents = {} if known is None else known.agents
     nodes = {one.spec.node_name for one in pods if one.spec.node_name} | agents.keys()
     return sorted(n for n in nodes if n not in agents or not agents[n].report.removed)

@@ -100,7 +100,7 @@ class Ledger:
         return pin
 
     def forget_output(self, namespace: str, pond: str, request: str) -> None:
-        """Forget a pin whose digest is stored elsewhere. Repeatable."""
+        """Forget the pin of an output whose digest is stored elsewhere. Repeatable."""
         found = self._pond(namespace, pond)
         before = found.revision
         found.forget_output(request)
@@ -362,8 +362,9 @@ class Ledger:
     async def order(
         self, namespace: str, pond: str, node: str, *, knows: int, wait_s: float
     ) -> pond_messages.NodeOrder:
-        """Return the order for a node as soon as its revision differs from the one that the
-        agent knows."""
+        """Wait until the order for a node has another revision than the agent knows, but at most
+        `wait_s`; return the order.
+        """
         key = (namespace, pond)
         event = asyncio.Event()
         self._waiting.setdefault(key, set()).add(event)

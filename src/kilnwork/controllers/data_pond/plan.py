@@ -142,7 +142,9 @@ def _directory_conflict(facts: Facts, wanted: Sequence[str], settings: pods.Pond
 
 
 def _age_key(pond: data_pond.DataPond) -> tuple[str, str, str]:
-    """Return a sort key by age; ties within a second are always broken in the same way."""
+    """Return a sort key of a pond by its age; ties within a second are always broken in the same
+    way.
+    """
     metadata = pond.metadata
     return metadata.creation_timestamp or "", metadata.namespace, metadata.name
 
@@ -161,7 +163,7 @@ def _is_wanted(spec: data_pond.DataPondSpec, one: node.Node) -> bool:
 
 
 def _deletion_reason(seen: pod.Pod, bodies: Mapping[str, meta.JsonObject], *, now: float) -> str:
-    """Return why a Pod must be deleted, or "" to keep it."""
+    """Return why a Pod of an agent must be deleted, or "" to keep it."""
     if seen.terminating:
         return ""
     body = bodies.get(seen.spec.node_name or "")

@@ -263,7 +263,7 @@ def file_path(uri: str) -> str | None:
 
 
 def _is_inside(path: str, mounts: list[dict[str, Any]]) -> bool:
-    """Return whether a path is within a path that is already mounted."""
+    """Return whether a path is at or below the path of one of the mounts."""
     return any(PurePosixPath(path).is_relative_to(one["mountPath"]) for one in mounts)
 
 

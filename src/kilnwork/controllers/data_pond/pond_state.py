@@ -37,7 +37,7 @@ class AgentState(msgspec.Struct, kw_only=True):
 
 
 class _Pinning(msgspec.Struct, kw_only=True):
-    """A pin in progress."""
+    """A pin in progress, and the node to which it is assigned."""
 
     source: pond_messages.SourceOrder | None
     expected: str
@@ -162,7 +162,9 @@ class PondState:
         return _Pinning(source=ordered, expected="", node=node, bound=True)
 
     def outputs_directory(self, lease: str) -> str:
-        """Return the directory in which tasks of a run write, the same on every node."""
+        """Return the directory in which the tasks of a run write their outputs, the same on every
+        node.
+        """
         return f"{self.root}/outputs/{self.namespace}/{lease}"
 
     def forget_output(self, request: str) -> None:

@@ -15,7 +15,7 @@ Reason = reasons.SetReason
 
 
 class Obstacle(NamedTuple):
-    """The reason why a group cannot be created."""
+    """The reason and message why a group cannot be created."""
 
     reason: reasons.SetReason
     message: str

@@ -101,7 +101,9 @@ def held_portions(groups: tuple[ObservedGroup, ...]) -> dict[str, dict[str, froz
 
 
 def first_opened(groups: tuple[ObservedGroup, ...]) -> float | None:
-    """Return when the first gate of a member was opened, or None while all gates are closed."""
+    """Return when the first scheduling gate of a member was opened, or None while all are
+    closed.
+    """
     times = (p.metadata.annotations.get(OPENED_ANNOTATION) for g in groups for p in g.live)
     return min((float(text) for text in times if text), default=None)
 

@@ -230,7 +230,8 @@ class PodsBackend:
     async def _without_check(
         self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> port.GangState:
-        """Open all gates without a check, because the manager may not read nodes.
+        """Open the gates of all members without a check for room, because the manager may not read
+        nodes.
 
         The scheduler decides then, and members that start without the others are deleted after the
         wait.

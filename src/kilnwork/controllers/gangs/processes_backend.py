@@ -1,4 +1,4 @@
-"""Backend `local`: workers are processes of one machine, and the flow starts when all are
+"""Backend `local`: workers are processes of one machine, and the flow starts when all of them are
 connected.
 
 Used by the SyncSet controller. It waits only for the workers: there is no gate, and all data is on

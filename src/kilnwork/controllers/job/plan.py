@@ -234,7 +234,7 @@ def _plan_live(facts: Facts, seen: job.Job) -> Plan:
 
 
 def _plan_expansion(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
-    """Copy the JobConfig's template into the Job."""
+    """Plan to copy the template of the JobConfig into the Job."""
     config = facts.config
     if config is None or config.metadata.deletion_timestamp is not None:
         message = (
@@ -261,7 +261,7 @@ def _plan_expansion(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
 
 
 def _plan_acceptance(facts: Facts, seen: job.Job) -> Plan:
-    """Pass the Job to the engine, with the hold that delays its start."""
+    """Plan to pass the Job to the engine, with the hold that delays its start."""
     provided, held = Provided(), None
     failure: Failure | None = None
     try:
@@ -489,7 +489,7 @@ def _seconds_until(time: str | None, now: float) -> float | None:
 
 
 def judge_dependency(wanted: job.Dependency, why: str, succeeded: bool) -> DependencyState:  # noqa: FBT001
-    """Return what the end of a dependency means for the Job that depends on it."""
+    """Return the state of a dependency that has ended, which decides whether the Job may start."""
     if succeeded or wanted.outcome is job.DependencyOutcome.FINISHED:
         return DependencyState(wanted, finished=True)
     return DependencyState(wanted, finished=True, problem=why)

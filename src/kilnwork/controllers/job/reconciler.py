@@ -79,8 +79,9 @@ class Reconciler:
     def config_changed(
         self, key: Key, old: job_config.JobConfig | None, new: job_config.JobConfig | None
     ) -> None:
-        """Handle the creation, change or deletion of a JobConfig, or a tick that its schedule
-        has dropped."""
+        """Handle the creation, change or deletion of a JobConfig; also called when its schedule has
+        dropped a tick.
+        """
         self._wake("JobConfig", key)
 
     def object_changed(
@@ -96,7 +97,7 @@ class Reconciler:
         old: task_cluster.TaskCluster | None,
         new: task_cluster.TaskCluster | None,
     ) -> None:
-        """Handle the creation or the beginning deletion of a TaskCluster."""
+        """Handle the creation of a TaskCluster or the start of its deletion."""
         gone = [one is None or bool(one.metadata.deletion_timestamp) for one in (old, new)]
         if gone[0] != gone[1]:
             self._wake("TaskCluster", key)

@@ -300,7 +300,7 @@ def _apply_concurrency(
 
 
 def _expired_jobs(facts: Facts) -> Iterator[job.Job]:
-    """Yield the oldest finished Jobs beyond the history limits."""
+    """Yield the finished Jobs to delete: the oldest ones, beyond the history limits."""
     spec = facts.config.spec
     for limit, wanted in (
         (spec.successful_jobs_history_limit, True),

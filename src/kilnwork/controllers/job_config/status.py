@@ -27,7 +27,7 @@ _S = job_config.ConfigState
 
 
 class Ticks(NamedTuple):
-    """The next ticks of a schedule, and what prevents Jobs from being created."""
+    """The next ticks of a schedule, and the obstacle to creating Jobs for them."""
 
     upcoming: tuple[int, ...]
     """The next ticks; empty without a schedule."""
@@ -130,8 +130,9 @@ def _missed(row: index_model.ScheduleRow | None) -> job_config.MissedTicks | Non
 def _conditions(
     config: job_config.JobConfig, text: str, ticks: Ticks | None, *, now: float
 ) -> tuple[meta.Condition, ...]:
-    """Return the conditions: `Valid`; `Scheduled`, if the schedule waits for more than time; and
-    `FieldsIgnored`."""
+    """Return the conditions: `Valid`; `Scheduled` if there is a schedule, False while something
+    prevents its Jobs; and `FieldsIgnored`.
+    """
     valid = meta.Condition(
         type="Valid",
         status="False" if text else "True",

@@ -98,7 +98,7 @@ def nodes(pins: Mapping[str, model.Pin]) -> frozenset[str]:
 
 
 def output_statuses(pins: Mapping[str, model.Pin]) -> dict[str, sync_set.OutputStatus]:
-    """Return the outputs in the form of the status."""
+    """Return the outputs of a generation in the form of the status."""
     return {
         name: sync_set.OutputStatus(
             digest=pin.digest,

@@ -16,7 +16,7 @@ from kilnwork.jobs.flows import model as flow_model
 
 
 class Flows(Protocol):
-    """The engine of flows. The effect of a coroutine method is durable when it returns."""
+    """Port of the engine of flows. The effect of a coroutine method is durable when it returns."""
 
     async def start(self, new: flow_model.NewFlowRun) -> flow_model.FlowRunView:
         """Start a run; a known run is returned unchanged."""
@@ -135,7 +135,7 @@ class PondLedger(Protocol):
         ...
 
     def forget_output(self, namespace: str, pond: str, request: str) -> None:
-        """Forget a pin that is not needed any more."""
+        """Forget the pin of an output that is not needed any more."""
         ...
 
     def outputs_directory(self, namespace: str, pond: str, lease: str) -> str:

@@ -1,4 +1,4 @@
-"""The requirements of a generation: snapshots with shards, groups of workers, a flow.
+"""The requirements of a generation: its snapshots with shards, its groups of workers, and its flow.
 
 Pure. Used by `plan`. A replay uses the snapshots and the flow of the generation that it repeats.
 """

@@ -51,7 +51,7 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reason_of(word: str, otherwise: reasons.SetReason) -> reasons.SetReason:
-    """Return the SyncSet's reason for a pond's reason."""
+    """Return the reason for a SyncSet that corresponds to the reason of a pond."""
     return _REASONS.get(word, otherwise)
 
 

@@ -33,7 +33,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def subject(self) -> tuple[int, str, str]:
-        """The identity of the wait; the message may change."""
+        """The identity of the wait, by which it is the same although its message changes."""
         return self.generation, self.phase, self.reason
 
 

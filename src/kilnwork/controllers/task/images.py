@@ -27,7 +27,7 @@ which image secrets."""
 
 
 class WorkerImage(msgspec.Struct, frozen=True):
-    """The image of a TaskCluster's workers, and whether it is only a label."""
+    """The image of a TaskCluster's workers, and whether images are only labels there."""
 
     image: str
     are_local: bool

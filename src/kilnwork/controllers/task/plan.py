@@ -22,19 +22,21 @@ IMAGE_LOOK_S = 1.0
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The data of an input exists."""
+    """State of an input whose data exists."""
 
     value: Any
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """The data of an input does not exist yet; `message` says what it waits for."""
+    """State of an input whose data does not exist yet; `message` says what it waits for."""
 
     message: str
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """The data of an input will never exist: its task ended without a usable result."""
+    """State of an input whose data will never exist, because its task ended without a usable
+    result.
+    """
 
     message: str
 

@@ -150,7 +150,7 @@ class ClaimAttempt(external.ExternalAttempt):
         raise external.Failed(text, reason=outcome.reason or _R.RAISED, retry=outcome.retry)
 
     async def _halted(self, halt: process_attempt.Halt) -> attempts.Outcome:
-        """Have the holder stop; its outcome proves that it has."""
+        """Ask the holder to stop and wait for its outcome, which proves that it has stopped."""
         proof = True
         if self._started is not None:
             current = self._claim.current

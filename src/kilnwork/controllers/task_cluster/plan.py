@@ -159,8 +159,9 @@ def _base_plan(
     *,
     problem: str,
 ) -> Plan:
-    """Return the part of the plan that does not depend on the template: the status, and ended
-    workers."""
+    """Return the part of the plan that does not depend on the Pod template: the status, and the
+    workers that have ended.
+    """
     outdated = frozenset[str]()
     if made_from is not None:
         digest = worker_pods.digest_of(made_from)
@@ -285,7 +286,9 @@ def _gone_workers(facts: Facts) -> tuple[EndedWorker, ...]:
 
 
 def _stopped_workers(facts: Facts) -> Iterator[EndedWorker]:
-    """Yield unconnected workers whose container is not running: its restart may take minutes."""
+    """Yield unconnected workers whose container is not running, since its restart may take
+    minutes.
+    """
     silent = {w.pod_uid for w in _workers(facts) if not w.ready}
     for seen in facts.pods:
         status = worker_pods.container_status(seen)

@@ -165,7 +165,7 @@ def _describe_leaving(workers: ObservedWorkers) -> str:
 
 
 def _eviction(leaving: pod.Pod) -> str:
-    """Return why a Pod is being evicted.
+    """Return why the Pod of a worker is being evicted.
 
     The Pod of a lost node exists until the node is back or deleted; nothing waits for it.
     """

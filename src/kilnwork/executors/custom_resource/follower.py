@@ -85,7 +85,7 @@ class Follower:
             await self._background.stop()
 
     async def _search(self, kinds: served_kinds.Kinds) -> None:
-        """Watch every allowed kind that has an object of an attempt."""
+        """Begin to watch every allowed kind of which an object of an attempt exists."""
         while True:
             try:
                 async for kind in kinds.all_allowed():

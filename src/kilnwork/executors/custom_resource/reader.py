@@ -157,7 +157,9 @@ class RuleReader:
 
 
 def _failure(what: str, seen: meta.JsonObject) -> str:
-    """Return a message that the object has failed, with the reason if it is in the usual place."""
+    """Return a message that an object has failed, with the cause if its status has one in the usual
+    place.
+    """
     status = seen.get("status")
     message = status.get("message") if isinstance(status, dict) else None
     return f"{what}: {message}" if isinstance(message, str) and message else f"{what} has failed"

@@ -159,7 +159,9 @@ class Kinds:
         return Absent(message)
 
     async def _of_version(self, api_version: str) -> list[resource.Resource]:
-        """Return the namespaced kinds of a group version; none if the version is not served."""
+        """Return the namespaced kinds of an API group version; none if the version is not
+        served.
+        """
         group, _, version = api_version.rpartition("/")
         root = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:

@@ -205,7 +205,7 @@ class HttpAttempt(base.ProcessAttempt):
         return await self._succeeded(received, verdict)
 
     async def _go_on(self, request: exchange.Outgoing) -> attempts.Outcome:
-        """Poll for the result of work that an earlier attempt has begun."""
+        """Poll for the result of work that an earlier attempt has begun on the server."""
         handed = msgspec.json.decode(self._run.handover, type=_Handover)
         self._started = self._clock.wall()
         self._report_status()
@@ -378,8 +378,8 @@ class HttpAttempt(base.ProcessAttempt):
         return received
 
     def _tls(self, request: exchange.Outgoing) -> http_task.Tls:
-        """Return the TLS settings of a request; the client certificate is shown to the first origin
-        only.
+        """Return the TLS settings of a request; only for the first origin do they contain the
+        client certificate and the server name.
         """
         given = self._template.tls
         if request.url.origin() == self._origin:

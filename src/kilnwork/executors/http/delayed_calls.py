@@ -40,7 +40,7 @@ class DelayedCalls:
             self._timer = None
 
     def _ring(self) -> None:
-        """Make the calls that are due and set the timer for the oldest that remains.
+        """Make the calls that are due, and set the timer for the oldest remaining call.
 
         The call that the timer was set for may have been cancelled.
         """

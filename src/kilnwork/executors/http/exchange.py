@@ -259,7 +259,7 @@ class Exchange:
             body.write(piece)
 
     async def cut(self) -> bool:
-        """Abort the connection; True is proof that it is gone."""
+        """Abort the connection; return True as proof that it is gone."""
         transport, protocol = self._transport, self._protocol
         self._transport = None
         if transport is None:

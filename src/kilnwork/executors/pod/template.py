@@ -47,7 +47,7 @@ def pod_name(name: str, ref: attempts.AttemptRef) -> str:
 
 
 def identity(ref: attempts.AttemptRef) -> str:
-    """Return the suffix of the names of an attempt's objects, whatever their prefix."""
+    """Return the suffix of the names of an attempt's objects, which identifies the attempt."""
     return f"-{ref.task.hex()}-{ref.run}-{ref.attempt}"
 
 
