@@ -178,7 +178,9 @@ class Controllers:
     def _of_objects(
         self, context: reconciler_context.ReconcilerContext, settings: worker_pods.WorkerPodSettings
     ) -> tuple[custom_resource.ObjectExecutor, workflow.WorkflowExecutor]:
-        """Create the executors whose attempts are Kubernetes objects of other kinds."""
+        """Create the executors whose attempts are Kubernetes objects: of kinds that tasks name, and
+        Argo Workflows.
+        """
         shared = custom_resource.Shared(
             kinds=self._kinds,
             objects=self._objects,
@@ -199,7 +201,8 @@ class Controllers:
         *,
         sync_timeout_s: float = 30.0,
     ) -> None:
-        """Follow the dispatcher, the engines and the API server, then start to reconcile.
+        """Start following the dispatcher, the engines and the API server, then start the
+        reconcilers.
 
         Without `flows`, SyncSets wait. Raises NotSynced.
         """
@@ -226,7 +229,9 @@ class Controllers:
             self._follow.start("code of jobs", self._code.run(self._all_synced, of_flows))
 
     async def stop(self) -> None:
-        """Stop to reconcile, then stop to follow."""
+        """Stop the reconcilers, then stop following the dispatcher, the engines and the API
+        server.
+        """
         self.ledger.close()
         if self.claims is not None:
             await self.claims.stop()
@@ -236,7 +241,7 @@ class Controllers:
 
     @property
     def synced(self) -> bool:
-        """Whether all caches have been complete at least once."""
+        """Whether each cache has been complete at least once."""
         return all(event.is_set() for event in self._synced)
 
     async def _all_synced(self) -> None:
@@ -244,14 +249,15 @@ class Controllers:
             await event.wait()
 
     async def wait_synced(self) -> None:
-        """Wait a limited time until `synced` is true. Raises NotYet."""
+        """Wait a limited time until all caches are complete. Raises NotYet."""
         await tokens.wait_synced(self._synced)
 
     async def is_pod_of(
         self, ref: api_attempts.AttemptRef, namespace: str, name: str, *, uid: str
     ) -> bool:
-        """Return whether this Pod runs this attempt of an executor. Raises NotYet while that is
-        unknown."""
+        """Return whether the Pod with this name and uid runs an attempt of an executor. Raises
+        NotYet while that is unknown.
+        """
         await self.wait_synced()
         found = self._pods.is_pod_of(ref, namespace, name, uid=uid)
         if found is None:
@@ -259,7 +265,9 @@ class Controllers:
         return found
 
     def image_of_spawned(self, namespace: str, spec: task.TaskSpec) -> model.ImageUse:
-        """Return how the image of a spawned command is used."""
+        """Return how the image of a spawned command is used: ignored, or run in a separate Pod or
+        container.
+        """
         if not self.synced:
             return model.ImageUse(
                 spec, refusal="the manager has just started: ask again", status=503

@@ -23,7 +23,7 @@ from kilnwork.kube import cache
 
 
 class Secret(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a core/v1 Secret that we read; values are base64."""
+    """The fields of a core/v1 Secret that are used here; values are base64."""
 
     metadata: meta.ObjectMeta
     data: dict[str, str] = msgspec.field(default_factory=dict)

@@ -28,7 +28,9 @@ OfFlows = Callable[[], Mapping[str, set[bytes]]]
 
 
 class CodeBlobs:
-    """Renews blobs at intervals. `directory`: the directory of the blobs, by namespace."""
+    """Renews the modification times of code blobs at intervals. `directory`: the directory of the
+    blobs, by namespace.
+    """
 
     def __init__(self, known: caches.Caches, directory: Path, *, time: clock.Clock) -> None:
         self._caches = known
@@ -52,7 +54,7 @@ class CodeBlobs:
             await asyncio.sleep(blob_renewal.RENEW_S)
 
     async def renew(self, of_flows: OfFlows | None = None) -> None:
-        """Renew all blobs that are currently referenced."""
+        """Renew the modification times of all code blobs that objects currently refer to."""
         named = await self._named()
         for namespace, digests in ({} if of_flows is None else of_flows()).items():
             named.setdefault(namespace, set()).update(digests)
@@ -61,7 +63,7 @@ class CodeBlobs:
             await asyncio.to_thread(kept.touch_all, sorted(digests))
 
     async def _named(self) -> dict[str, set[bytes]]:
-        """Return the referenced digests by namespace."""
+        """Return the digests of the code blobs that objects refer to, by namespace."""
         found: dict[str, set[bytes]] = {}
         templates = [
             (one.metadata, one.spec.template.spec) for one in self._caches.job_configs.list()
@@ -82,7 +84,9 @@ class CodeBlobs:
 
 
 def code_digests(template: job.JobTemplate) -> Iterator[bytes]:
-    """Yield the digests of the code blobs of a template, its hooks and its finalizer."""
+    """Yield the digests of the code blobs of a Job template, including its hooks and its
+    finalizer.
+    """
     hooks = [hook.task_template for hook in template.hooks]
     finalizer = [] if template.finalizer is None else [template.finalizer.task_template]
     for one in (template.effective_task, *hooks, *finalizer):

@@ -24,8 +24,9 @@ _NOT_SERVED_YET_S = 0.5
 
 
 class DefaultCluster:
-    """Creates the TaskCluster `default` with `slots`, at the start and whenever its kind is
-    defined again."""
+    """Creator of the TaskCluster `default`, with `slots`, at the start and whenever its kind is
+    defined again.
+    """
 
     def __init__(
         self,
@@ -55,7 +56,9 @@ class DefaultCluster:
         )
 
     async def start(self) -> None:
-        """Create the cluster if necessary, then follow the definition. Raises NotSynced."""
+        """Create the TaskCluster if necessary, then follow the definition of its kind. Raises
+        NotSynced.
+        """
         with contextlib.suppress(
             errors.NotFound
         ):  # not defined, or not established: `reconcile` handles it later

@@ -1,5 +1,4 @@
-"""The ports through which the controllers use the dispatcher and the engine of jobs; there is no
-other way.
+"""The ports of the dispatcher and the engine of jobs: all that controllers use of them.
 
 Implemented by `dispatch.hub.hub.Hub` and `jobs.index_jobs.IndexJobs`. All calls may be repeated.
 """
@@ -26,7 +25,8 @@ class TaskHub(Protocol):
     async def submit(
         self, submission: model.Submission, *, force: bool = False, resume: bool = False
     ) -> model.TaskView:
-        """Accept a run of a task; durable when it returns. Repeating the same run changes nothing.
+        """Submit a run of a task; the run is durable when this returns. Repeating the same run
+        changes nothing.
 
         `resume`: keep the children of the previous run. Raises RunRefused for a new run of a task
         that has succeeded, unless `force`.
@@ -34,19 +34,25 @@ class TaskHub(Protocol):
         ...
 
     async def kill(self, task: ids.TaskId, *, reason: str, message: str = "") -> None:
-        """Kill a task; durable when it returns. An unknown or finished task is ignored."""
+        """Kill a task; the kill is durable when this returns. An unknown or finished task is
+        ignored.
+        """
         ...
 
     async def suspend(self, task: ids.TaskId, *, suspended: bool) -> model.TaskView | None:
-        """Suspend or resume a task; durable when it returns. A finished task is ignored."""
+        """Suspend or resume a task; the change is durable when this returns. A finished task is
+        ignored.
+        """
         ...
 
     async def release(self, tasks: Iterable[ids.TaskId]) -> None:
-        """Release tasks whose objects are gone; durable when it returns."""
+        """Release tasks whose objects are gone; the release is durable when this returns."""
         ...
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
-        """Wait for changes after `since`; with 0, return the complete state."""
+        """Wait for changes of tasks after revision `since`; return the new revision and the changed
+        views. With 0, return all.
+        """
         ...
 
 
@@ -58,17 +64,19 @@ class JobHub(Protocol):
     """
 
     async def put(self, new: index_model.NewIndexJob) -> index_model.IndexJobView:
-        """Accept a Job; a known Job is returned unchanged. Raises InvalidJob."""
+        """Pass a new Job to the engine; a Job that the engine has already is returned unchanged.
+        Raises InvalidJob.
+        """
         ...
 
     async def set_hold(self, uid: str, hold: start_queue.Hold | None) -> None:
-        """Set why a Job may not start yet; None if it may."""
+        """Set the reason why a Job may not start yet; None if it may."""
         ...
 
     async def provide(
         self, uid: str, *, items: list[Any] | None = None, inputs: dict[str, Any] | None = None
     ) -> None:
-        """Provide items or inputs that were not known when the Job was accepted."""
+        """Provide items or inputs of a Job that were not known when it was accepted."""
         ...
 
     async def fail(self, uid: str, reason: str, message: str) -> None:
@@ -90,7 +98,7 @@ class JobHub(Protocol):
         max_in_flight: int | msgspec.UnsetType | None = msgspec.UNSET,
         priority: int | msgspec.UnsetType = msgspec.UNSET,
     ) -> None:
-        """Change parallelism or priority of a Job."""
+        """Change the parallelism or the priority of a Job."""
         ...
 
     async def rerun(
@@ -114,7 +122,9 @@ class JobHub(Protocol):
         ...
 
     async def changes(self, since: int) -> tuple[int, list[index_model.IndexJobView]]:
-        """Wait for changes after `since`; with 0, return the complete state."""
+        """Wait for changes of Jobs after revision `since`; return the new revision and the changed
+        views. With 0, return all.
+        """
         ...
 
     def view(self, uid: str) -> index_model.IndexJobView | None:
@@ -126,15 +136,19 @@ class JobHub(Protocol):
         ...
 
     def group(self, config: str) -> index_model.GroupView:
-        """Return the started and the waiting Jobs of a JobConfig."""
+        """Return the Jobs of a JobConfig that have started and those that wait."""
         ...
 
     def schedule(self, config: str) -> index_model.ScheduleRow | None:
-        """Return the decisions of a schedule."""
+        """Return the decisions about the ticks of a JobConfig's schedule; None if there are
+        none.
+        """
         ...
 
     async def decide(self, decision: index_model.TickDecision) -> index_model.ScheduleRow:
-        """Decide ticks of a schedule. Raises TickDecided if a later tick was decided."""
+        """Store the decision about ticks of a schedule. Raises TickDecided if a later tick was
+        decided.
+        """
         ...
 
     async def forget_schedule(self, config: str) -> None:
@@ -153,7 +167,7 @@ class ClusterHub(Protocol):
         ...
 
     async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
-        """Drain the workers in these Pods, and no others.
+        """Drain the workers of a cluster that run in `pods`, and no others.
 
         They get no new tasks, and attempts lost with them do not count as losses.
         """
@@ -162,12 +176,13 @@ class ClusterHub(Protocol):
     async def set_portions(
         self, namespace: str, cluster: str, portions: Mapping[str, frozenset[int]]
     ) -> None:
-        """Set the portions of a SyncSet's data on each node: tasks that need a portion run on
-        workers there."""
+        """Set the portions of a SyncSet's data that each node holds; tasks that need a portion run
+        on workers there.
+        """
         ...
 
     async def worker_gone(self, pod_uid: str, *, why: str = "", ended: float | None = None) -> None:
-        """Report that nothing of this Pod runs any more. `why`: the cause, if known.
+        """Report that nothing runs any more in a Pod of a worker. `why`: the cause, if known.
 
         `ended`: set if the Pod exists, but its container ended at this time (wall clock of its
         node) and has not restarted: proof for a worker that started before.
@@ -179,27 +194,33 @@ class ClusterHub(Protocol):
         ...
 
     async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
-        """Wait for changes after `since`; with 0, return all known clusters."""
+        """Wait for changes of clusters after revision `since`; return the new revision and the
+        changed clusters. With 0, return all.
+        """
         ...
 
 
 class ExecutorLink(Protocol):
-    """Receives the observations of an executor. Implemented by `dispatch.hub.executor_links`."""
+    """Link of an executor to the dispatcher, which receives its observations. Implemented by
+    `dispatch.hub.executor_links`.
+    """
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
         """Report the observed state of an attempt."""
         ...
 
     def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
-        """Report that an attempt started at a wall time, in the container with this id."""
+        """Report that an attempt has started. `at`: wall clock; `container`: id of the container
+        that runs it.
+        """
         ...
 
     async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
-        """Report the end of an attempt; durable when it returns."""
+        """Report the outcome of an attempt that has ended; durable when this returns."""
         ...
 
     def log(self, ref: attempts.AttemptRef, *, offset: int, data: bytes) -> None:
-        """Store output that begins at `offset`."""
+        """Store output of an attempt; `offset`: position of `data` in the whole output."""
         ...
 
     def discard_log(self, ref: attempts.AttemptRef) -> None:
@@ -216,13 +237,14 @@ class Containers(ExecutorLink, Protocol):
         ...
 
     def kill(self, pod_uid: str, ref: attempts.AttemptRef, container: str) -> bool:
-        """Have the worker of a Pod kill a container in it; return False if the worker is not
-        connected."""
+        """Have the worker in a Pod kill a container of an attempt; return False if the worker is
+        not connected.
+        """
         ...
 
 
 class AttemptHub(Protocol):
-    """The part of the hub that `attempts` uses."""
+    """The part of the hub that the controller of attempts uses."""
 
     @property
     def containers(self) -> Containers:
@@ -236,20 +258,20 @@ class AttemptHub(Protocol):
         capacity: int,
         receive: Callable[[instructions.ForExecutor], None],
     ) -> ExecutorLink:
-        """Let an executor take up to `capacity` attempts at once.
+        """Register an executor that takes up to `capacity` attempts at once; return its link.
 
         When it returns, `receive` has been called with all attempts that the executor had before.
         """
         ...
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """Return the newest run of a task, finished or not; None if there is none."""
+        """Return the view of the newest run of a task, finished or not; None if there is none."""
         ...
 
     def holds(self, ref: attempts.AttemptRef) -> bool:
-        """Return whether the attempt is unfinished."""
+        """Return whether an attempt is unfinished for the dispatcher."""
         ...
 
 
 class Hub(TaskHub, ClusterHub, AttemptHub, Protocol):
-    """All ports of the dispatcher's hub together."""
+    """The dispatcher's hub with all its ports."""

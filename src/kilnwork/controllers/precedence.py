@@ -1,4 +1,4 @@
-"""Precedence of one controller over others while many of its keys are due.
+"""Precedence of one controller over the others while many of its keys are due.
 
 Used by `assembly`: while thousands of JobConfigs are due, the Jobs of their ticks are created
 before existing Jobs are processed, so that no tick waits for other work.
@@ -20,14 +20,18 @@ LOOK_S = 0.05
 
 
 class Precedence:
-    """Makes other controllers wait while many keys of a queue are ready."""
+    """Precedence of the controller of one queue: the other controllers wait while many keys of the
+    queue are ready.
+    """
 
     def __init__(self, first: queue.WorkQueue, *, time: clock.Clock) -> None:
         self._first, self._time = first, time
         self._since: float | None = None
 
     async def wait(self) -> None:
-        """Wait while the queue has precedence."""
+        """Wait until few keys of the preferred queue are ready, so that it has no precedence any
+        more.
+        """
         while True:
             if not self._holds():
                 return

@@ -1,5 +1,5 @@
-"""The parts that all reconcilers share (client, caches, kube events, clock), and a common
-function.
+"""The parts that all reconcilers share (client, caches, kube events, clock), and a function to
+delete objects.
 
 Used by the reconcilers of all kinds; created by `assembly`.
 """
@@ -22,7 +22,9 @@ class ReconcilerContext(msgspec.Struct, frozen=True):
 
 
 async def delete(kube: client.Client, kind: resource.Resource, metadata: meta.ObjectMeta) -> None:
-    """Delete exactly this object, then the objects that it owns. A missing object is ignored."""
+    """Delete the object with this uid, then the objects that it owns. A missing object is
+    ignored.
+    """
     try:
         await kube.delete(
             kind,

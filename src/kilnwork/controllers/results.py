@@ -12,7 +12,7 @@ from kilnwork.api import attempts, json_limits, task
 
 
 def result_for_status(payload: attempts.Payload | None) -> task.Result | None:
-    """Return a result in the form of a status; it has its value only if that is small JSON."""
+    """Return a task's result in the form of a status, with its value only if that is small JSON."""
     if payload is None:
         return None
     if payload.digest is not None:
@@ -30,7 +30,7 @@ def result_for_status(payload: attempts.Payload | None) -> task.Result | None:
 
 
 def _value_for_status(data: bytes) -> Any:
-    """Return a JSON value if it may be in a status, otherwise UNSET.
+    """Return a JSON value if a status may contain it, otherwise UNSET.
 
     API servers have 64-bit integers, and readers must not fail because of its depth.
     """

@@ -34,7 +34,7 @@ class Declared(Seen[S_co], Protocol[S_co]):
 
 
 class _Written(msgspec.Struct, Generic[S], frozen=True, gc=False):
-    """A write: `wanted` was sent, `stored` is the server's form of it, at `version`."""
+    """A write of a status: `wanted` was sent, `stored` is the server's form of it, at `version`."""
 
     version: str
     wanted: S
@@ -42,7 +42,7 @@ class _Written(msgspec.Struct, Generic[S], frozen=True, gc=False):
 
 
 class StatusWriter(Generic[S]):
-    """The only writer of one kind's status."""
+    """Writer of the statuses of one kind; no other code writes them."""
 
     def __init__(
         self,
@@ -58,8 +58,9 @@ class StatusWriter(Generic[S]):
         """Versions that were postponed during a write of an object, by uid."""
 
     def current(self, seen: Seen[S]) -> S:
-        """Return the current status: the last written one, unless another client has overwritten
-        it."""
+        """Return the current status of an object: the last one that was written, unless another
+        client has overwritten it.
+        """
         last = self._written.get(seen.metadata.uid)
         if last is None:
             return seen.status
@@ -67,13 +68,13 @@ class StatusWriter(Generic[S]):
         return last.wanted if behind or seen.status == last.stored else seen.status
 
     def has_written(self, seen: Seen[S]) -> bool:
-        """Return whether the seen object is the result of our last write."""
+        """Return whether the object as seen is the result of our last write of its status."""
         last = self._written.get(seen.metadata.uid)
         return last is not None and seen.metadata.resource_version == last.version
 
     def postpone(self, seen: Seen[S]) -> bool:
-        """Return whether a write of this object is in progress: the watch may deliver the result
-        before the response.
+        """Return whether an object must not be reconciled yet, because its status is being written:
+        the watch may deliver the result before the response.
 
         `write` then reports whether it was another version.
         """
@@ -84,14 +85,16 @@ class StatusWriter(Generic[S]):
         return True
 
     def is_own_write(self, old: Declared[S], new: Declared[S]) -> bool:
-        """Return whether only our own status is new, which the pass that wrote it has already
-        considered."""
+        """Return whether an object has changed only by our own write of its status, which the pass
+        that wrote it has already considered.
+        """
         version = new.metadata.resource_version
         before = msgspec.structs.replace(old.metadata, resource_version=version)
         return before == new.metadata and old.spec == new.spec and self.has_written(new)
 
     async def write(self, seen: Seen[S], wanted: S) -> bool:
-        """Write `wanted`; raises Conflict if the object has changed since the cached version.
+        """Write the status `wanted` of an object; raises Conflict if the object has changed since
+        the cached version.
 
         Returns whether another version was postponed meanwhile, which must be reconciled.
         """
@@ -132,6 +135,7 @@ class StatusWriter(Generic[S]):
 
 
 def _number(version: str) -> int:
-    """Return a resourceVersion as a number: versions of one resource compare as numbers
-    (KEP-5504)."""
+    """Return a resourceVersion as a number, since versions of one resource can be compared as
+    numbers (KEP-5504).
+    """
     return int(version) if version.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""The dispatcher's views of declared tasks, as last published: by id and by object name.
+"""The last published dispatcher's views of declared tasks, by id and by object name.
 
 Filled from `Hub.changes` by the Task controller; lost and filled again with each start.
 """
@@ -12,15 +12,16 @@ Key = tuple[str, str]
 
 
 class TaskViews:
-    """The newest view of each declared task."""
+    """Register of the newest view of each declared task."""
 
     def __init__(self) -> None:
         self._by_id: dict[ids.TaskId, model.TaskView] = {}
         self._by_key: dict[Key, set[ids.TaskId]] = {}
 
     def put(self, view: model.TaskView) -> None:
-        """Store `view` unless a newer one is known: responses and changes may overtake each
-        other."""
+        """Store a view unless a newer one is known: responses and changes may overtake each
+        other.
+        """
         before = self._by_id.get(view.task)
         if before is not None and (view.run, view.seq) < (before.run, before.seq):
             return
@@ -31,7 +32,7 @@ class TaskViews:
         return self._by_id.get(task)
 
     def named(self, key: Key) -> tuple[model.TaskView, ...]:
-        """Return all tasks that were declared under this name and are still stored."""
+        """Return the views of all tasks that were declared under a name and are still stored."""
         return tuple(self._by_id[task] for task in sorted(self._by_key.get(key, ())))
 
     def keys(self) -> Iterable[Key]:
@@ -39,7 +40,7 @@ class TaskViews:
         return self._by_key.keys()
 
     def drop(self, task: ids.TaskId) -> None:
-        """Forget a task whose object is gone and whose run has finished."""
+        """Remove the view of a task whose object is gone and whose run has finished."""
         view = self._by_id.pop(task, None)
         if view is None:
             return

@@ -18,7 +18,7 @@ PATIENCE_S = 5.0
 
 
 def channel_secret(known: caches.Caches, cluster: task_cluster.TaskCluster) -> caches.Secret | None:
-    """Return the channel Secret that this cluster controls."""
+    """Return the channel Secret that a TaskCluster controls, or None if it does not exist."""
     name = worker_pods.secret_name(cluster.metadata.name)
     found = known.secrets.get((cluster.metadata.namespace, name))
     if found is None:
@@ -28,7 +28,7 @@ def channel_secret(known: caches.Caches, cluster: task_cluster.TaskCluster) -> c
 
 
 class SecretVerifier:
-    """Compares a credential with the token in the cluster's channel Secret.
+    """Verifier of workers: compares a credential with the token in the cluster's channel Secret.
 
     `synced`: set when the caches are complete; a check waits for them up to `PATIENCE_S`, so that
     workers that reconnect during the start of the manager are accepted without delay.

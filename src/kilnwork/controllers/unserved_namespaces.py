@@ -1,9 +1,9 @@
 """Clean-up of namespaces that the manager does not serve any more: TaskClusters get a condition,
-workers are deleted.
+and their workers are deleted.
 
-Used by the wiring of `kiln manager` when `--only-in` lists fewer namespaces than before.
-Everything may be repeated. It needs the former rights of the manager there, which `kubectl apply`
-does not remove.
+Used by the wiring of `kiln manager` when `--only-in` lists fewer namespaces than before. Everything
+may be repeated. It needs the former rights of the manager there, which `kubectl apply` does not
+remove.
 """
 
 import logging
@@ -21,7 +21,7 @@ _OURS = ",".join(f"{key}={value}" for key, value in worker_pods.MANAGED.items())
 
 
 async def clean_up(kube: client.Client, namespace: str, *, time: clock.Clock) -> None:
-    """Write the condition to all TaskClusters of the namespace, and delete the worker Pods.
+    """Write the condition to all TaskClusters of a namespace, and delete its worker Pods.
 
     Raises Forbidden if the rights are gone, and other KubeErrors.
     """

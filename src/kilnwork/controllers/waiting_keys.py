@@ -1,4 +1,4 @@
-"""An index of waiting keys: from an object to the keys that must be reconciled when it appears.
+"""An index of waiting keys: from an awaited object to the keys to reconcile when it appears.
 
 Used by reconcilers. Each pass over a key sets its awaited objects again, so that nothing becomes
 stale.
@@ -36,7 +36,7 @@ class WaitingKeys:
             self._awaited.pop(key, None)
 
     def waiting(self, kind: str, namespace: str, name: str) -> tuple[Key, ...]:
-        """Return the keys that wait for this object, in the order in which they started to wait."""
+        """Return the keys that wait for an object, in the order in which they started to wait."""
         return tuple(self._waiting.get((kind, namespace, name), ()))
 
     def __len__(self) -> int:

@@ -87,7 +87,7 @@ class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sidecar(self) -> sidecar.SidecarOptions:
-        """The settings for the sidecar of an attempt's Pod."""
+        """The options for the sidecar that a Pod of an attempt gets."""
         return sidecar.SidecarOptions(
             image=self.worker_image,
             command=(self.worker_command[0], "-P", "-c", SIDECAR),
@@ -98,7 +98,7 @@ class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def template_problem(cluster: task_cluster.TaskCluster) -> str:
-    """Return why no Pod can be created from this spec, or "".
+    """Return why no worker Pod can be created from the spec of a TaskCluster, or "" if one can.
 
     A real API server does not validate `spec.template`, which is too large for a schema of ours.
     """
@@ -110,13 +110,15 @@ def template_problem(cluster: task_cluster.TaskCluster) -> str:
 
 
 def secret_name(cluster: str) -> str:
-    """Return the name of the Secret with the token with which a cluster's workers authenticate."""
+    """Return the name of the Secret that contains the token of a cluster's workers."""
     name = f"{cluster}-channel"
     return name if names.is_dns_subdomain(name) else names.dns_label(name)
 
 
 def pod_name(cluster: task_cluster.TaskCluster, ordinal: int) -> str:
-    """Return the name of one worker Pod, valid as a host name for any name of the cluster."""
+    """Return the name of the worker Pod with this ordinal, valid as a host name for any name of the
+    cluster.
+    """
     prefix = cluster.spec.deployment_name or cluster.metadata.name
     return f"{names.dns_label(prefix, names.LABEL_LENGTH - _ORDINAL_LENGTH)}-{ordinal}"
 
@@ -128,8 +130,8 @@ def ordinal(name: str) -> int:
 
 
 def is_named_for(cluster: task_cluster.TaskCluster, name: str) -> bool:
-    """Return whether `name` is the name that `pod_name` gives to its ordinal; false for a Pod from
-    before a change of `spec.deploymentName`.
+    """Return whether a Pod's name is the one that `pod_name` returns for its ordinal; false for a
+    Pod from before a change of `spec.deploymentName`.
     """
     return name == pod_name(cluster, ordinal(name))
 
@@ -137,8 +139,9 @@ def is_named_for(cluster: task_cluster.TaskCluster, name: str) -> bool:
 def free_names(
     cluster: task_cluster.TaskCluster, count: int, taken: Container[str]
 ) -> tuple[str, ...]:
-    """Return the first `count` free names; always the same ones, so that no Pod is created
-    twice."""
+    """Return the first `count` free names of worker Pods; always the same names, so that no Pod is
+    created twice.
+    """
     every = (pod_name(cluster, number) for number in itertools.count())
     return tuple(itertools.islice((name for name in every if name not in taken), max(count, 0)))
 
@@ -163,7 +166,9 @@ def container_status(seen: pod.Pod) -> pod.ContainerStatus | None:
 
 
 def is_same(old: pod.Pod, new: pod.Pod) -> bool:
-    """Return whether two versions of a worker Pod differ only in the containers of its attempts."""
+    """Return whether two versions of a worker Pod differ in nothing but the ephemeral containers of
+    attempts.
+    """
     return _without_containers(old) == _without_containers(new)
 
 
@@ -208,15 +213,16 @@ def make_secret(
 
 
 def ca_data(ca: bytes | None) -> dict[str, str]:
-    """Return the entry of a channel Secret for the CA. It may change: a manager may lose its
-    directory."""
+    """Return the entry of a channel Secret with the manager's CA. It may change: a manager may lose
+    its directory.
+    """
     return {} if ca is None else {CA_KEY: base64.b64encode(ca).decode()}
 
 
 def template(
     cluster: task_cluster.TaskCluster, settings: WorkerPodSettings, *, secret_uid: str
 ) -> meta.JsonObject:
-    """Return the common part of all worker Pods of a cluster: a Pod without a name.
+    """Return the manifest that is common to all worker Pods of a cluster: a Pod without a name.
 
     It is derived from `spec.template`; the container `worker` (otherwise the first) becomes the
     worker. `secret_uid` is part of the digest, so that a new token reaches all workers.
@@ -242,7 +248,7 @@ def with_name(pod: meta.JsonObject, name: str) -> meta.JsonObject:
 
 
 def digest_of(pod: meta.JsonObject) -> str:
-    """Return the digest that is stored in Pods created from this template."""
+    """Return the digest of a template, which is stored in the Pods created from it."""
     found: str = pod["metadata"]["annotations"][TEMPLATE_ANNOTATION]
     return found
 
@@ -331,8 +337,9 @@ def _worker(
 
 
 def _has_containers(cluster: task_cluster.TaskCluster) -> bool:
-    """Return whether commands run in containers added to the Pods, which share volume and
-    processes."""
+    """Return whether commands run in ephemeral containers added to the worker Pods, which share
+    volume and processes.
+    """
     return cluster.spec.runtime is task_cluster.Runtime.EPHEMERAL_CONTAINERS
 
 
@@ -356,8 +363,9 @@ def _env(cluster: task_cluster.TaskCluster, settings: WorkerPodSettings) -> list
 
 
 def _memory_env(given: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return variables with the memory limit, for nodes without cgroups, where the worker
-    enforces it."""
+    """Return environment variables with the memory limit, for nodes without cgroups, where the
+    worker enforces it.
+    """
     if "memory" not in ((given.get("resources") or {}).get("limits") or {}):
         return []
     limit = {"containerName": given.get("name") or CONTAINER, "resource": "limits.memory"}

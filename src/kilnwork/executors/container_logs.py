@@ -23,7 +23,7 @@ async def read(
     *,
     read_log: ReadLog | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the output of a container. `where`: namespace and name of the Pod. Raises
+    """Yield the output of one container. `where`: namespace and name of its Pod. Raises
     `KubeError`.
     """
     limit = None if how.max_bytes is None else how.skip + how.max_bytes

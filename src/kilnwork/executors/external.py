@@ -64,8 +64,8 @@ class ClaimedTask:
     """A task that this process has claimed.
 
     `id`, `run` and `attempt` identify the attempt: use them in names of what the function creates
-    elsewhere, so that it is created once. `payload`: of its spec, with variables replaced;
-    `inputs`: its inputs by name.
+    elsewhere, so that it is created once. `payload`: the payload in the task's spec, with variables
+    replaced; `inputs`: the task's inputs by name.
     """
 
     name: str
@@ -91,7 +91,9 @@ Keep = Callable[[str, bytes, Path], Awaitable[None]]
 
 
 class ExternalAttempt(process_attempt.ProcessAttempt):
-    """One attempt: a call of the user's function, with its result, failure and log."""
+    """One attempt of an external executor: a call of the user's function, with its result, failure
+    and log.
+    """
 
     def __init__(
         self,
@@ -171,7 +173,7 @@ class ExternalAttempt(process_attempt.ProcessAttempt):
         return super()._ended(ending, reason, _escaped(message), **more)
 
     async def _payload(self, value: Any) -> attempts.Payload | None:
-        """Return the result as a payload: inline if it is small, else as a blob."""
+        """Return a result as a payload: inline if it is small, else as a blob."""
         if value is None:
             return None
         data, media_type = self._encoded(value)
@@ -207,7 +209,7 @@ class ExternalAttempt(process_attempt.ProcessAttempt):
 
 
 def _unlike_json(value: Any) -> str:
-    """Return the path of a part that JSON would not carry exactly; "" if there is none.
+    """Return the path of a part of `value` that JSON cannot represent exactly; "" if there is none.
 
     `value` has been encoded before, so it contains no cycles.
     """
@@ -228,7 +230,10 @@ def _unlike_json(value: Any) -> str:
 
 
 def _is_odd(value: Any) -> bool:
-    """Return whether there is such a part; without building paths, since results may be large."""
+    """Return whether a value has a part that JSON cannot represent exactly.
+
+    Builds no paths, since results may be large.
+    """
     level = [value]
     while level:
         types = set(map(type, level))
@@ -264,12 +269,14 @@ def _text(error: BaseException) -> str:
 
 
 def queue(name: str) -> str:
-    """Return the queue of tasks for the executor of this name."""
+    """Return the name of the queue of tasks for the executor `name`."""
     return task.executor_queue(task.EXTERNAL + name)
 
 
 class ExternalService(service.ExecutorService):
-    """The process of an external executor, which calls `call` for each attempt."""
+    """The process of an external executor, which calls the user's function `call` for each
+    attempt.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The table of the states of an attempt for what its external executor reports, for the docs.
+"""Table for the docs: the state of an attempt for each report of its external executor.
 
 The executor is a program of a user or the holder of a TaskClaim. Written into
 docs/reference/executors.md. Not used by the manager.

@@ -1,4 +1,4 @@
-"""Finds and connects to the manager, for the process of an executor.
+"""Finding and connecting to the manager, for the process of an executor.
 
 Used by `kiln executor` and `kilnwork.executor`.
 """
@@ -18,7 +18,9 @@ from kilnwork.kube import config
 
 
 class _BlobConnector:
-    """`manager_client.Connector` to the manager, in the role of the executor of a queue."""
+    """Connector to the manager in the role of a queue's executor (`manager_client.Connector`), for
+    blobs.
+    """
 
     def __init__(self, to: connector.ManagerConnector, queue: str) -> None:
         self.connect = to.connect
@@ -31,7 +33,7 @@ class _BlobConnector:
 
 
 def is_namespace_missing(load: Callable[[], config.Config], namespace: str) -> bool:
-    """Return whether the API server says that the namespace does not exist; not every user may
+    """Return whether the API server says that a namespace does not exist; False if the user may not
     ask.
     """
     to = connector.ServerConnector(load, clock.SystemClock())
@@ -49,7 +51,8 @@ def is_namespace_missing(load: Callable[[], config.Config], namespace: str) -> b
 
 
 def find_manager(load: Callable[[], config.Config], queue: str) -> service.Manager:
-    """Return the manager, over its Unix socket if that is on this machine, else over the network.
+    """Return how to reach the manager: over its Unix socket if that is on this machine, else over
+    the network.
 
     Raises ConfigurationError.
     """

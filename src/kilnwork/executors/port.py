@@ -1,4 +1,4 @@
-"""The port of executors: an executor runs attempts, adopts them by name, and proves their end.
+"""The port of executors, which run attempts, adopt existing attempts by name, and prove their end.
 
 Implemented by the packages beside this module, used by `controllers.attempts`. Every method may be
 repeated at any time, also by another manager after a crash: an attempt is created under a name that
@@ -26,8 +26,8 @@ class Phase(StrEnum):
 
 
 class WorkerPod(msgspec.Struct, frozen=True, kw_only=True):
-    """The worker's Pod in which an attempt is to run. `environment`: variables besides the task's
-    own.
+    """The Pod of a worker in which an attempt must run. `environment`: variables besides those of
+    the task.
     """
 
     pod: str
@@ -36,11 +36,12 @@ class WorkerPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt to be run.
+    """An attempt that an executor must run.
 
-    `name`: of the task, for people; `owner_uid`: of the Task object, "" for a spawned task, which
-    has none. `inputs`: a JSON object by input name. `began`: the journal has recorded its start, so
-    that it may be adopted but never created. `place`: where it runs, if a worker requested it.
+    `name`: the task's name, for people; `owner_uid`: uid of the Task object, "" for a spawned task,
+    which has none. `inputs`: a JSON object by input name. `began`: the journal has recorded its
+    start, so that it may be adopted but never created. `place`: where it runs, if a worker
+    requested it.
     """
 
     ref: attempts.AttemptRef
@@ -54,9 +55,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """An order that an attempt ends, for `reason`; `grace_s`: seconds between SIGTERM and
-    SIGKILL.
-    """
+    """An order to end an attempt, for `reason`; `grace_s`: seconds between SIGTERM and SIGKILL."""
 
     grace_s: float
     reason: str
@@ -83,17 +82,19 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wake(Protocol):
-    """A callback for changes of an attempt: observe it at once, or within `after_s`."""
+    """A callback for changes of an attempt, which must then be observed at once, or within
+    `after_s`.
+    """
 
     def __call__(self, ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None: ...
 
 
 def ignore_wake(ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None:
-    """Do nothing: the `Wake` of an executor that is not watched yet."""
+    """Do nothing; this is the `Wake` of an executor that is not watched yet."""
 
 
 class Executor(Protocol):
-    """Runs attempts of tasks whose spec names it.
+    """An executor, which runs attempts of the tasks whose spec names it.
 
     Raises `KubeError` for errors that may be temporary: the same call is repeated later, and the
     task shows why it waits.
@@ -103,17 +104,17 @@ class Executor(Protocol):
     """As `TaskSpec.executor` has it."""
 
     async def ensure(self, attempt: Attempt) -> Observation:
-        """Create the attempt unless it exists; adopt what was created before; never start it
+        """Create the attempt, or adopt it if it was created before; an attempt is never started
         twice.
         """
         ...
 
     async def observe(self, attempt: Attempt) -> Observation:
-        """Return the observation of an attempt that `ensure` has returned."""
+        """Return the observation of an attempt for which `ensure` has returned."""
         ...
 
     async def stop(self, attempt: Attempt, how: Stop) -> Observation:
-        """Begin or continue to end the attempt; OVER is proof that nothing of it runs or ever
+        """Begin or continue to end the attempt; phase OVER is proof that nothing of it runs or ever
         will.
         """
         ...
@@ -125,14 +126,14 @@ class Executor(Protocol):
         ...
 
     async def release(self, attempt: Attempt) -> None:
-        """Release what was kept for this attempt: its outcome is stored."""
+        """Release the objects that were kept for an attempt whose outcome is stored now."""
         ...
 
 
 @runtime_checkable
 class RunsInWorkers(Protocol):
-    """Optional ability: runs attempts in the Pods of workers, which request it and report their
-    ends.
+    """Optional ability of an executor: it runs attempts in the Pods of workers, which request them
+    and report their ends.
     """
 
     in_workers: bool
@@ -140,26 +141,27 @@ class RunsInWorkers(Protocol):
 
 @runtime_checkable
 class WatchesAttempts(Protocol):
-    """Optional ability: reports which attempts exist and when they change.
+    """Optional ability of an executor: it reports which attempts exist and when they change.
 
     So a manager finds what an earlier one has left behind, and nothing has to be polled.
     """
 
     def watch(self, wake: Wake) -> None:
-        """Call `wake` for every existing attempt, and whenever one changes."""
+        """Begin to call `wake` for every existing attempt, and whenever an attempt changes."""
         ...
 
     def leftover(self, ref: attempts.AttemptRef, *, known: bool) -> Attempt | None:
-        """Return what exists of an attempt that is no longer wanted: enough to stop and release it.
+        """Return an attempt that exists but is no longer wanted, with enough data to stop and
+        release it.
 
-        None if nothing exists, or it is released already. `known`: the journal has its task. If
-        not, it may belong to another manager, and only what is being deleted is released.
+        None if nothing of it exists, or it is released already. `known`: the journal has its task.
+        If not, it may belong to another manager, and only what is being deleted is released.
         """
         ...
 
 
 class AttemptOutput(msgspec.Struct, frozen=True):
-    """One output of an attempt: that of one run of one of its containers.
+    """One output of an attempt: the output of one run of one of its containers.
 
     `name`: prefix of its lines, "" if the attempt has one container. `source`: the container.
     `life`: from 0; increases when the container is restarted. `is_over`: nothing more will be
@@ -176,7 +178,7 @@ class LogRange(msgspec.Struct, frozen=True, kw_only=True):
     """The range of an output to read.
 
     `skip`: bytes to leave out at the beginning. `follow`: continue until the output ends.
-    `max_bytes`: at most this many after `skip`; None: all.
+    `max_bytes`: maximum number of bytes after `skip`; None for all.
     """
 
     skip: int = 0
@@ -186,16 +188,18 @@ class LogRange(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class ReadsLogs(Protocol):
-    """Optional ability: an attempt's output can be read while it runs, and until it is released."""
+    """Optional ability of an executor: the output of an attempt can be read while it runs, and
+    until it is released.
+    """
 
     async def outputs(self, attempt: Attempt) -> Sequence[AttemptOutput]:
-        """Return the outputs of the containers that have started. Raises `KubeError`."""
+        """Return the outputs of the attempt's containers that have started. Raises `KubeError`."""
         ...
 
     def logs(
         self, attempt: Attempt, output: AttemptOutput, how: LogRange
     ) -> AsyncGenerator[bytes, None]:
-        """Yield one output. Raises `KubeError`."""
+        """Yield the bytes of one output of an attempt. Raises `KubeError`."""
         ...
 
 

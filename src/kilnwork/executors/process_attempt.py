@@ -1,4 +1,5 @@
-"""One attempt in an executor that is a process of its own: runs it, halts it and reports its end.
+"""One attempt of an executor that is a process of its own: it is run and halted here, and its end
+reported.
 
 Base of `executors.http.attempt` and `executors.external`; `service` creates one for each `Run`.
 """
@@ -21,7 +22,7 @@ _R = reasons.Reason
 
 
 class Link(Protocol):
-    """The link to the dispatcher (`channel.peer.Peer`)."""
+    """Port of the link to the dispatcher (`channel.peer.Peer`)."""
 
     def send(self, message: messages.Observed | messages.Log | messages.Progress) -> None: ...
 
@@ -32,7 +33,7 @@ class Link(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Halt:
-    """A request that the attempt ends, and the ending to report."""
+    """A request to end an attempt, and the ending to report."""
 
     ending: attempts.Ending
     reason: str
@@ -40,7 +41,7 @@ class Halt:
 
 
 class ProcessAttempt:
-    """One attempt, carried out by this process. Call `live` once.
+    """One attempt that this process carries out. Call `live` once.
 
     `finished` is set when the attempt has ended, whether or not its end is reported.
     """
@@ -77,8 +78,8 @@ class ProcessAttempt:
             self.finished.set()
 
     def _report_defect(self, error: BaseException, *, proof: bool) -> None:
-        """End this attempt after an unexpected error. The error is logged only: it may contain
-        secrets.
+        """End the attempt after an unexpected error. The error is only logged, not reported: it may
+        contain secrets.
         """
         log.error("attempt failed", exc_info=error, extra={"attempt": str(self.ref)})
         message = (
@@ -105,11 +106,11 @@ class ProcessAttempt:
         raise NotImplementedError
 
     async def _cut(self) -> bool:
-        """Abort what is under way; True is proof that it has ended."""
+        """Abort the work in progress; return True as proof that it has ended."""
         return True
 
     async def _halted(self, halt: Halt) -> attempts.Outcome:
-        """End the work that was begun, and return the outcome."""
+        """End the work of a halted attempt, and return the outcome."""
         return self._ended(halt.ending, halt.reason, halt.message)
 
     def _report(self, outcome: attempts.Outcome) -> None:
@@ -119,7 +120,9 @@ class ProcessAttempt:
             self._link.report(lambda serial: messages.Finished(serial, self.ref, outcome, digest))
 
     def halt(self, halt: Halt) -> None:
-        """End the attempt; only the first call counts, and none after its end is known."""
+        """End the attempt. Only the first halt has an effect, and only before the attempt's end is
+        known.
+        """
         if self._halt is None and self._work is not None:
             self._halt = halt
             self._work.cancel()
@@ -127,15 +130,15 @@ class ProcessAttempt:
             self._halt = self._halt or halt  # it has not begun yet
 
     def abandon(self) -> None:
-        """End the attempt without a report: the dispatcher does not know it."""
+        """End the attempt without a report, because the dispatcher does not know it."""
         self.silent = True
         self.halt(Halt(_E.STOPPED, _R.REPLACED, "the dispatcher does not know it"))
 
     def called_back(self, callback: messages.Callback) -> None:
-        """Receive the result from a callback, if the attempt waits for one."""
+        """Accept the result from a callback, if the attempt waits for one."""
 
     def send_log(self, offset: int) -> None:
-        """Send what the attempt has logged, from this byte on."""
+        """Send the log of the attempt to the dispatcher, from the byte `offset` on."""
         if len(self.log) > offset:
             self._link.send(messages.Log(self.ref, offset, self.log[offset:]))
 
@@ -189,5 +192,5 @@ def _is_cancelled() -> bool:
 
 
 def _text(given: str) -> str:
-    """Return a text that can be encoded: a user's function may raise anything."""
+    """Return a text in a form that can be encoded, since a user's function may raise anything."""
     return given[:MAX_MESSAGE].encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""Observations of attempts whose object the API server did not create. Pure.
+"""Observations of attempts whose objects the API server did not create. Pure.
 
 Used by executors whose attempts are objects. Errors that may be temporary are waited for.
 """
@@ -15,7 +15,7 @@ _R = reasons.Reason
 
 
 def waits(reason: str, message: str, *, check_s: float | None = None) -> port.Observation:
-    """Return the observation of an attempt that is not created yet and is tried again.
+    """Return the observation of an attempt whose creation is tried again later.
 
     It is tried again after `check_s`; None: `CREATE_AGAIN_S`.
     """
@@ -35,7 +35,9 @@ def refused(reason: str, message: str) -> port.Observation:
 
 
 def name_taken(kind: str, name: str, attempt: port.Attempt) -> port.Observation:
-    """Return the observation of an attempt whose name an object has that was not created for it."""
+    """Return the observation of an attempt whose name belongs to an object that was not created for
+    it.
+    """
     task, namespace = attempt.name, attempt.namespace
     return refused(
         _R.NAME_TAKEN,

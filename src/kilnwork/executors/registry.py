@@ -1,4 +1,4 @@
-"""The executors of a manager by name.
+"""The registry of the executors of a manager, by name.
 
 Created by `controllers.assembly`, used by `controllers.attempts`.
 """
@@ -9,7 +9,7 @@ from kilnwork.executors import port
 
 
 class Registry:
-    """Executors by name. Raises ValueError if two have the same name."""
+    """Registry of executors, by name. Raises ValueError if two have the same name."""
 
     def __init__(self, executors: Iterable[port.Executor]) -> None:
         self._by_name: dict[str, port.Executor] = {}

@@ -45,8 +45,8 @@ _STOPPING = process_attempt.Halt(
 class ExecutorSettings:
     """The user's options of an executor.
 
-    `queue`: the queue that it serves. `slots`: concurrent attempts. `namespace`: the only one it
-    serves; empty: all.
+    `queue`: the queue that it serves. `slots`: concurrent attempts. `namespace`: the only namespace
+    that it serves; all if empty.
     """
 
     queue: str
@@ -69,7 +69,7 @@ class BlobStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manager:
-    """How to reach the manager.
+    """The connection data of a manager.
 
     `connect`: as for `channel.peer.Peer`; `store`: returns the blobs of a namespace, from any
     thread; `place`: its address, for people.
@@ -115,12 +115,12 @@ class ExecutorService:
         )
 
     def make(self, run: messages.Run) -> process_attempt.ProcessAttempt:
-        """Return the attempt for an order to run."""
+        """Create the attempt object for an order to run an attempt."""
         raise NotImplementedError
 
     async def start(self, *, say: Callable[[str], None]) -> None:
-        """Connect to the dispatcher. Raises `LinkRefused` or `LinkClosed` if there is none for
-        us.
+        """Connect to the dispatcher. Raises `LinkRefused` or `LinkClosed` if no dispatcher accepts
+        this executor.
         """
         say(f"connecting to {self._manager.place}")
         self._background.start("link", self._hold_link())
@@ -129,7 +129,9 @@ class ExecutorService:
             raise self._failure
 
     async def stop(self, *, say: Callable[[str], None]) -> None:
-        """Wait a while for attempts to end; after it returns, nothing runs any more."""
+        """Wait a limited time for attempts to end, then halt them; after it returns, nothing runs
+        any more.
+        """
         self._stopping = True
         if self._attempts:
             say(f"waiting for {len(self._attempts)} attempts")
@@ -141,7 +143,9 @@ class ExecutorService:
             await self._background.stop()
 
     async def leave(self) -> None:
-        """Disconnect at once without a report: the same session may reconnect and continue."""
+        """Disconnect at once without a report, so that the same session may reconnect and
+        continue.
+        """
         await self._background.stop()
 
     async def keep(self, namespace: str, digest: bytes, file: Path) -> None:
@@ -158,7 +162,7 @@ class ExecutorService:
     # what the link asks of its owner
 
     def hello(self, *, epoch: int) -> messages.Hello:
-        """Return the Hello message with our identity and attempts.
+        """Return the Hello message with the identity of this executor and its attempts.
 
         The token is read each time, since it may have been renewed.
         """
@@ -180,7 +184,9 @@ class ExecutorService:
         )
 
     def welcomed(self, welcome: messages.Welcome) -> None:
-        """Continue the attempts that the dispatcher knows, and end the others without a report."""
+        """Continue the attempts that the dispatcher knows, and end all other attempts without a
+        report.
+        """
         self._connected.set()
         keep = {
             decision.ref: decision.log_offset
@@ -216,7 +222,9 @@ class ExecutorService:
         self._attempts.pop(ref, None)
 
     def lease_ended(self) -> None:
-        """Halt all attempts: other executors may soon start them."""
+        """Halt all attempts after the lease has ended, since other executors may soon start
+        them.
+        """
         self._halt_all(_LEASE_ENDED)
 
     # orders
@@ -232,12 +240,12 @@ class ExecutorService:
             self.begin(run)
 
     def begin(self, run: messages.Run) -> None:
-        """Start an attempt, or continue one that this session had before."""
+        """Start an attempt, or continue an attempt that this session had before."""
         current = self._attempts[run.ref] = self.make(run)
         self._background.start(str(run.ref), self._live(current))
 
     def retire(self) -> None:
-        """Accept no more orders; the present attempts continue."""
+        """Accept no more orders to run; the present attempts continue."""
         self._stopping = True
         self._refuse(attempts.AttemptRef(ids.TaskId(bytes(16)), 0, 0), _STOPPING)
 
@@ -247,9 +255,7 @@ class ExecutorService:
             self._attempts.pop(current.ref, None)
 
     def _refuse(self, ref: attempts.AttemptRef, halt: process_attempt.Halt) -> None:
-        """Report the end of an attempt that was not begun, which is proof that nothing of it
-        runs.
-        """
+        """Report that an attempt ended before it began, which is proof that nothing of it runs."""
         outcome = attempts.Outcome(halt.ending, halt.reason, halt.message)
         self.link.report(lambda serial: messages.Finished(serial, ref, outcome))
 
@@ -285,7 +291,7 @@ class ExecutorService:
             current.halt(halt)
 
     async def _end_all(self) -> None:
-        """Wait for attempts to end; those whose work runs elsewhere are abandoned at once."""
+        """Wait for attempts to end; attempts whose work runs elsewhere are halted at once."""
         log.info("executor stops", extra={"attempts": len(self._attempts)})
         for current in self._attempts.values():
             if self._failure is not None or (current.seen is not None and current.seen.parked):

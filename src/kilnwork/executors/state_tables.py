@@ -1,4 +1,5 @@
-"""The form of tables of states: what is seen of an attempt, and what it means for its task.
+"""The form of the tables of states, which show for each observation of an attempt the state of its
+task.
 
 Used by the modules of executors that define the tables, and by `states_reference`, which writes
 them into the reference. Not used by the manager.
@@ -15,7 +16,7 @@ END = "<!-- end of {name} -->"
 
 
 class Counts(StrEnum):
-    """The budget that an attempt with this end is counted against."""
+    """The budget of a task that is charged for an attempt with this end."""
 
     NOTHING = ""
     FAILURE = "`maxAttempts`"
@@ -24,10 +25,10 @@ class Counts(StrEnum):
 
 
 class Row(NamedTuple):
-    """One row of a table.
+    """One row of a table of states.
 
-    `state`: of the task while, or after, this is seen of its newest attempt. `Pending` after a
-    loss: the next attempt follows, while the budget lasts.
+    `state`: the state of the task while, or after, this is seen of its newest attempt. `Pending`
+    after a loss: the next attempt follows, while the budget lasts.
     """
 
     state: task.State
@@ -41,8 +42,9 @@ Group = tuple[task.State, Counts, tuple[tuple[reasons.Reason, str], ...]]
 
 
 class Table(NamedTuple):
-    """A table. `name`: in the comments around it; `module`: below `executors`; `what`: heading of
-    what is seen.
+    """A table of states.
+
+    `name`: in the comments around it; `module`: below `executors`; `what`: heading of what is seen.
     """
 
     name: str
@@ -60,14 +62,14 @@ class Table(NamedTuple):
 
 
 def rows(groups: Iterable[Group]) -> tuple[Row, ...]:
-    """Return the rows of these groups."""
+    """Return the rows of these groups as one sequence."""
     return tuple(
         Row(state, seen, reason, counts) for state, counts, each in groups for reason, seen in each
     )
 
 
 def written(page: str, tables: Iterable[Table]) -> str:
-    """Return the page with these tables in their current form."""
+    """Return the text of the page with these tables in their current form."""
     for table in tables:
         begin = BEGIN.format(name=table.name, module=table.module)
         end = END.format(name=table.name)

@@ -1,4 +1,4 @@
-"""Writes the tables of states of all executors into the reference pages: `make docs`.
+"""Generator of the tables of states of all executors in the reference pages: `make docs`.
 
 A test checks that the pages are current. Not used by the manager.
 """

@@ -1,4 +1,5 @@
-"""HTTP requests and responses, as every ASGI app in this package reads and writes them.
+"""HTTP requests and responses, in the form in which every ASGI app of this package reads and writes
+them.
 
 Used by the REST API, the embedded API server and the node; `serving` listens for them. An app is
 called with a scope, `receive` and `send` (asgi.readthedocs.io); it makes a `Request` and a
@@ -91,7 +92,7 @@ class BodyTooLarge(errors.KilnError):
 
 @dataclass(frozen=True, slots=True)
 class Hijacked:
-    """A connection that an app has taken over: nothing else writes to it or closes it.
+    """A connection that an app has taken over, so that no other code writes to it or closes it.
 
     Nothing is read before `hand_over`. `early`: what the client sent after its request.
     """
@@ -100,8 +101,8 @@ class Hijacked:
     early: bytes
 
     def hand_over(self, protocol: asyncio.Protocol) -> None:
-        """Pass the connection to `protocol`: first `connection_made`, then the early data, then all
-        later data.
+        """Pass the connection to `protocol`: call `connection_made`, then pass the early data, then
+        all later data.
 
         The app writes its response (`101`, or a refusal) to the transport before.
         """
@@ -118,7 +119,7 @@ RuntimeError when a response has begun. Call it once."""
 
 
 def switching(protocol: str) -> bytes:
-    """Return the head of a response that agrees to `protocol` (RFC 9110 §15.2.2)."""
+    """Return the head of a response that accepts the change to `protocol` (RFC 9110 §15.2.2)."""
     return (
         f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
     ).encode("ascii")
@@ -133,7 +134,7 @@ class Refusal(NamedTuple):
 
 
 class Request:
-    """One request. `path` is decoded; `method` in capitals."""
+    """One HTTP request. `path` is decoded; `method` is in capitals."""
 
     __slots__ = ("_query", "method", "path", "receive", "scope")
 
@@ -156,22 +157,22 @@ class Request:
         return [parse.unquote(part) for part in raw.decode("latin-1").strip("/").split("/")]
 
     def header(self, name: bytes) -> str | None:
-        """Return the first header called `name`, which must be in lower case, or None if there is
-        none.
+        """Return the value of the first header called `name`, which must be in lower case; None if
+        there is none.
         """
         found = self.first_headers.get(name)
         return None if found is None else found.decode("latin-1")
 
     @property
     def first_headers(self) -> Mapping[bytes, bytes]:
-        """The first header of each lower-case name."""
+        """The value of the first header of each lower-case name."""
         found: dict[bytes, bytes] | None = self.scope.get(_HEADERS)
         if found is None:
             found = self.scope[_HEADERS] = dict(reversed(self.scope["headers"]))
         return found
 
     def headers(self, name: bytes) -> list[str]:
-        """Return all headers of that lower-case name."""
+        """Return the values of all headers called `name`, which must be in lower case."""
         if name not in self.first_headers:
             return []
         return [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
@@ -197,14 +198,15 @@ class Request:
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The parameters of the URL; of several with the same name the last one counts."""
+        """The parameters of the URL by name; of several with the same name the last one counts."""
         if self._query is None:
             raw: bytes = self.scope.get("query_string", b"")
             self._query = _short_query(raw) if len(raw) <= _SHORT_QUERY_BYTES else _query(raw)
         return self._query
 
     def flag(self, name: str) -> bool:
-        """Return a parameter as a truth value: absent is False, present without value True.
+        """Return a parameter of the URL as a truth value: False if it is absent, True if it is
+        present without a value.
 
         Raises BadParameter.
         """
@@ -216,7 +218,9 @@ class Request:
         raise BadParameter(f"{name}={text[:100]}: write true or false")
 
     def number(self, name: str, *, least: int, most: int) -> int | None:
-        """Return a parameter as a whole number, None when absent or empty. Raises BadParameter."""
+        """Return a parameter of the URL as a whole number, None if it is absent or empty. Raises
+        BadParameter.
+        """
         text = self.query.get(name)
         if text is None or text == "":
             return None
@@ -227,16 +231,20 @@ class Request:
     # the body and the connection
 
     def body(self, *, limit: int | None = None) -> "Body":
-        """Return the body, to be read once. Raises BodyTooLarge by its Content-Length."""
+        """Return the body of the request, to be read once. Raises BodyTooLarge if its
+        Content-Length is above `limit`.
+        """
         return Body(self, limit)
 
     async def wait_disconnected(self) -> None:
-        """Return when the client has disconnected; drop what it sends before."""
+        """Wait until the client has disconnected; drop the data that it sends before."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
     async def disconnected(self, *, within_s: float) -> bool:
-        """Return True as soon as the client has disconnected, False after `within_s` seconds."""
+        """Wait for the client to disconnect: return True as soon as it has, False after `within_s`
+        seconds.
+        """
         try:
             async with asyncio.timeout(within_s):
                 await self.wait_disconnected()
@@ -255,8 +263,8 @@ class Request:
         await self.disconnected(within_s=_NOTICE_S)
 
     async def drained(self) -> bool:
-        """Wait until the client has read enough that little unsent data is left in memory, or has
-        gone.
+        """Wait until little unsent data is left in memory, because the client has read it or has
+        disconnected.
 
         Returns True if it had to wait: the caller should then free its own memory before it sends
         more. uvicorn itself waits only before the next piece, so that one piece more than was sent
@@ -270,16 +278,17 @@ class Request:
 
     @property
     def hijack(self) -> Hijack | None:
-        """Return a function that takes over the connection.
+        """Return a function that takes over the connection, or None if the client does not ask for
+        another protocol.
 
-        None unless the client asks for another protocol by `Connection: Upgrade` (RFC 9110 §7.8).
+        It asks by `Connection: Upgrade` (RFC 9110 §7.8).
         """
         found: Hijack | None = (self.scope.get("extensions") or {}).get(HIJACK)
         return found
 
 
 class Body:
-    """The body of a request, read as it arrives.
+    """The body of a request, which is read as it arrives.
 
     Nothing is read before `piece` is called: until then `Expect: 100-continue` (RFC 9110 §10.1.1)
     waits, and a refusal saves the client from sending it. All methods raise Disconnected,
@@ -299,7 +308,7 @@ class Body:
         self._check(self.length or 0)
 
     async def piece(self) -> bytes:
-        """Return the bytes that have arrived since the last call; b"" at the end."""
+        """Return the bytes of the body that have arrived since the last call; b"" at the end."""
         while not self.ended:
             message = await _received(self._receive)
             if message["type"] == "http.disconnect":
@@ -313,7 +322,7 @@ class Body:
         return b""
 
     async def batch(self, size: int) -> bytes:
-        """Return at least `size` bytes, or all that are left; b"" at the end."""
+        """Return at least `size` bytes of the body, or all remaining ones; b"" at the end."""
         first = await self.piece()
         if self.ended or len(first) >= size:
             return first
@@ -338,11 +347,11 @@ class Body:
 
 
 class Response:
-    """The response to one request: sent at once by `send`, or in pieces by `start` and `write`.
+    """The response to one request, sent at once by `send`, or in pieces by `start` and `write`.
 
-    `headers`: those of every response, unless the attribute is replaced. `extra`: returns further
-    headers, called at the start. `started`: the head has been sent, so that no error response is
-    possible. Also callable as an ASGI `send`, for apps that need one.
+    `headers`: the headers of every response, unless the attribute is replaced. `extra`: returns
+    further headers, called at the start. `started`: the head has been sent, so that no error
+    response is possible. Also callable as an ASGI `send`, for apps that need one.
     """
 
     __slots__ = ("_extra", "_send", "headers", "started")
@@ -356,7 +365,7 @@ class Response:
         self.started = False
 
     async def __call__(self, message: Message) -> None:
-        """Send one message (ASGI)."""
+        """Send one ASGI message."""
         self.started = True
         await self._send(message)
 
@@ -368,7 +377,9 @@ class Response:
         length: int | None = None,
         headers: Headers = (),
     ) -> None:
-        """Send status and headers. `length` of the body, None if it is sent in pieces."""
+        """Send the status and headers of the response. `length`: length of the body, None if it is
+        sent in pieces.
+        """
         await self._send(self._head(status, content_type, length, headers))
 
     def _head(
@@ -385,42 +396,42 @@ class Response:
         return {"type": "http.response.start", "status": status, "headers": sent}
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
-        """Send a piece of the body; the last one unless `more`."""
+        """Send a piece of the body, which is the last piece unless `more`."""
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def end(self) -> None:
-        """End the body."""
+        """End the body of the response."""
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def send(
         self, status: int, content_type: str, data: bytes, *, headers: Headers = ()
     ) -> None:
-        """Send a whole response."""
+        """Send a whole response, with its body."""
         head = self._head(status, content_type, len(data), headers)
         head[WHOLE] = True
         await self._send(head)
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def text(self, status: int, value: str, *, headers: Headers = ()) -> None:
-        """Send plain text."""
+        """Send a whole response with a body of plain text."""
         await self.send(status, TEXT, value.encode(), headers=headers)
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Send a refusal."""
+        """Send a refusal as a response in plain text."""
         await self.text(refusal.status, refusal.message, headers=refusal.headers)
 
     async def json(self, value: Any, *, status: int = 200) -> None:
-        """Send a JSON document followed by a line feed."""
+        """Send a whole response with a JSON document, followed by a line feed."""
         await self.send(status, JSON, msgspec.json.encode(value) + b"\n")
 
     async def empty(self, status: int, headers: Headers = ()) -> None:
-        """Send a response without body and content type: 204, 304."""
+        """Send a response without body and content type, such as 204 or 304."""
         await self.start(status, headers=headers)
         await self.end()
 
 
 def is_number(text: str) -> bool:
-    """Return True for digits of ASCII, so few that `int` takes them."""
+    """Return whether a text consists of ASCII digits, few enough for `int`."""
     return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
@@ -431,14 +442,14 @@ def _query(raw: bytes) -> Mapping[str, str]:
 
 @functools.lru_cache(maxsize=256)
 def _short_query(raw: bytes) -> Mapping[str, str]:
-    """Parse a short query, cached: a polling client repeats it, and parsing costs as much as
-    responding.
+    """Parse a short query string, with a cache, since a polling client repeats it, and parsing
+    costs as much as responding.
     """
     return _query(raw)
 
 
 async def _received(receive: Receive) -> Message:
-    """Return the next message, without a deadline if it is here already.
+    """Return the next ASGI message, without a deadline if it is available already.
 
     Thousands of small requests a second have their body here, and a timer costs more than the rest.
     """
@@ -457,7 +468,9 @@ async def _received(receive: Receive) -> Message:
 
 @types.coroutine
 def _rest(begun: Coroutine[Any, None, Message], awaited: Any) -> Generator[Any, None, Message]:
-    """Return the rest of a coroutine that has run until it waits for `awaited`."""
+    """Run the rest of a coroutine, which was started by hand until it waits for `awaited`; return
+    its result.
+    """
     try:
         while True:
             try:

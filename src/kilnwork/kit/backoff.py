@@ -1,4 +1,4 @@
-"""Back-off before the next try: capped exponential with jitter.
+"""Delays before the next try: capped exponential back-off with jitter.
 
 Used by reconnecting links, work queues and container restarts. Holds no state: the caller counts.
 """
@@ -10,7 +10,9 @@ from kilnwork.kit import ids
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """`base_s * factor ** (failures - 1)`, at most `max_s`, spread by ± `jitter` (a fraction)."""
+    """Settings of a back-off: the delay is `base_s * factor ** (failures - 1)`, at most `max_s`,
+    spread by ± `jitter` (a fraction).
+    """
 
     base_s: float
     max_s: float
@@ -18,7 +20,7 @@ class Backoff:
     jitter: float = 0.0
 
     def delay_s(self, failures: int, *, entropy: ids.Entropy | None = None) -> float:
-        """Return seconds to wait after the given number of failures in a row (0 for none)."""
+        """Return the seconds to wait after the given number of failures in a row (0 for none)."""
         if failures <= 0:
             return 0.0
         exponent = min(failures - 1, 64)

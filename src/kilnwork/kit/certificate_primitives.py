@@ -26,8 +26,8 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 
 def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Read a key in PEM. Raises OSError, and ValueError or TypeError if the file has no P-256
-    key.
+    """Read a private key from a PEM file. Raises OSError, and ValueError or TypeError if the file
+    has no P-256 key.
     """
     key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -48,7 +48,7 @@ def pem(certificate: x509.Certificate) -> bytes:
 
 
 def name(common_name: str, *organisations: str) -> x509.Name:
-    """Return a subject; Kubernetes reads the organisations as groups."""
+    """Return the subject of a certificate; Kubernetes reads the organisations as groups."""
     parts = [x509.NameAttribute(oid.NameOID.ORGANIZATION_NAME, each) for each in organisations]
     return x509.Name([*parts, x509.NameAttribute(oid.NameOID.COMMON_NAME, common_name)])
 
@@ -61,7 +61,7 @@ def builder(
     now: datetime.datetime,
     days: float,
 ) -> x509.CertificateBuilder:
-    """Return a builder of a certificate whose only extension is the identifier of its key."""
+    """Return a builder of a certificate, which has only the key identifier as an extension."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -89,7 +89,9 @@ def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def alternatives(names: Iterable[str]) -> x509.SubjectAlternativeName:
-    """Return the alternative names for host names and IP addresses, each of its own type."""
+    """Return the subject alternative names for host names and IP addresses, each of its own
+    type.
+    """
     return x509.SubjectAlternativeName([_alternative(each) for each in names])
 
 
@@ -101,7 +103,7 @@ def _alternative(text: str) -> x509.GeneralName:
 
 
 def names_of(certificate: x509.Certificate) -> set[str]:
-    """Return the alternative names of a certificate."""
+    """Return the subject alternative names of a certificate as texts."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:

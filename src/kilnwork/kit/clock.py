@@ -1,4 +1,4 @@
-"""Time: the only module that reads the machine's clocks.
+"""The clocks of the machine, which only this module reads.
 
 Used by all packages. Everything that needs the time takes a `Clock`, so that tests can choose it.
 Wall time is for people and records; monotonic time is for leases and deadlines and never jumps.
@@ -11,19 +11,21 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: wall time for people, monotonic time for deadlines."""
+    """A source of the time: wall time for people, monotonic time for deadlines."""
 
     def wall(self) -> float:
-        """Return seconds since the Unix epoch, UTC."""
+        """Return the wall time as seconds since the Unix epoch, UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds since some fixed moment; only differences are meaningful."""
+        """Return the monotonic time in seconds since some fixed moment; only differences are
+        meaningful.
+        """
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clock of the machine."""
 
     wall = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
@@ -43,11 +45,11 @@ class ManualClock:
         return self._monotonic
 
     def jump(self, seconds: float) -> None:
-        """Move only the wall clock, as an administrator who sets it would."""
+        """Move only the wall time, as an administrator does who sets the clock."""
         self._wall += seconds
 
     def advance(self, seconds: float) -> None:
-        """Move both clocks forward."""
+        """Move both wall time and monotonic time forward."""
         self._wall += seconds
         self._monotonic += seconds
 
@@ -60,20 +62,23 @@ END_S = 253_402_300_800.0
 
 
 def rfc3339(seconds: float) -> str:
-    """Format a `metav1.Time`: whole seconds, UTC, as Kubernetes writes creationTimestamp."""
+    """Format a time as `metav1.Time`: whole seconds, UTC, as Kubernetes writes
+    creationTimestamp.
+    """
     return _to_the_second(int(seconds)) + "Z"
 
 
 def rfc3339_micro(seconds: float) -> str:
-    """Format a `metav1.MicroTime`: six digits of fraction, as Kubernetes writes Lease and Event
-    times."""
+    """Format a time as `metav1.MicroTime`: six digits of fraction, as Kubernetes writes times of
+    Leases and Events.
+    """
     whole, micro = divmod(round(seconds * 1_000_000), 1_000_000)
     return f"{_to_the_second(whole)}.{micro:06d}Z"
 
 
 @functools.lru_cache(maxsize=1024)
 def _to_the_second(seconds: int) -> str:
-    """Format whole seconds, cached: many events fall into the same second."""
+    """Format a time in whole seconds, with a cache, since many events fall into the same second."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
 
 

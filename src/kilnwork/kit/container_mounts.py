@@ -1,4 +1,4 @@
-"""Mount paths of containers: absolute, or below a directory that a variable names.
+"""Mount paths of containers, which are absolute or below a directory that a variable names.
 
 Used by programs that run in a Pod, and by the local node, whose containers see the machine's own
 files: their mounts are below a directory, as on Windows in HostProcess containers (KEP-1981).
@@ -12,10 +12,10 @@ VARIABLE = "CONTAINER_SANDBOX_MOUNT_POINT"
 
 
 def mount_root(environ: Mapping[str, str]) -> Path:
-    """Return the directory that mount paths are relative to."""
+    """Return the directory below which all mount paths of this container are."""
     return Path(environ.get(VARIABLE) or "/")
 
 
 def locate(path: Path, environ: Mapping[str, str]) -> Path:
-    """Return the real path of the mount at the absolute `path`."""
+    """Return the real path of a mount, given its absolute mount path."""
     return mount_root(environ) / path.relative_to("/")

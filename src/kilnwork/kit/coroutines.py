@@ -1,4 +1,5 @@
-"""Background work with a name and an owner: the only module that creates coroutine tasks.
+"""Background work as named coroutine tasks with an owner; the only module that creates coroutine
+tasks.
 
 A `BackgroundWork` owns coroutine tasks. An exception that one raises is logged and passed to
 `on_failure`, never swallowed. Not a scheduler, not a queue.
@@ -15,14 +16,17 @@ T = TypeVar("T")
 
 
 async def run_in_own_task(name: str, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` in a coroutine task of its own, so that it cannot cancel the caller's task."""
+    """Await a coroutine in a coroutine task of its own, so that it cannot cancel the caller's
+    task.
+    """
     return await asyncio.create_task(work, name=name)
 
 
 class BackgroundWork:
     """A set of named coroutine tasks that are stopped together.
 
-    `on_failure(name, error)` is called when one raises; default: only log it.
+    `on_failure(name, error)` is called when a coroutine task raises; by default the error is only
+    logged.
     """
 
     def __init__(
@@ -33,7 +37,7 @@ class BackgroundWork:
         self._members: set[asyncio.Task[Any]] = set()
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run `work` until it ends or `stop` cancels it."""
+        """Start a coroutine task, which runs until it ends or `stop` cancels it."""
         member = asyncio.create_task(work, name=f"{self.name}/{name}")
         self._members.add(member)
         member.add_done_callback(self._ended)
@@ -43,12 +47,14 @@ class BackgroundWork:
         return len(self._members)
 
     async def wait(self, *, timeout_s: float) -> None:
-        """Wait until all current members have ended, but at most `timeout_s`."""
+        """Wait until all current coroutine tasks have ended, but at most `timeout_s`."""
         if self._members:
             await asyncio.wait(self._members, timeout=timeout_s)
 
     async def stop(self, *, timeout_s: float = 5.0) -> None:
-        """Cancel all members and wait for them; logs those that do not end within `timeout_s`."""
+        """Cancel all coroutine tasks and wait for them; logs those that do not end within
+        `timeout_s`.
+        """
         members = [m for m in self._members if m is not asyncio.current_task()]
         for member in members:
             member.cancel()

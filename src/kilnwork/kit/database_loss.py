@@ -1,5 +1,5 @@
-"""A marker beside a database file, by which a file that lost its content is distinguished from a
-new one.
+"""A marker file beside a database, by which a database file that lost its content is distinguished
+from a new one.
 
 SQLite takes an empty file for a new database. Used by the code that opens our databases:
 `check_content` before SQLite sees the file, `write_marker` once its tables are there. The marker is
@@ -20,12 +20,12 @@ class ContentLost(Exception):
 
 
 def marker_path(path: Path) -> Path:
-    """Return the path of the marker of a database."""
+    """Return the path of the marker file of a database."""
     return path.with_name(f"{path.name}.made")
 
 
 def check_content(path: Path) -> None:
-    """Raise `ContentLost` if the file has lost its content; its WAL is left unchanged."""
+    """Raise `ContentLost` if a database file has lost its content; its WAL is left unchanged."""
     try:
         size = path.stat().st_size
     except OSError:
@@ -38,7 +38,9 @@ def check_content(path: Path) -> None:
 
 
 def write_marker(path: Path) -> None:
-    """Create the marker, once the database has its tables. Raises OSError."""
+    """Create the marker file of a database; call once the database has its tables. Raises
+    OSError.
+    """
     made = marker_path(path)
     if made.exists():
         return

@@ -1,4 +1,4 @@
-"""SHA-256 without loading OpenSSL for small data.
+"""SHA-256 digests, computed without loading OpenSSL for small data.
 
 Used by drivers, agents and slots for blobs, socket directories and slots' secrets. Importing
 `hashlib` loads libcrypto: 0.6 MiB of memory in each process. The interpreter's own implementation,
@@ -16,17 +16,17 @@ MAX_OWN_BYTES = 4096
 
 
 class Hash(Protocol):
-    """A hash object, as `hashlib` and the interpreter's own module return it."""
+    """A hash object, as returned by `hashlib` and by the interpreter's own module."""
 
     def update(self, data: bytes | memoryview, /) -> None:
-        """Append `data` to what is hashed."""
+        """Add `data` to the data that is hashed."""
 
     def digest(self) -> bytes:
-        """Return the digest of everything so far."""
+        """Return the digest of all data so far."""
 
 
 def sha256_of(parts: Sequence[bytes | memoryview]) -> bytes:
-    """Return the digest of the concatenation of `parts`; views must be of bytes."""
+    """Return the SHA-256 digest of the concatenation of `parts`; views must be of bytes."""
     size = sum(map(len, parts))
     made = _own_sha256()() if size <= MAX_OWN_BYTES else sha256()
     for part in parts:
@@ -35,7 +35,7 @@ def sha256_of(parts: Sequence[bytes | memoryview]) -> bytes:
 
 
 def sha256() -> Hash:
-    """Return an empty hash of OpenSSL, for content whose size is not known yet."""
+    """Return an empty hash object of OpenSSL, for content whose size is not known yet."""
     made: Hash = importlib.import_module("hashlib").sha256()  # by name: it is loaded only now
     return made
 

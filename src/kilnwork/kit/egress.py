@@ -1,4 +1,5 @@
-"""The addresses to which connections on behalf of users are allowed; users may name any URL.
+"""The policy that decides to which addresses connections on behalf of users are allowed; users may
+name any URL.
 
 Used by whatever sends requests for users, for each connection: the checked address is the one that
 is connected to, since a name may resolve to another address a moment later. Pure.
@@ -35,7 +36,9 @@ class EgressRefused(errors.KilnError):
 
 
 class Allowance(NamedTuple):
-    """Addresses that are allowed in spite of the policy. `port`: only that one; None: any."""
+    """Addresses that are allowed in spite of the policy. `port`: the only allowed port; None for
+    any.
+    """
 
     network: Network
     port: int | None = None
@@ -43,8 +46,8 @@ class Allowance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The refused addresses, besides loopback, link-local, multicast, unspecified and metadata
-    addresses.
+    """The policy for connections: which addresses are refused, besides loopback, link-local,
+    multicast, unspecified and metadata addresses.
 
     `allowed` takes precedence over those. `refused`: addresses with ports, such as those of the API
     server; only an allowance with a port takes precedence over them.
@@ -54,7 +57,9 @@ class Policy:
     refused: Collection[tuple[str, int]] = ()
 
     def check(self, text: str, port: int) -> None:
-        """Raise EgressRefused if a connection there is not allowed. `text`: a numeric address."""
+        """Raise EgressRefused if connections to an address and port are not allowed. `text`: a
+        numeric address.
+        """
         try:
             address = ipaddress.ip_address(text.partition("%")[0])
         except ValueError:
@@ -74,7 +79,9 @@ class Policy:
 
 
 def parse_allowance(text: str) -> Allowance:
-    """Parse `127.0.0.0/8`, `127.0.0.1:8080` or `[::1]:8080`. Raises ValueError."""
+    """Parse an allowance such as `127.0.0.0/8`, `127.0.0.1:8080` or `[::1]:8080`. Raises
+    ValueError.
+    """
     host, port = text, None
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")

@@ -16,7 +16,7 @@ def matches(pattern: str, path: str) -> bool:
 
 
 def problem(pattern: str) -> str:
-    """Return what is wrong with a pattern, or "" if it is valid."""
+    """Return the error in a glob pattern, or "" if it is valid."""
     try:
         _compiled(pattern)
     except ValueError as error:

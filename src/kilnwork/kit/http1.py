@@ -24,7 +24,9 @@ class BadResponse(errors.KilnError):
 
 
 class ResponseHead:
-    """Status and headers; names in lower case, repeated ones joined by a comma."""
+    """The status and headers of a response. Names are in lower case; values of repeated headers are
+    joined by a comma.
+    """
 
     __slots__ = ("headers", "reason", "status")
 
@@ -35,8 +37,8 @@ class ResponseHead:
 
 
 def request_head(method: str, path: str, headers: Mapping[str, str]) -> bytes:
-    """Return the bytes of a request up to its body. Raises ValueError for characters that would end
-    a line.
+    """Return the bytes of a request's head. Raises ValueError for characters that would end a
+    line.
     """
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     if any("\r" in line or "\n" in line for line in lines) or " " in path:
@@ -45,7 +47,7 @@ def request_head(method: str, path: str, headers: Mapping[str, str]) -> bytes:
 
 
 def parse_head(head: bytes) -> ResponseHead:
-    """Return a response's head without the empty line. Raises BadResponse."""
+    """Parse a response's head, which is passed without the empty line. Raises BadResponse."""
     first, *lines = head.decode("latin-1").split("\r\n")
     version, _, rest = first.partition(" ")
     status, _, reason = rest.partition(" ")
@@ -62,8 +64,8 @@ def parse_head(head: bytes) -> ResponseHead:
 
 
 def cut_head(received: bytes) -> tuple[bytes, bytes] | None:
-    """Return (head, bytes after it) once the head is complete, else None. Raises BadResponse if too
-    long.
+    """Split received bytes into the head and the bytes after it; None while the head is incomplete.
+    Raises BadResponse if it is too long.
     """
     head, end, rest = received.partition(_END)
     if end:
@@ -74,7 +76,7 @@ def cut_head(received: bytes) -> tuple[bytes, bytes] | None:
 
 
 class Connection:
-    """A connection for one exchange after the other: `send`, `read_head`, then the body.
+    """A connection for one exchange after another, each as `send`, `read_head`, then the body.
 
     Raises OSError and BadResponse, after which it can only be closed.
     """
@@ -96,7 +98,7 @@ class Connection:
         body: Iterable[bytes | memoryview] = (),
         length: int | None = None,
     ) -> None:
-        """Send a whole request; `length`: of the body in bytes, None for no body."""
+        """Send a whole request. `length`: length of the body in bytes, None for no body."""
         sent = dict(headers)
         if length is not None:
             sent["Content-Length"] = str(length)
@@ -112,7 +114,7 @@ class Connection:
             self.socket.sendall(head)
 
     def read_head(self, *, to: str = "GET") -> ResponseHead:
-        """Return the head of the response to a request of that method."""
+        """Return the head of the response. `to`: method of the request."""
         while (cut := cut_head(self._early)) is None:
             self._more()
         head, self._early = cut
@@ -133,12 +135,12 @@ class Connection:
 
     @property
     def finished(self) -> bool:
-        """Whether the body of the response has been read and no data came after it."""
+        """Whether the body of the response has been read and no data followed it."""
         return not self._chunked and self._left == 0 and not self._early
 
     @property
     def early(self) -> bytes:
-        """The bytes received after the head: those of the next protocol, after 101."""
+        """The bytes received after the head, which belong to the next protocol after a 101."""
         return self._early
 
     def pieces(self) -> Iterator[bytes]:
@@ -155,7 +157,7 @@ class Connection:
             yield piece
 
     def read(self, *, most: int = 1 << 20) -> bytes:
-        """Return the whole body, at most `most` bytes."""
+        """Return the whole body of the response, at most `most` bytes."""
         found = bytearray()
         for piece in self.pieces():
             found += piece

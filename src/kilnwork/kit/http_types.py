@@ -1,4 +1,4 @@
-"""One HTTP exchange as values: what clients send and receive.
+"""HTTP requests and responses as values, for clients.
 
 Used by both HTTP clients, the blocking one (`endpoints.manager_client`) and the one for event loops
 (`kube.transport`), and by code that chooses requests without sending them (`endpoints.discovery`).
@@ -23,7 +23,7 @@ CONNECT_S = 10.0
 
 
 class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One HTTP request.
+    """One HTTP request of a client.
 
     `path` is percent-encoded already; `headers` are added to the usual ones. `content_type`,
     `accept`: the headers; the blocking client omits empty ones. `body`: a Path is a file that is
@@ -43,14 +43,14 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] | None = None
 
     def target(self) -> str:
-        """Return the path and query, as they are written in the request line."""
+        """Return the path and query as they are written in the request line."""
         if not self.query:
             return self.path
         return f"{self.path}?{parse.urlencode(self.query, quote_via=parse.quote)}"
 
 
 class ClientResponse(NamedTuple):
-    """A whole response. Header names are in lower case."""
+    """A complete HTTP response. Header names are in lower case."""
 
     status: int
     reason: str
@@ -63,7 +63,7 @@ class ClientResponse(NamedTuple):
         return 200 <= self.status < 300
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON object in the body; empty if the body is anything else."""
+        """Return the JSON object in the body; an empty object if the body is anything else."""
         try:
             return msgspec.json.decode(self.body, type=dict[str, Any])
         except msgspec.MsgspecError:
@@ -74,19 +74,23 @@ class ClientResponse(NamedTuple):
         return self.body.decode(errors="replace").strip()
 
     def message(self) -> str:
-        """Return the message of problem details (RFC 9457) or of a metav1.Status, else the text."""
+        """Return the message in problem details (RFC 9457) or in a metav1.Status; otherwise the
+        body as text.
+        """
         document = self.document()
         message = document.get("detail") or document.get("message") or self.text()[:200]
         return str(message or f"{self.status} {self.reason}".rstrip())
 
     def is_kubernetes_status(self) -> bool:
-        """Return whether the API server itself responded, rather than a server behind its proxy."""
+        """Return whether the body is a Status of the API server itself, rather than a response of a
+        server behind its proxy.
+        """
         return self.document().get("kind") == "Status"
 
 
 def retry_after_s(value: str | None, *, now_s: float) -> float | None:
-    """Return the delay that a Retry-After header asks for, in either form (RFC 9110 §10.2.3); None
-    if it is missing or malformed.
+    """Return the delay in a Retry-After header, in either form (RFC 9110 §10.2.3); None if it is
+    missing or malformed.
 
     `now_s`: wall clock.
     """

@@ -1,4 +1,4 @@
-"""Ids and randomness: the only module that generates them. Used by all packages.
+"""Ids and random numbers, which only this module generates. Used by all packages.
 
 A task id is 16 bytes in SQL and frames and a dashed UUID wherever people or Kubernetes see it.
 """
@@ -25,7 +25,7 @@ _DRAWN_AT_ONCE = 256
 
 
 def _sixteen() -> bytes:
-    """Return 16 random bytes out of a larger draw.
+    """Return 16 random bytes, taken from a larger draw.
 
     Each getrandom(2) call releases the interpreter lock, which a busy thread may then hold for
     milliseconds.
@@ -39,7 +39,7 @@ def _sixteen() -> bytes:
 
 
 def new_uid() -> str:
-    """Return a random UUID (version 4), the form of `metadata.uid`."""
+    """Return a random UUID (version 4), in the form of `metadata.uid`."""
     text = _sixteen().hex()
     variant = "89ab"[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
@@ -54,26 +54,28 @@ _UUID7_FIXED = 0xF << 76 | 0x3 << 62
 
 
 def new_task_id() -> TaskId:
-    """Return a UUIDv7 (RFC 9562): sorts by time, so that journal rows land next to each other."""
+    """Return a new task id, a UUIDv7 (RFC 9562): it sorts by time, so that journal rows land next
+    to each other.
+    """
     bits = time.time_ns() // 1_000_000 << 80 | int.from_bytes(_sixteen()[:10], "big")
     return TaskId((bits & ~_UUID7_FIXED | _UUID7).to_bytes(16, "big"))
 
 
 def new_session() -> bytes:
-    """Return the id of one worker process: a UUIDv7, so that it contains the start time."""
+    """Return a new session id of a worker process, a UUIDv7, which contains the start time."""
     return new_task_id()
 
 
 def session_began(session: bytes) -> float | None:
-    """Return when a session began, in seconds of its machine's wall clock; None if its id has no
-    time.
+    """Return when a session began, in seconds of its machine's wall clock; None if the id contains
+    no time.
     """
     bits = int.from_bytes(session, "big")
     return (bits >> 80) / 1000 if bits & _UUID7_FIXED == _UUID7 else None
 
 
 class TaskIds:
-    """Generates many task ids: UUIDv7 (RFC 9562 §6.2, method 1), strictly increasing.
+    """Generator of many task ids: UUIDv7 (RFC 9562 §6.2, method 1), strictly increasing.
 
     48 bits of milliseconds, 48 random bits of this object, a counter of 26 bits with a random
     start: two objects collide only if they draw the same 48 bits and their counters are equal in
@@ -94,7 +96,7 @@ class TaskIds:
         self._count = bits & self._COUNTS - 1
 
     def take(self) -> TaskId:
-        """Return the next id."""
+        """Return the next task id."""
         now = time.time_ns() // 1_000_000
         count = self._count = self._count + 1
         if count >= self._COUNTS:
@@ -114,8 +116,8 @@ _DIGITS = re.compile(rf"[0-9a-f]{{{MIN_ABBREVIATED},31}}")
 
 
 def abbreviated(text: str) -> str | None:
-    """Return the hexadecimal digits of an abbreviated id (its beginning or end); None for other
-    texts.
+    """Return the hexadecimal digits of an abbreviated task id (its beginning or end); None if the
+    text is not one.
     """
     digits = text.lower().replace("-", "")
     return digits if _DIGITS.fullmatch(digits) else None
@@ -123,16 +125,18 @@ def abbreviated(text: str) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def task_id(text: str) -> TaskId:
-    """Return the 16 bytes of a dashed UUID; raises ValueError for anything else."""
+    """Return the task id of a dashed UUID as 16 bytes; raises ValueError for anything else."""
     return TaskId(uuid.UUID(text).bytes)
 
 
 def task_text(task: TaskId) -> str:
-    """Return the dashed form that people and Kubernetes see."""
+    """Return a task id in the dashed form that people and Kubernetes see."""
     text = task.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def system_entropy() -> Entropy:
-    """Return entropy for jitter and generated names; not for secrets (those use `secrets`)."""
+    """Return the system's entropy, for jitter and generated names; not for secrets (those use
+    `secrets`).
+    """
     return random.Random()

@@ -1,4 +1,5 @@
-"""A lock (flock(2)) on a file that contains the pid of its owner: one process at a time.
+"""A lock (flock(2)) on a file that contains the pid of the lock's owner, so that only one process
+at a time has it.
 
 Used by the owners of directories: the embedded server, the journal, drivers. The kernel releases
 the lock when the process ends, even if it is killed. The file stays, since removing it would let
@@ -12,7 +13,7 @@ from pathlib import Path
 
 
 class OwnerLock:
-    """The lock of one file. Not inherited by programs that are started; for forks see `forget`."""
+    """A lock on a file. Programs that are started do not inherit it; for forks see `forget`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,20 +41,24 @@ class OwnerLock:
         return True
 
     def release(self) -> None:
-        """Release the lock and empty the file; repeatable."""
+        """Release the lock and empty its file; repeatable."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             self.forget()
 
     def forget(self) -> None:
-        """Close our descriptor; after a fork the lock stays with the other process."""
+        """Close this process's descriptor of the lock; after a fork the other process keeps the
+        lock.
+        """
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def read_owner(path: Path) -> int | None:
-    """Return the pid in a lock file, or None. It does not say whether the lock is held."""
+    """Return the pid in a lock file, or None if it contains none. It does not say whether the lock
+    is held.
+    """
     with contextlib.suppress(OSError):
         text = path.read_text(errors="replace").strip()
         return int(text) if text.isdecimal() else None
@@ -61,7 +66,7 @@ def read_owner(path: Path) -> int | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds the lock at this moment."""
+    """Return whether a process holds the lock on a file at this moment."""
     with contextlib.suppress(FileNotFoundError), path.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Returns memory to the system that this process has freed and malloc has kept.
+"""Return of memory to the system that this process has freed but malloc has kept.
 
 Used after peaks, such as when many connections have ended. Not an allocator.
 """
@@ -8,7 +8,8 @@ import sys
 
 
 def release_free() -> None:
-    """Return free memory to the system; takes milliseconds, without the interpreter's lock.
+    """Return free memory of this process to the system; takes milliseconds, without the
+    interpreter's lock.
 
     glibc's malloc otherwise keeps free memory between two blocks in use for ever. Does nothing
     without glibc.

@@ -21,8 +21,8 @@ def data_dir() -> Path:
 
 
 def is_data_dir(directory: Path) -> bool:
-    """Return whether a directory is the data directory of a server, a session or a node, with
-    tokens and keys.
+    """Return whether a directory is the data directory of a server, a session or a node, which
+    contains tokens and keys.
     """
     return any((directory / mark).is_file() for mark in _MARKS)
 
@@ -50,8 +50,8 @@ def write_private(path: Path, content: bytes, *, durable: bool = False) -> None:
 
 
 def runtime_dir(directory: Path) -> Path:
-    """Return the private directory for Unix sockets: DIRECTORY/run, or a short one in /tmp if that
-    is long.
+    """Return the private directory for Unix sockets: DIRECTORY/run, or a short path in /tmp if that
+    is too long.
 
     The path is deterministic, so that the next process finds the sockets of the last one.
     """
@@ -63,7 +63,7 @@ def runtime_dir(directory: Path) -> Path:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory that only this user can enter. Raises ConfigurationError if another user
+    """Create a directory that only this user can enter. Raises ConfigurationError if another user
     owns it.
 
     In /tmp any user may have created that name: a symbolic link is not followed.

@@ -1,5 +1,5 @@
-"""Processes on this machine: their identity, their groups, and proof that all of a group have
-ended.
+"""Processes on this machine: their identity, their groups, and proof that all processes of a group
+have ended.
 
 Used by the local node (containers), the worker (tasks and slots) and homes (child processes). Linux
 only: reads /proc and makes the caller a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER), so that
@@ -35,13 +35,15 @@ class ProcessId(NamedTuple):
     started: int
 
     def alive(self) -> bool:
-        """Return whether exactly this process is running; a zombie is not."""
+        """Return whether the process with this pid and start time is running; a zombie is not."""
         stat = _stat(self.pid)
         return stat is not None and stat.started == self.started and stat.running
 
 
 class Stat(NamedTuple):
-    """The fields of /proc/PID/stat that are used here; `started` as in `ProcessId`."""
+    """The state of a process: the fields of /proc/PID/stat that are used here; `started` as in
+    `ProcessId`.
+    """
 
     parent: int
     state: str
@@ -51,7 +53,7 @@ class Stat(NamedTuple):
 
     @property
     def running(self) -> bool:
-        """Whether the process is not a zombie."""
+        """Whether the process still runs, rather than being a zombie."""
         return self.state not in "ZX"
 
 
@@ -72,18 +74,19 @@ def _stat(pid: int) -> Stat | None:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """Return the process that has `pid` now, or None."""
+    """Return the identity of the process that has the pid now, or None if there is none."""
     stat = _stat(pid)
     return None if stat is None else ProcessId(pid, stat.started)
 
 
 def become_subreaper() -> None:
-    """Make orphaned descendants children of this process, which must then wait for them."""
+    """Make this process the parent of its orphaned descendants, for which it must then wait."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> None:
-    """SIGKILL this process when the thread that forked it ends; at once if `parent` is gone.
+    """Have the kernel send SIGKILL to this process when the thread that forked it ends; at once if
+    `parent` has ended already.
 
     Holds for this process alone, not for what it starts (prctl(2), PR_SET_PDEATHSIG).
     """
@@ -93,7 +96,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def offer_to_oom_killer(pid: int) -> None:
-    """Make the kernel kill this process, and those it starts, before others of the same size. Best
+    """Make the OOM killer prefer a process, and those it starts, to others of the same size. Best
     effort.
 
     It adds to the points, up to 1000, that a process has for its memory
@@ -139,17 +142,21 @@ def read_all() -> dict[int, Stat]:
 
 
 def children(pid: int) -> list[int]:
-    """Return direct children of `pid`, zombies included."""
+    """Return the pids of the direct children of a process, zombies included."""
     return [child for child, stat in read_all().items() if stat.parent == pid]
 
 
 def descendants(pid: int) -> set[int]:
-    """Return all descendants of `pid` that no other process has adopted yet, zombies included."""
+    """Return the pids of all descendants of a process that no other process has adopted yet,
+    zombies included.
+    """
     return descendants_in({pid}, read_all())
 
 
 def descendants_in(roots: set[int], stats: dict[int, Stat]) -> set[int]:
-    """Return all descendants of `roots` within one reading, without the roots themselves."""
+    """Return the pids of all descendants of `roots` within one reading of /proc, without the roots
+    themselves.
+    """
     families: dict[int, list[int]] = {}
     for pid, stat in stats.items():
         families.setdefault(stat.parent, []).append(pid)
@@ -162,8 +169,9 @@ def descendants_in(roots: set[int], stats: dict[int, Stat]) -> set[int]:
 
 
 def find_marked(marker: str) -> set[int]:
-    """Return live processes whose initial environment holds the exact `NAME=value` entry
-    `marker`."""
+    """Return the pids of live processes whose initial environment contains exactly the `NAME=value`
+    entry `marker`.
+    """
     return {pid for pid in all_pids() if _is_marked(pid, marker)}
 
 
@@ -180,9 +188,9 @@ def _environment(pid: int) -> bytes:
 
 
 def unused_markers(markers: Iterable[str]) -> set[str]:
-    """Return the markers that no live process has in two readings in a row.
+    """Return the markers that no live process has, in two readings of /proc in a row.
 
-    That is the proof of `kill_members` for many attempts at once whose roots have ended.
+    This is the proof of `kill_members`, for many attempts at once whose root processes have ended.
     """
     left = {marker.encode() for marker in markers}
     for _ in range(2):
@@ -194,8 +202,8 @@ def unused_markers(markers: Iterable[str]) -> set[str]:
 def find_members(
     root: int | None, *, marker: str, since: int = 0, session: int | None = None
 ) -> set[int]:
-    """Return the live processes of one container or attempt: `root`, its group, its descendants,
-    all marked.
+    """Return the pids of the live processes of one container or attempt: `root`, its group, its
+    descendants, and all marked processes.
 
     Pass `root` only while its pid cannot have been reused: until it has been waited for. `since`:
     when the first of them started (`ProcessId.started`); environments of older ones are not read,
@@ -223,7 +231,7 @@ def find_members(
 
 
 def signal_all(pids: Iterable[int], signal_number: int) -> None:
-    """Signal each process; skip those that have ended meanwhile."""
+    """Send a signal to each process; skip those that have ended meanwhile."""
     for pid in pids:
         try:
             os.kill(pid, signal_number)
@@ -234,7 +242,8 @@ def signal_all(pids: Iterable[int], signal_number: int) -> None:
 def kill_members(
     root: int | None, *, marker: str, rounds: int = 50, since: int = 0, session: int | None = None
 ) -> bool:
-    """SIGKILL all processes of one container or attempt until two readings in a row find none.
+    """Send SIGKILL to all processes of one container or attempt, until two readings of /proc in a
+    row find none.
 
     Two, because a reading takes time, and a process that forks meanwhile may be missed. True proves
     that nothing is left; False is returned after `rounds` readings (a process in uninterruptible

@@ -1,4 +1,4 @@
-"""The progress of a long operation in one line: count, rate, and remaining time.
+"""The progress of a long operation as one line of text: count, rate, and remaining time.
 
 Used by the command line and by `progress=True` of the SDK. Pure: the caller passes the times.
 """
@@ -16,7 +16,7 @@ _LEAST_S = 0.5
 
 
 class Meter:
-    """Progress towards `total`, None while that is unknown.
+    """Meter of the progress towards `total`, which is None while it is unknown.
 
     `shown` formats a count for people, `unit` follows it.
     """
@@ -28,7 +28,9 @@ class Meter:
         self._marks: deque[tuple[float, int]] = deque()
 
     def at(self, done: int, *, now_s: float) -> None:
-        """Record that `done` is done now; a lower number than before restarts the measurement."""
+        """Record the count `done` at the time `now_s`; a lower count than before restarts the
+        measurement.
+        """
         if self._marks and done < self._marks[-1][1]:
             self._marks.clear()
         self._marks.append((now_s, done))
@@ -37,7 +39,7 @@ class Meter:
 
     @property
     def rate(self) -> float | None:
-        """Progress per second, None while it is unknown."""
+        """The progress per second, None while it is unknown."""
         if len(self._marks) < 2:
             return None
         (then_s, before), (now_s, done) = self._marks[0], self._marks[-1]
@@ -46,14 +48,15 @@ class Meter:
 
     @property
     def left_s(self) -> float | None:
-        """The seconds to the end at this rate, None while they are unknown."""
+        """The seconds to the end at the current rate, None while they are unknown."""
         if self.total is None or not self.rate or not self._marks:
             return None
         return max(0, self.total - self._marks[-1][1]) / self.rate
 
     def text(self, *, left_s: float | None = None) -> str:
-        """Return bar, counts, remaining time and rate. `left_s`: a better estimate of the remaining
-        time."""
+        """Return the line of text: bar, counts, remaining time and rate. `left_s`: a better
+        estimate of the remaining time.
+        """
         done = self._marks[-1][1] if self._marks else 0
         known = [f"{self._shown(done)}{self._unit}"]
         if self.total is not None:

@@ -1,12 +1,12 @@
 """A clock for deletion by age that stays right when the wall clock is set.
 
-Used by the retention of tasks and of file jobs. Stored things have wall clock times, and the wall
-clock may jump. This clock counts the time that has really passed: while the process runs, by the
-monotonic clock; over a restart of the process too, if the machine did not restart; else by the wall
-clock, but at most `MAX_STOPPED_S` per restart. The count never goes back. For each span between two
-jumps, the difference of count and wall clock is known, so a stored time can be converted; if it
-fits several spans, the one in which it is youngest counts. So nothing is deleted too early, and
-some things late. See docs/decisions/0021-retention-and-clocks.md.
+Used by the retention of tasks and of file jobs. Stored tasks and file jobs have wall clock times,
+and the wall clock may jump. This clock counts the time that has really passed: while the process
+runs, by the monotonic clock; over a restart of the process too, if the machine did not restart;
+else by the wall clock, but at most `MAX_STOPPED_S` per restart. The count never goes back. For each
+span between two jumps, the difference of count and wall clock is known, so a stored time can be
+converted; if it fits several spans, the one in which it is youngest counts. So nothing is deleted
+too early, and some things late. See docs/decisions/0021-retention-and-clocks.md.
 """
 
 import threading
@@ -37,7 +37,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """Return the boot id of the running machine, "" if it has none."""
+    """Return the boot id of this machine, "" if it has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -45,7 +45,9 @@ def boot_id() -> str:
 
 
 class _Span(msgspec.Struct):
-    """Wall times from `first` to `last`; the count was the wall time plus `offset`."""
+    """A span without jumps of the wall clock, with wall times from `first` to `last`; the count was
+    the wall time plus `offset`.
+    """
 
     first: float
     last: float
@@ -53,7 +55,7 @@ class _Span(msgspec.Struct):
 
 
 class _State(msgspec.Struct):
-    """The content of the file.
+    """The content of the clock's file.
 
     `count`: seconds that have passed, which began as those of the wall clock; `wall`, `monotonic`:
     both clocks at the last sample; `boot`: id of the boot.
@@ -67,7 +69,8 @@ class _State(msgspec.Struct):
 
 
 class RetentionClock:
-    """The time that has really passed, stored in the file at `path`; None: only in memory.
+    """A clock that counts the time that has really passed, stored in the file at `path`; if that is
+    None, only in memory.
 
     May be used by any thread.
     """
@@ -89,7 +92,7 @@ class RetentionClock:
             return self._due
 
     def old_before(self, keep_s: float) -> float:
-        """Return a wall clock time; things with an earlier one are older than `keep_s`."""
+        """Return the wall clock time before which stored things are older than `keep_s`."""
         with self._lock:
             self.sample()
             count, spans = self._state.count, self._state.spans
@@ -101,7 +104,9 @@ class RetentionClock:
             return min(cutoffs)
 
     def age(self, wall: float) -> float:
-        """Return the seconds since that wall clock time; negative: in the future."""
+        """Return the age of a stored wall clock time in seconds; negative for a time in the
+        future.
+        """
         with self._lock:
             self.sample()
             spans = self._state.spans
@@ -109,7 +114,7 @@ class RetentionClock:
             return self._state.count - max(wall + span.offset for span in within)
 
     def save(self) -> None:
-        """Save the count for the next process. Blocks for a moment. Raises OSError."""
+        """Save the state of the clock for the next process. Blocks for a moment. Raises OSError."""
         with self._lock:
             self.sample()
             self._due, self._saved = False, self._clock.monotonic()
@@ -118,12 +123,14 @@ class RetentionClock:
             paths.write_private(self._path, content, durable=True)
 
     def _first(self) -> _State:
-        """Return an initial state: the wall clock is assumed to have been right until now."""
+        """Return an initial state, for which the wall clock is assumed to have been right until
+        now.
+        """
         wall = self._clock.wall()
         return _State(wall, wall, self._clock.monotonic(), self._boot, [_Span(0.0, wall, 0.0)])
 
     def _restored(self, path: Path) -> _State | None:
-        """Return the state that the last process saved; None if there is none that can be read."""
+        """Return the state that the last process saved; None if no readable state exists."""
         try:
             self._state = msgspec.json.decode(path.read_bytes(), type=_State)
         except (OSError, msgspec.MsgspecError):
@@ -137,7 +144,9 @@ class RetentionClock:
         return self._state
 
     def _pass(self, passed: float) -> bool:
-        """Count the time since the last sample; return True if the wall clock has jumped."""
+        """Add `passed` seconds, the time since the last sample; return True if the wall clock has
+        jumped.
+        """
         state, wall = self._state, self._clock.wall()
         current = state.spans[-1]
         jumped = abs(wall - state.wall - passed) > TOLERANCE_S
@@ -155,8 +164,8 @@ class RetentionClock:
 
 
 def _merge_oldest(spans: list[_Span]) -> None:
-    """Merge the two oldest spans into one in which everything is as young as in the younger
-    reading.
+    """Merge the two oldest spans into one, in which each time is as young as in the span where it
+    is younger.
     """
     if len(spans) > MAX_SPANS:
         one, two = spans[:2]

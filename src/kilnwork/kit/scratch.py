@@ -18,7 +18,9 @@ _LOCK = "lock"
 
 
 class Scratch:
-    """The directory `path`, until `close`. `wanted`: the path to use, which must not exist yet."""
+    """A private temporary directory, until `close`. `wanted`: the path to use, which must not exist
+    yet.
+    """
 
     def __init__(self, prefix: str, wanted: Path | None = None) -> None:
         if wanted is not None:
@@ -37,7 +39,7 @@ class Scratch:
 
 
 def _new(temporary: Path, prefix: str) -> tuple[Path, int]:
-    """Make a directory; return it and the descriptor that locks it."""
+    """Create a temporary directory; return it and the descriptor that locks it."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=temporary))
         lock = _locked(path)
@@ -46,7 +48,7 @@ def _new(temporary: Path, prefix: str) -> tuple[Path, int]:
 
 
 def _make(path: Path) -> int:
-    """Make the directory `path`; return the descriptor that locks it."""
+    """Create the directory `path`; return the descriptor that locks it."""
     while True:
         path.mkdir(mode=0o700)
         lock = _locked(path)
@@ -55,8 +57,8 @@ def _make(path: Path) -> int:
 
 
 def _locked(path: Path) -> int | None:
-    """Lock a directory; return the descriptor, None if another process removed the directory
-    before.
+    """Lock a directory; return the descriptor, or None if another process removed the directory
+    first.
     """
     lock = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -67,7 +69,9 @@ def _locked(path: Path) -> int | None:
 
 
 def _sweep(temporary: Path, prefix: str) -> None:
-    """Remove the directories of ended processes: those that we own and that are not locked."""
+    """Remove the directories of ended processes: directories that this user owns and that are not
+    locked.
+    """
     for directory in temporary.glob(f"{prefix}*"):
         try:
             if directory.lstat().st_uid != os.getuid():

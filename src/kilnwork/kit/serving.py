@@ -49,8 +49,9 @@ _EARLY_BYTES = 64 << 10
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket whose connections send small responses at once (TCP_NODELAY);
-    raises OSError."""
+    """Return a listening socket; its connections send small responses at once (TCP_NODELAY). Raises
+    OSError.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -73,9 +74,9 @@ def tls_context(
     client_ca: Path | None = None,
     demanded: bool = False,
 ) -> ssl.SSLContext:
-    """Return a server's TLS settings: its PEM files, and the CA of client certificates.
+    """Return the TLS settings of a server, from the PEM files of its certificate and key.
 
-    With `client_ca` clients may show a certificate of it; with `demanded` too they have to.
+    With `client_ca`, clients may show a certificate of that CA; with `demanded` too they have to.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -88,7 +89,7 @@ def tls_context(
 
 
 class Listener:
-    """One app on one socket."""
+    """A server of one ASGI app on one listening socket."""
 
     def __init__(
         self, app: asgi.App, listening: socket.socket, *, tls: ssl.SSLContext | None = None
@@ -111,7 +112,7 @@ class Listener:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Accept connections."""
+        """Begin to accept connections."""
         self._config.load()
         loop = asyncio.get_running_loop()
 
@@ -123,7 +124,8 @@ class Listener:
         )
 
     async def stop(self, *, timeout_s: float) -> None:
-        """Accept no more connections, let running requests end, cut those that do not end in time.
+        """Accept no more connections, let running requests end, and abort connections whose
+        requests do not end in time.
 
         Connections that apps have taken over are cut last.
         """
@@ -151,14 +153,16 @@ class Listener:
 
 
 class _State(ServerState):
-    """What the connections of one listener share."""
+    """The state that all connections of one listener share."""
 
     def __init__(self) -> None:
         super().__init__()
         self.taken: list[asyncio.Transport] = []
 
     def take(self, transport: asyncio.Transport) -> None:
-        """Record a connection that an app has taken over, and forget those that have ended."""
+        """Record a connection that an app has taken over, and forget connections that have
+        ended.
+        """
         self.taken = [known for known in self.taken if not known.is_closing()]
         self.taken.append(transport)
 
@@ -184,7 +188,7 @@ class _Together:
         self._held = b""
 
     def write(self, data: bytes) -> None:
-        """Send the data, at the latest at the end of this turn of the loop."""
+        """Send data, at the latest at the end of this turn of the loop."""
         if self._held:
             held, self._held = self._held, b""
             if len(data) <= _JOIN_BYTES:
@@ -198,7 +202,7 @@ class _Together:
         self._transport.write(data)
 
     def write_whole(self, head: bytes, body: bytes) -> None:
-        """Send a response now."""
+        """Send a whole response now, with its body."""
         self.flush()
         if len(body) <= _JOIN_BYTES:
             self._transport.write(head + body)
@@ -222,15 +226,17 @@ class _Together:
 
 
 class _Cycle(httptools_impl.RequestResponseCycle):
-    """One request. A whole response (`asgi.WHOLE`) is written at once; uvicorn writes head and
-    body apart, and searches each header twice with regular expressions."""
+    """One request and its response, of which a whole response (`asgi.WHOLE`) is written at once.
+
+    uvicorn writes head and body apart, and searches each header twice with regular expressions.
+    """
 
     transport: Any  # a `_Together`
     _head = b""
     """The head of a whole response, until its body comes."""
 
     async def send(self, message: Any) -> None:
-        """Send one message (ASGI)."""
+        """Send one ASGI message."""
         if self._head:
             self._write_whole(message["body"])
         elif asgi.WHOLE in message and self._is_plain():
@@ -241,7 +247,9 @@ class _Cycle(httptools_impl.RequestResponseCycle):
             await super().send(message)
 
     def _is_plain(self) -> bool:
-        """Return whether neither the connection nor the request needs more than head and body."""
+        """Return whether head and body can simply be written: the connection stays open and
+        writable, and the method is not HEAD.
+        """
         return (
             self.keep_alive
             and not (self.disconnected or self.response_started or self.flow.write_paused)
@@ -261,7 +269,9 @@ class _Cycle(httptools_impl.RequestResponseCycle):
 
 
 def _head(status: int, headers: asgi.Headers) -> bytes:
-    """Return a head. Raises RuntimeError for what would end a line too early (RFC 9110 §5.5)."""
+    """Return the bytes of a response's head. Raises RuntimeError for characters that would end a
+    line too early (RFC 9110 §5.5).
+    """
     lines = b"\r\n".join([name + b": " + value for name, value in headers])
     ends = len(headers) - 1
     if lines.count(b"\n") != ends or lines.count(b"\r") != ends or b"\0" in lines:
@@ -340,7 +350,7 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
         )
 
     def _may_upgrade(self) -> bool:
-        """Return whether the request may upgrade: not with HTTP/1.0 (RFC 9110 §7.8), and not with a
+        """Return whether the request may upgrade: it is not HTTP/1.0 (RFC 9110 §7.8) and has no
         body.
         """
         if self.scope["http_version"] != "1.1" or self._get_upgrade() is None:
@@ -366,7 +376,7 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
 
     def _watch_head(self) -> None:
-        """Limit the size and time of an incomplete head, and of trailers of chunks."""
+        """Limit the size and duration of an incomplete head, and of trailers of chunked bodies."""
         cycle: httptools_impl.RequestResponseCycle | None = self.cycle  # None: nothing was asked
         idle = cycle is None or cycle.response_complete
         if self._useless_bytes > HEAD_BYTES:
@@ -382,13 +392,15 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
             self._patience = None
 
     def _keep(self, data: bytes) -> None:
-        """Keep data that follows an upgrade request until the app responds."""
+        """Buffer data that follows an upgrade request until the app responds."""
         self._early += data
         if len(self._early) > _EARLY_BYTES:
             self.flow.pause_reading()
 
     def on_response_complete(self) -> None:
-        """End an upgrade that the app did not accept: the data that followed is HTTP."""
+        """Continue after a response; if it did not accept an upgrade, parse the data that followed
+        the request as HTTP.
+        """
         self._together.flush()
         responded = self._asking is not None and self._asking.response_complete
         early = bytes(self._early) if responded else b""

@@ -1,4 +1,4 @@
-"""Valid paths of files in a snapshot: below its directory, on any machine.
+"""Validation of the paths of files in a snapshot, which must be below its directory on any machine.
 
 Used by the validation of SyncSets, by sources and by manifests, which come from other machines.
 Pure.
@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def problem(path: str) -> str:
-    """Return what is wrong with the path of a file in a snapshot, or "" if it is valid."""
+    """Return the error in the path of a file in a snapshot, or "" if it is valid."""
     try:
         encoded = path.encode()
     except UnicodeEncodeError:
@@ -40,7 +40,7 @@ def problem(path: str) -> str:
 
 
 def parents(path: str) -> Iterator[str]:
-    """Yield the directories that contain a path, the outermost first."""
+    """Yield the parent directories of a path, the outermost first."""
     at = path.find("/")
     while at >= 0:
         yield path[:at]

@@ -14,7 +14,8 @@ UNHEARD_S = 20
 
 
 def bound_silence(connection: socket.socket) -> None:
-    """End the connection when its peer is silent, also while data is unacknowledged.
+    """Make the kernel end a connection when its peer is silent, also while sent data is
+    unacknowledged.
 
     Not for a peer that may pause reading: that too ends the connection after `UNHEARD_S`.
     """
@@ -23,7 +24,7 @@ def bound_silence(connection: socket.socket) -> None:
 
 
 def enable(connection: socket.socket) -> None:
-    """Probe an idle connection, without a limit for unacknowledged data."""
+    """Make the kernel probe an idle connection, without a limit for unacknowledged data."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, QUIET_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_S)

@@ -1,4 +1,4 @@
-"""TLS on the connected socket of a client that blocks.
+"""TLS on a connected socket, for clients that block.
 
 Used by the connections of `endpoints`, `pond` and of calls in Pods. Not for servers (`kit.serving`)
 or asyncio, which has its own.
@@ -11,7 +11,8 @@ import ssl
 def wrap(
     context: ssl.SSLContext, connected: socket.socket, *, server_name: str | bytes
 ) -> ssl.SSLSocket:
-    """Do the handshake and return the socket with TLS; takes `connected` over.
+    """Do the TLS handshake on the socket `connected`, which is taken over, and return the socket
+    with TLS.
 
     Raises OSError, of which `ssl.SSLError` is one; the connection is closed then.
     """

@@ -1,5 +1,5 @@
-"""Support for testing programs that use kilnwork: runs their tasks in the test's process, without
-delay.
+"""Support for testing programs that use kilnwork: their tasks run in the test's own process,
+without delay.
 
 `with kiln.testing.inline():` is a session without dispatcher, worker or journal. Retries, keys,
 errors, futures as arguments, delegation, cancellation and generators work as in other sessions, and

@@ -12,7 +12,9 @@ from kilnwork.testing import task_record as records
 
 
 class Agenda:
-    """Ready tasks by priority, then in order; timers by time, then in order."""
+    """The queue of ready tasks, by priority and then in order, and the timers, by time and then in
+    order.
+    """
 
     def __init__(self, clock: clocks.VirtualClock) -> None:
         self._clock = clock
@@ -22,14 +24,14 @@ class Agenda:
 
     @property
     def now(self) -> float:
-        """Seconds on the session's clock."""
+        """The current time in seconds, by the session's clock."""
         return self._clock.monotonic()
 
     def queue(self, record: records.Record) -> None:
         heapq.heappush(self._ready, (-record.spec.priority, next(self._order), record))
 
     def take(self) -> records.Record | None:
-        """Remove and return the task to run next; None if none is ready."""
+        """Remove and return the task to run next; None if no task is ready."""
         while self._ready:
             record = heapq.heappop(self._ready)[-1]
             if not record.final:
@@ -37,15 +39,15 @@ class Agenda:
         return None
 
     def at(self, delay_s: float, act: Callable[[], None]) -> None:
-        """Call `act` in so many seconds."""
+        """Set a timer that calls `act` after `delay_s`."""
         heapq.heappush(self._timers, (self.now + delay_s, next(self._order), act))
 
     def next_time(self) -> float | None:
-        """Return when the next timer is due; None if there is none."""
+        """Return the time of the next timer; None if there is no timer."""
         return self._timers[0][0] if self._timers else None
 
     def go_on_until(self, until: float) -> None:
-        """Advance the time; call timers that are due meanwhile at their time."""
+        """Advance the time to `until`; call each timer that is due meanwhile at its own time."""
         while self._timers and self._timers[0][0] <= until:
             at, _, act = heapq.heappop(self._timers)
             self._clock.sleep(at - self.now)

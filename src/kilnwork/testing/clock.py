@@ -1,4 +1,4 @@
-"""The clock of inline sessions: it stands still until a task sleeps or has to wait.
+"""The virtual clock of inline sessions, which stands still until a task sleeps or has to wait.
 
 Used by `testing.inline_sessions` and `inline_runs`, which redirect `time.sleep` and the event loops
 of async tasks to it while their tasks run. Other threads keep the machine's time.
@@ -18,17 +18,15 @@ real_sleep = time.sleep
 
 
 class VirtualClock(clock.ManualClock):
-    """A clock that advances only on request: by `advance`, by sleeping tasks, by waiting for a
-    retry.
-    """
+    """A clock that advances only by `advance`, by sleeping tasks, and by waiting for a retry."""
 
     def sleep(self, seconds: float) -> None:
-        """Advance the clock like `time.sleep`, but return at once."""
+        """Advance the clock as if the caller had slept, but return at once."""
         self.advance(max(0.0, seconds))
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose timers are virtual, as long as only timers can wake it.
+    """An event loop whose timers take no real time, as long as only timers can wake it.
 
     While it waits for a socket or a thread of an executor, it waits like any other event loop.
     """
@@ -41,7 +39,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now()
 
     def only_timers(self, registered: int) -> bool:
-        """Return whether the loop waits for no thread, and no file but its own wake-up file."""
+        """Return whether only timers can wake the loop: it waits for no thread, and for no file but
+        its own wake-up file.
+        """
         return registered <= 1 and getattr(self, "_default_executor", None) is None
 
 
@@ -62,7 +62,9 @@ class _Selector(selectors.DefaultSelector):
 
 @contextmanager
 def patched(sleep: Callable[[float], None], *, applies: Callable[[], bool]) -> Iterator[None]:
-    """Replace `time.sleep` by `sleep` within the block, in threads where `applies` returns True."""
+    """Replace `time.sleep` by `sleep` within the block, in threads in which `applies` returns
+    True.
+    """
 
     def sleeping(seconds: float | SupportsIndex, /) -> None:
         if applies():
@@ -78,7 +80,7 @@ def patched(sleep: Callable[[float], None], *, applies: Callable[[], bool]) -> I
 
 
 def in_new_thread(work: Callable[[], None]) -> None:
-    """Run `work` in a new thread and wait for it: with a fresh stack, and no running event loop."""
+    """Run `work` in a new thread, with a fresh stack and no running event loop, and wait for it."""
     failed: list[BaseException] = []
 
     def run() -> None:

@@ -1,4 +1,5 @@
-"""Flows in the test's own process: the same plan, with functions called directly, one at a time.
+"""Flows run in the test's own process: with the plan of real runs, and functions called directly,
+one at a time.
 
 `run_flow(flow, data={"trades": shards})` returns the view that a real run would have at its end.
 Values between steps are JSON, as in real runs, so that results are the same. Time is virtual:
@@ -57,16 +58,17 @@ def run_flow(
     params: Mapping[str, Any] | None = None,
     functions: Functions | None = None,
 ) -> model.FlowRunView:
-    """Run a flow to its end.
+    """Run a flow to its end in this process, and return its view.
 
-    `data`: the shards of each snapshot as a list of any JSON, or a `SnapshotRef`; `functions`: by
-    the names under which steps call them, instead of what these would import. Raises InvalidFlow.
+    `data`: for each snapshot, its shards as a list of any JSON, or a `SnapshotRef`. `functions`:
+    the functions to call instead of importing them, by the names that steps use. Raises
+    InvalidFlow.
     """
     return run(declared, data=data, params=params, functions=functions).view
 
 
 class Done(NamedTuple):
-    """A finished flow.
+    """The result of a finished flow.
 
     `attempts`: names of the directories (`kiln.outputs()`) of attempts that have succeeded, by the
     path of their step.
@@ -83,7 +85,9 @@ def run(
     params: Mapping[str, Any] | None,
     functions: Functions | None,
 ) -> Done:
-    """Run a flow as `run_flow` does; for `run_set`."""
+    """Run a flow as `run_flow` does, but return also the directories of its attempts; for
+    `run_set`.
+    """
     converted = _converted(declared)
     snapshots = {name: _snapshot(name, value) for name, value in (data or {}).items()}
     shards = {name: one.shards is not None for name, one in snapshots.items()}
@@ -125,7 +129,7 @@ def _snapshot(name: str, value: Any) -> model.SnapshotRef:
 
 
 class _Process:
-    """Executes the instructions of the plan."""
+    """Executor of the instructions of a flow's plan."""
 
     def __init__(self, run: records.Run, functions: Functions) -> None:
         self._run, self._functions = run, functions
@@ -136,7 +140,7 @@ class _Process:
         self._called = 0
 
     def finish(self) -> None:
-        """Run the flow to its end."""
+        """Carry out the instructions of the plan until the flow has ended."""
         run, line = self._run, self._timeline
         if run.program.timeout_s is not None:
             line.add(timeline.Event(timeline.Kind.LIMIT, ""), after_s=run.program.timeout_s)
@@ -169,8 +173,8 @@ class _Process:
             plan.job_ended(self._run, key, records.JobEnd(False, _R.STOPPED, counts=counts))
 
     def _done(self, key: str, work: step_inputs.StepWork) -> tuple[records.JobEnd, float]:
-        """Call the function of a step for each of its items; return its end and the seconds that it
-        took.
+        """Call the function of a step for each of its items; return the step's end and the seconds
+        that it took.
         """
         spent: list[float] = []
         end = self._call_all(key, work, spent)
@@ -244,7 +248,9 @@ class _Process:
     def _attempt(
         self, call: Callable[[], Any], inner: context.Context, work: step_inputs.StepWork
     ) -> Any:
-        """Call the function. Raises what it raises, and _TooLong if it has slept for too long."""
+        """Call the function of a step once. Raises its exceptions, and _TooLong if it has slept for
+        too long.
+        """
         before, thread = self._spent_s, threading.get_ident()
 
         def sleep(seconds: float) -> None:
@@ -282,7 +288,7 @@ class _Process:
 
 
 def _message(work: step_inputs.StepWork, failed: int, first: str) -> str:
-    """Return the engine's message about a step of which too many tasks failed."""
+    """Return the message about a step of which too many tasks failed, as the engine words it."""
     if work.size == 1:
         return first
     wanted = job_settings.Completion(max_failed=work.max_failed)
@@ -305,7 +311,7 @@ class _TooLong(Exception):
 
 
 def _delay_s(retry: api_task.Retry, failures: int) -> float:
-    """Return the retry delay of the dispatcher, without jitter."""
+    """Return the delay before a retry, as the dispatcher computes it, without jitter."""
     delay = retry.delay_seconds * retry.factor ** (failures - 1)
     return float(min(delay, retry.max_delay_seconds))
 

@@ -1,4 +1,5 @@
-"""Runs inline tasks: the queue, the stack of running tasks, retries, timeouts, cancellation.
+"""The execution of inline tasks: the queue, the stack of running tasks, retries, timeouts,
+cancellation.
 
 Used by `testing.inline_sessions`. The rules are those of the dispatcher and the slots
 (docs/reference), for one task at a time and without losses.
@@ -44,7 +45,7 @@ _MORE = object()
 
 
 class Runs:
-    """The tasks of one session."""
+    """The tasks of one inline session, and their execution."""
 
     def __init__(self, clock: clocks.VirtualClock, blobs: blob_store.Blobs) -> None:
         self.known: dict[ids.TaskId, Record] = {}
@@ -62,14 +63,14 @@ class Runs:
         return self._stack[-1] if self._stack else None
 
     def runs_here(self) -> bool:
-        """Return whether a task runs in this thread."""
+        """Return whether a task of the session runs in this thread."""
         return self._thread == threading.get_ident()
 
     # asking
 
     def admit(self, record: Record, needs: Iterable[ids.TaskId]) -> Record:
-        """Queue a task, unless its key, or an earlier attempt of its parent, has submitted it
-        already.
+        """Queue a new task, unless it was submitted already: under its key, or by an earlier
+        attempt of its parent.
 
         Returns the record that counts. Raises KeyTaken.
         """
@@ -133,7 +134,7 @@ class Runs:
     # time
 
     def sleep(self, seconds: float) -> None:
-        """Advance the time for a sleeping task, at most to the task's timeout."""
+        """Advance the time while a task sleeps, at most to the task's timeout."""
         until = self._agenda.now + max(0.0, seconds)
         record = self.innermost
         if record is not None and record.deadline is not None:
@@ -142,7 +143,7 @@ class Runs:
         self.check()
 
     def check(self) -> None:
-        """Raise Cancelled in the running task if it is to stop."""
+        """Raise Cancelled in the running task if it must stop."""
         record = self.innermost
         if record is None:
             return
@@ -157,7 +158,8 @@ class Runs:
             )
 
     def until(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Run tasks and advance the time until `done()`; return False after `timeout_s`.
+        """Run tasks and advance the time until `done()` returns True; return False after
+        `timeout_s`.
 
         Raises RuntimeError if it would wait for ever.
         """
@@ -201,8 +203,8 @@ class Runs:
     # running
 
     def step(self) -> bool:
-        """Run the first task in the queue, or a generator up to its next value; return False if
-        there is none.
+        """Run the first task in the queue, or run a generator up to its next value; return False if
+        the queue is empty.
         """
         record = self._agenda.take()
         if record is None:
@@ -273,8 +275,8 @@ class Runs:
         return _MORE
 
     def _packed(self, record: Record, value: Any) -> Any:
-        """Return the result as a payload, or the future itself if the task returned another task's
-        future.
+        """Return the result of a task as a payload, or the future itself if the task returned
+        another task's future.
         """
         call = record.spec.call
         if record.steps is not None:
@@ -371,7 +373,7 @@ class Runs:
         self._settle(record, target.state, target.reason, target.message, target.payload)
 
     def kill(self, record: Record, reason: Reason, *, recursive: bool = True) -> None:
-        """Cancel a task: at once if it does not run, else when it next calls into the session."""
+        """Cancel a task: at once if it does not run, otherwise when it next calls the session."""
         if recursive:
             for child in list(record.children.values()):
                 self.kill(child, Reason.PARENT_KILLED)
@@ -403,8 +405,8 @@ class Runs:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Notify the tasks that wait for finished ones; in a loop, since those may finish in
-        turn.
+        """Notify the tasks that wait for finished tasks; in a loop, since the notified tasks may
+        finish in turn.
         """
         self._passing_on = True
         try:
@@ -419,7 +421,7 @@ class Runs:
             self._passing_on = False
 
     def abandon(self, error: Exception) -> None:
-        """End the session: open futures fail with this error."""
+        """End all unfinished tasks at the end of the session: their futures fail with `error`."""
         for record in self.known.values():
             self._close(record)
             for future in record.futures.values():
@@ -428,7 +430,9 @@ class Runs:
 
 
 def _same(known: Record, record: Record) -> bool:
-    """Return whether both are the same call, as far as that is known: pickles are not compared."""
+    """Return whether two records are of the same call, as far as that is known: pickles are not
+    compared.
+    """
     if known.function != record.function:
         return False
     ours, theirs = known.arguments, record.arguments
@@ -440,7 +444,7 @@ def _same(known: Record, record: Record) -> bool:
 
 
 def _info(failed: Record) -> attempts.ErrorInfo:
-    """Return the error of a task; for a chain of failed inputs, that of the first."""
+    """Return the error of a failed task; in a chain of failed inputs, the error of the first."""
     if failed.payload is None or failed.payload.media_type != attempts.ERROR:
         return failed.error_info()
     info = msgspec.msgpack.decode(failed.payload.data, type=attempts.ErrorInfo)

@@ -1,9 +1,9 @@
-"""`inline()`: a session that runs its tasks in this process, when their futures are waited for.
+"""The inline session, which runs its tasks in this process when their futures are waited for.
 
-Used by tests of programs. Tasks wait in a queue, by priority and then in order; the thread that
-waits for a result runs them, one at a time, and a task that waits for another runs it on top of its
-own stack. When nothing is ready, the time advances to the next retry or timeout. Deterministic: the
-same program does the same things in the same order. For one thread at a time.
+Used by tests of programs, through `inline()`. Tasks wait in a queue, by priority and then in order;
+the thread that waits for a result runs them, one at a time, and a task that waits for another runs
+it on top of its own stack. When nothing is ready, the time advances to the next retry or timeout.
+Deterministic: the same program does the same things in the same order. For one thread at a time.
 """
 
 import tempfile
@@ -23,7 +23,7 @@ from kilnwork.testing import task_record as records
 
 
 class InlineSession(session.Session):
-    """A session that runs its tasks in this process. `clock`: its virtual time."""
+    """A session that runs its tasks in this process. `clock`: its virtual clock."""
 
     in_slot = True
     functions_only = True
@@ -43,7 +43,7 @@ class InlineSession(session.Session):
 
     @property
     def tasks(self) -> Sequence[records.Record]:
-        """Every submitted task, in the order of submission."""
+        """The records of all submitted tasks, in the order of submission."""
         return tuple(self._runs.known.values())
 
     def run(self) -> None:
@@ -132,17 +132,17 @@ class InlineSession(session.Session):
             self._runs.until(stirred, None)
 
     def call_back(self, callback: Callable[[Any], object], future: Any) -> None:
-        """Call the callback at once: there is one thread."""
+        """Call the callback of a future at once, because there is only one thread."""
         callbacks.call(callback, future)
 
     def confirm(self, number: int) -> None:
-        """Do nothing: every id is known here."""
+        """Do nothing, because every id is known in an inline session."""
 
     def all_accepted(self) -> bool:
         return True
 
     def close(self) -> None:
-        """Close the session: futures of tasks that have not run fail with NoSession."""
+        """Close the session: the futures of tasks that have not run fail with NoSession."""
         session.deactivate(self)
         self._runs.abandon(errors.NoSession("the inline session is over, and with it its tasks"))
 
@@ -178,7 +178,7 @@ class InlineSession(session.Session):
 def inline() -> Iterator[InlineSession]:
     """Open an inline session for a block: `with kiln.testing.inline() as session:`.
 
-    `session.clock` is its time, `session.tasks` are the submitted tasks.
+    `session.clock` is its virtual clock, `session.tasks` are the submitted tasks.
     """
     with tempfile.TemporaryDirectory(prefix="kiln-inline-") as directory:
         opened = InlineSession(Path(directory))
@@ -191,10 +191,10 @@ def inline() -> Iterator[InlineSession]:
 
 
 class _NoLink:
-    """A link without a connection, for futures."""
+    """A link without a connection, which futures of an inline session use."""
 
     def flush(self) -> None:
-        """Do nothing: no message is held back."""
+        """Do nothing, because no message is held back."""
 
     def wake(self) -> None:
-        """Do nothing: no thread sleeps."""
+        """Do nothing, because no thread sleeps."""

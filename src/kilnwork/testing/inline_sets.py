@@ -1,4 +1,4 @@
-"""SyncSets in the test's own process: their flow on files of this machine, without a server.
+"""SyncSets run in the test's own process: their flow, on files of this machine, without a server.
 
 `run_set(ss, data={"trades": "tests/trades"})` pins, divides and presents the data as a pond would,
 so that digests and shards are the same, and runs the flow as `inline_flows.run_flow` does. Workers,
@@ -36,7 +36,8 @@ def run_set(
     params: Mapping[str, Any] | None = None,
     outputs: str | os.PathLike[str] | None = None,
 ) -> model.FlowRunView:
-    """Run the flow of a SyncSet, or of its manifest, to its end.
+    """Run the flow of a SyncSet, or of its manifest, to its end in this process, and return its
+    view.
 
     `data`: a directory or a file for each snapshot that is not `inline`; `params`: replace those of
     the flow. `outputs`: a directory for the files of its outputs, `NAME/…`, if the flow succeeds.
@@ -67,7 +68,9 @@ def run_set(
 
 
 def _keep(output: sync_set.Output, attempts: Sequence[str], directory: Path, outputs: Path) -> None:
-    """Copy the output files of tasks, as the pond would keep them. Raises InvalidFlow."""
+    """Copy the files of an output from the directories of its attempts, as a pond would keep them.
+    Raises InvalidFlow.
+    """
     if not attempts:
         return
     written = directory / _OUTPUTS
@@ -93,8 +96,8 @@ def _spec(body: Mapping[str, Any]) -> sync_set.SyncSetSpec:
 
 @contextlib.contextmanager
 def _data(directory: Path) -> Iterator[None]:
-    """Set variables so that functions find snapshots in a directory and write their outputs below
-    it.
+    """Set environment variables within the block, so that functions find snapshots in a directory
+    and write their outputs below it.
     """
     written = directory / _OUTPUTS
     written.mkdir()
@@ -119,7 +122,9 @@ def _pinned(
     given: str | os.PathLike[str] | None,
     directory: Path,
 ) -> model.SnapshotRef:
-    """Pin a snapshot below the directory and return the flow's reference to it."""
+    """Pin a snapshot, whose files are placed below the directory, and return the flow's reference
+    to it.
+    """
     place = directory / snapshot.name
     if given is not None:
         _link(snapshot.name, Path(given).absolute(), place)

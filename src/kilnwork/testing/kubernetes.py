@@ -39,7 +39,7 @@ _MANAGER = "kilnwork-testing"
 
 
 class KubernetesServer:
-    """A running API server.
+    """A running API server of Kubernetes, for tests.
 
     `kubeconfig`: the administrator's, for client libraries, kubectl and `KUBECONFIG`. `url`: the
     address it listens on, with TLS, on 127.0.0.1 only. `data_dir`: directory of everything that it
@@ -53,7 +53,7 @@ class KubernetesServer:
         self.url = serving.plane.address
 
     def install(self, manifests: Manifests) -> list[meta.JsonObject]:
-        """Apply objects in their order; put CustomResourceDefinitions before objects of their
+        """Apply objects in the given order; put CustomResourceDefinitions before objects of their
         kinds.
 
         Returns the objects as stored by the server; kinds that are defined are served by then.
@@ -143,7 +143,7 @@ class KubernetesServer:
 
 @contextlib.contextmanager
 def server(*, node: bool = False, controllers: bool = True) -> Iterator[KubernetesServer]:
-    """Run a new, empty API server until the end of the block.
+    """Run a new, empty API server of Kubernetes until the end of the block.
 
     `node`: also run a node, which runs Pods as processes of this machine, so that tests see them
     succeed and fail; without it they stay Pending. `controllers`: garbage collection by owner
@@ -170,7 +170,7 @@ def server(*, node: bool = False, controllers: bool = True) -> Iterator[Kubernet
 
 
 class _Serving:
-    """A control plane on an event loop of its own, in a thread.
+    """A control plane of Kubernetes that runs on an event loop of its own, in a thread.
 
     One coroutine starts it, waits and stops it, so that an interrupted start is undone as well.
     """
@@ -186,12 +186,14 @@ class _Serving:
         self._thread = threading.Thread(target=self._run, name="kubernetes", daemon=True)
 
     def start(self) -> None:
-        """Return when the server accepts requests. Raises the error that prevents it."""
+        """Start the control plane, and wait until it accepts requests. Raises the error that
+        prevents it.
+        """
         self._thread.start()
         self._started.result()
 
     def stop(self) -> None:
-        """Stop everything and end the thread."""
+        """Stop the control plane and end its thread."""
         if self._thread.ident is None:
             self._loop.close()
             return
@@ -204,7 +206,7 @@ class _Serving:
             )
 
     def run(self, work: Coroutine[Any, Any, T], *, timeout_s: float = 60.0) -> T:
-        """Await a coroutine on the loop of the server."""
+        """Run a coroutine on the event loop of the control plane, and return its result."""
         if self._over.is_set() or not self._thread.is_alive():
             work.close()
             raise kit_errors.ConfigurationError(

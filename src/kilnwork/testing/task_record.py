@@ -1,4 +1,4 @@
-"""The record of one task of an inline session.
+"""The record of one task of an inline session, with its state and result.
 
 Used by `testing.inline_runs`; tests may read the fields to see what their program has submitted.
 """
@@ -13,7 +13,9 @@ from kilnwork.sdk import context, futures
 
 
 class Record:
-    """One task. `function`: `module:name`; `attempts`: number of started ones; `reason`: of its
+    """The record of one task.
+
+    `function`: `module:name`; `attempts`: number of started attempts; `reason`: the reason of its
     `state`.
     """
 
@@ -66,7 +68,7 @@ class Record:
 
     @property
     def function(self) -> str:
-        """The `module:name` of the task function."""
+        """The task function, as `module:name`."""
         return self.spec.call.function if self.spec.call is not None else ""
 
     @property
@@ -74,7 +76,7 @@ class Record:
         return self.state.final
 
     def result(self, number: int) -> calls.CallResult:
-        """Return the outcome for the future with that number."""
+        """Return the outcome of the task in the form for the future with that number."""
         return calls.CallResult(number, self.state, self.reason, self.message, self.payload)
 
     def error_info(self) -> attempts.ErrorInfo:

@@ -1,4 +1,4 @@
-"""The timeline of a flow's virtual time: calls of steps, their ends, and time limits.
+"""The timeline of a flow's virtual time, with the calls of steps, their ends, and time limits.
 
 Used by `testing.inline_flows`. Time advances only by what functions sleep and by delays of retries.
 Events at the same moment happen in this order: ends, then calls, then limits.
@@ -13,7 +13,7 @@ from kilnwork.jobs.flows import records, step_inputs
 
 
 class Kind(IntEnum):
-    """The kind of an event, in the order of events at the same moment."""
+    """The kind of an event; events at the same moment happen in the order of their kinds."""
 
     END = 0
     CALL = 1
@@ -21,7 +21,7 @@ class Kind(IntEnum):
 
 
 class Event(NamedTuple):
-    """An event of an instance. `work`: of a call or an end."""
+    """An event of a step instance. `work`: the work of a call or an end."""
 
     kind: Kind
     key: str
@@ -30,7 +30,7 @@ class Event(NamedTuple):
 
 
 class Timeline:
-    """Events in order. `now`: seconds since the start of the flow."""
+    """The future events of a flow, in order. `now`: seconds since the start of the flow."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -38,19 +38,20 @@ class Timeline:
         self._events: list[tuple[float, int, int, Event]] = []
 
     def add(self, event: Event, *, after_s: float = 0.0) -> None:
-        """Schedule an event in so many seconds."""
+        """Schedule an event after `after_s` seconds."""
         entry = (self.now + after_s, int(event.kind), next(self._order), event)
         heapq.heappush(self._events, entry)
 
     def take(self) -> Event:
-        """Advance to the next event and return it. There must be one: an unfinished flow always has
-        events.
+        """Advance the time to the next event, remove it and return it.
+
+        There must be an event: an unfinished flow always has one.
         """
         self.now, _, _, event = heapq.heappop(self._events)
         return event
 
     def stop(self, key: str) -> step_inputs.StepWork | None:
-        """Remove the call or end of an instance; return its work."""
+        """Remove the scheduled call or end of a step instance; return its work."""
         found = [entry for entry in self._events if entry[3].key == key and entry[3].work]
         for entry in found:
             self._events.remove(entry)
@@ -60,7 +61,8 @@ class Timeline:
 
 def makespan_s(durations: list[float], lanes: int | None) -> float:
     """Return how long a list of tasks takes, if each starts in order as soon as a lane is free.
-    `lanes`: how many tasks can run at once; None: any number.
+
+    `lanes`: how many tasks can run at once; None for any number.
     """
     if lanes is None or lanes >= len(durations):
         return max(durations, default=0.0)

@@ -1,5 +1,5 @@
-"""The worker: an agent process in a Pod that runs tasks for the dispatcher, one call at a time per
-slot.
+"""The worker: an agent process in a Pod, and slot processes that run tasks for the dispatcher, each
+one call at a time.
 
 Started as a process (`python -m kilnwork.worker`); no other package imports it. `agent` holds the
 link to the dispatcher and the attempts. `attempt` runs one command from Run to Finished; `outcomes`

@@ -71,7 +71,7 @@ def main() -> int:
 
 def share() -> None:
     """Import the modules that agent and slots share, and keep the garbage collector from writing to
-    their pages.
+    the memory pages of their objects.
     """
     for name in SHARED:
         importlib.import_module(name)

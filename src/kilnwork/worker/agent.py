@@ -1,4 +1,4 @@
-"""The agent: holds the worker's link to the dispatcher, and its attempts.
+"""The agent, which holds the worker's link to the dispatcher and its attempts.
 
 Started by `__main__`. The agent carries out orders and decides little: the dispatcher counts slots,
 so every Run is carried out. Its own responsibility is that no attempt runs here which another
@@ -60,8 +60,8 @@ _STOPPING = outcomes.Halt(
 
 
 class RelayPort(Protocol):
-    """Listens in place of the dispatcher's socket when the dispatcher is on another machine; see
-    `relay`.
+    """Port of the relay, which listens in place of the dispatcher's socket when the dispatcher is
+    on another machine; see `relay`.
     """
 
     @property
@@ -73,7 +73,8 @@ class RelayPort(Protocol):
 
 
 class Agent:
-    """Runs attempts and slots as the dispatcher orders; see the module.
+    """The agent of a worker, which runs attempts and slots as the dispatcher orders; see the
+    module.
 
     `session`: 16 random bytes, new for each process. `relay`: the way to a dispatcher on another
     machine; None if it is on this one.
@@ -144,8 +145,8 @@ class Agent:
         self._slots.use(self._supervisor)
 
     async def run(self, zygote: zygote_link.ZygoteHandle) -> None:
-        """Serve until SIGTERM or SIGINT, which start an orderly shutdown; a second one skips the
-        grace period.
+        """Run the worker until SIGTERM or SIGINT, which start an orderly shutdown; a second signal
+        skips the grace period.
 
         Slots are forked from `zygote`. When the owner closes its descriptor, everything ends at
         once.
@@ -198,8 +199,9 @@ class Agent:
     # peer.Owner: called by the link
 
     def hello(self, *, epoch: int) -> messages.Hello:
-        """Return this worker's Hello, with everything that runs. The token file is read each time,
-        since the token may be renewed.
+        """Return the Hello message of this worker, with all attempts and slots that run.
+
+        The token file is read each time, since the token may be renewed.
         """
         given = self._settings
         return messages.Hello(
@@ -219,7 +221,9 @@ class Agent:
         )
 
     def welcomed(self, welcome: messages.Welcome) -> None:
-        """Reattach the attempts that the dispatcher knows; abandon the others without a report."""
+        """Continue the attempts that the dispatcher knows on a new link; abandon all other attempts
+        without a report.
+        """
         keep = {
             decision.ref: decision.log_offset
             for decision in welcome.decisions
@@ -261,7 +265,9 @@ class Agent:
         self._attempts.pop(ref, None)
 
     def lease_ended(self) -> None:
-        """Kill all attempts and slots: other workers may soon start the same tasks."""
+        """Kill all attempts and slots after the lease has ended, since other workers may soon start
+        the same tasks.
+        """
         for current in self._attempts.values():
             current.halt(_LEASE_ENDED, grace_s=0)
         self._slots.kill_all(reasons.Reason.WORKER_LOST)
@@ -298,8 +304,8 @@ class Agent:
             self._attempts.pop(current.ref, None)
 
     def _refuse(self, ref: attempts.AttemptRef, halt: outcomes.Halt) -> None:
-        """Report an attempt as ended before it started. Since no process was started, this is proof
-        that none runs.
+        """Report that an attempt ended before it started. Since no process was started, this is
+        proof that none runs.
         """
         outcome = outcomes.halted_outcome(halt, at=self._tools.clock.wall())
         self._link.report(lambda serial: messages.Finished(serial, ref, outcome))
@@ -322,14 +328,14 @@ class Agent:
             self._stopping.set()
 
     def _failed(self, name: str, error: BaseException) -> None:
-        """Shut down after a bug. The restart of the worker proves that nothing of the old one
+        """Shut down the worker after a bug. Its restart proves that nothing of the old worker
         runs.
         """
         self._failure = errors.WorkerError(f"{name} failed: {error!r}")
         self._stopping.set()
 
     def _zygote_broken(self, error: errors.NoZygote) -> None:
-        """Shut down because slots cannot be forked here. The log says why; the Pod may be
+        """Shut down the worker because it cannot fork slots. The log says why; the Pod may be
         restarted.
         """
         self._failure = error
@@ -340,7 +346,7 @@ class Agent:
         return [*self._slots.candidates(), *(each for each in running if each is not None)]
 
     def _owner_gone(self, descriptor: int) -> None:
-        """Shut down at once: the process that started this worker has exited and wants no
+        """Shut down at once, because the process that started this worker has exited and wants no
         results.
         """
         # At its end a descriptor stays readable: the loop would call this again and again.
@@ -380,8 +386,10 @@ class Agent:
 
 
 def _directories(given: settings.WorkerSettings) -> directories.Directories:
-    """Make the base directory where containers can see it too: below the mounts, unless all
-    containers share this machine's files.
+    """Create the base directory for attempts.
+
+    If commands run in containers of their own, it is in a place that the containers can see: below
+    the mounts, unless all containers share this machine's files.
     """
     base = None if given.remote is None else given.remote.directory
     if base is None and given.containers and given.mounts == Path("/"):

@@ -1,4 +1,6 @@
-"""Runs an agent until it ends: the part of `__main__` that follows the fork of the zygote."""
+"""The agent's process from its start to its exit: the part of `__main__` that follows the fork of
+the zygote.
+"""
 
 import asyncio
 import importlib
@@ -42,7 +44,9 @@ async def _run(given: settings.WorkerSettings, zygote: zygote_link.ZygoteHandle)
 
 
 def _relay(given: settings.WorkerSettings) -> agent.RelayPort | None:
-    """Make the relay if the dispatcher is on another machine. `relay` is imported only then."""
+    """Create the relay if the dispatcher is on another machine. The module `relay` is imported only
+    then.
+    """
     if given.remote is None:
         return None
     relay: agent.RelayPort = importlib.import_module("kilnwork.worker.relay").Relay(given.remote)

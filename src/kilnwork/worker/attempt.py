@@ -1,5 +1,4 @@
-"""One attempt of a command, from Run to Finished: its files, process, output, outcome and proof of
-end.
+"""One attempt of a command on a worker, with its files, process, output, outcome and proof of end.
 
 Used by `agent`, which keeps each attempt until the dispatcher has stored its end. Everything that
 attempts share is in `Tools`.
@@ -55,13 +54,13 @@ class Tools:
 
 
 class ClosableServer(Protocol):
-    """The HTTP server on a task's socket; see `task_socket`."""
+    """Port of the HTTP server on a task's socket; see `task_socket`."""
 
     async def close(self) -> None: ...
 
 
 class Attempt:
-    """One numbered attempt at a task. `run` carries it out; every other method may be called
+    """One attempt to run a command. `run` carries it out; every other method may be called
     meanwhile.
     """
 
@@ -110,8 +109,9 @@ class Attempt:
             await place.remove()
 
     def halt(self, halt: outcomes.Halt, *, grace_s: float) -> None:
-        """Send SIGTERM to the process group, and SIGKILL after `grace_s`. The first halt decides
-        the ending that is reported.
+        """Send SIGTERM to the process group of the command, and SIGKILL after `grace_s`.
+
+        The first halt decides the ending that is reported.
         """
         if self.over.is_set():
             return
@@ -126,29 +126,33 @@ class Attempt:
         self._kill_after(grace_s)
 
     def candidate(self) -> memory_watch.Candidate | None:
-        """Return the command as a candidate to be ended for its memory, or None while it cannot be
-        ended.
+        """Return the command as a candidate for being ended to free memory, or None while it cannot
+        be ended.
         """
         if self._command is None or self._halt is not None:
             return None
         return memory_watch.Candidate(self._command.pid, self._end_for_memory)
 
     def abandon(self, halt: outcomes.Halt) -> None:
-        """Kill the command and report nothing: the dispatcher does not know this attempt."""
+        """Kill the command and report nothing, because the dispatcher does not know this
+        attempt.
+        """
         self.silent = True
         self._tools.link.forget(self.ref)
         self.halt(halt, grace_s=0)
 
     def reattach(self, offset: int) -> None:
-        """Resume on a new link: the dispatcher knows the attempt and has its output below
-        `offset`.
+        """Continue on a new link with the attempt, which the dispatcher knows and whose output
+        below `offset` it has.
         """
         self.silent = False
         if self._output is not None:
             self._output.send_again(offset)
 
     def container_seen(self, status: messages.ContainerSeen) -> None:
-        """Note that its container has started or ended; see `containers`."""
+        """Handle the start or end of the attempt's container; see `containers`. A command without
+        its own container has none.
+        """
 
     def drop_output_below(self, offset: int) -> None:
         """Drop the output below `offset`, which the dispatcher has stored."""
@@ -198,8 +202,8 @@ class Attempt:
         return outcomes.command_outcome(seen, halt=self._halt, result=self._result(place, code))
 
     async def _variables(self) -> dict[str, str]:
-        """Return the values from Secrets and ConfigMaps; empty if the attempt is halted meanwhile.
-        Raises CannotStart.
+        """Return the values of variables from Secrets and ConfigMaps; empty if the attempt is
+        halted meanwhile. Raises CannotStart.
         """
         if api_variables.are_literal(self._run.spec.env) or self._halt is not None:
             return {}
@@ -220,8 +224,10 @@ class Attempt:
         return api_variables.decode(response.body)
 
     async def _serve(self, place: directories.AttemptDirectory) -> ClosableServer:
-        """Serve the task's socket. The HTTP server is imported only here: a worker that runs calls
-        alone does not need it, and it takes 0.4 MiB.
+        """Start the HTTP server on the task's socket.
+
+        The server is imported only here: a worker that runs only calls does not need it, and it
+        takes 0.4 MiB.
         """
         task_socket = importlib.import_module("kilnwork.worker.task_socket")
         calls = task_socket.TaskSocket(

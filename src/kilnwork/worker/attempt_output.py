@@ -1,4 +1,4 @@
-"""Forwards the output of one attempt from its pipe to the dispatcher without blocking the task.
+"""Transfer of the output of one attempt from its pipe to the dispatcher, without blocking the task.
 
 Used by `attempt`. Output that the dispatcher has not acknowledged is kept here, to be sent again on
 a new link. Once `KEPT_BYTES` are unacknowledged, further output waits here as well; beyond
@@ -57,7 +57,9 @@ Send = Callable[[int, bytes], None]
 
 
 class AttemptOutput:
-    """Reads `descriptor`, which it owns, until end of file or `finish`."""
+    """The output of one attempt, read from the pipe `descriptor`, which it owns, until end of file
+    or `finish`.
+    """
 
     def __init__(self, descriptor: int, *, send: Send, shared: stdout_writer.StdoutWriter) -> None:
         self._descriptor = descriptor
@@ -82,7 +84,7 @@ class AttemptOutput:
         self._resume()
 
     def drop_below(self, offset: int) -> None:
-        """Drop what is below `offset`: the dispatcher has stored it."""
+        """Drop the output below `offset`, which the dispatcher has stored."""
         if offset <= self._kept_from:
             return
         while self._kept:
@@ -101,14 +103,16 @@ class AttemptOutput:
         self._resume()
 
     def send_again(self, offset: int) -> None:
-        """Send on a new link what is at or above `offset`; the dispatcher has stored the rest."""
+        """Send the output at or above `offset` again, on a new link; the dispatcher has stored the
+        rest.
+        """
         self.drop_below(offset)
         for start, data in self._kept:
             self._send(start, data)
 
     def finish(self) -> None:
-        """Read what is still in the pipe, and close it. Call when no process of the attempt is
-        left.
+        """Read the remaining output from the pipe, and close it. Call when no process of the
+        attempt is left.
         """
         for _ in range(_LAST_READS):
             if not self._open or not self._read():
@@ -121,7 +125,7 @@ class AttemptOutput:
 
     @property
     def _has_room(self) -> bool:
-        """Return whether more output can be sent."""
+        """Return whether there is room to send more output."""
         return self._kept_bytes < KEPT_BYTES and not self._stdout.full
 
     @property
@@ -178,7 +182,9 @@ class AttemptOutput:
                 fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def _read(self) -> int:
-        """Read one piece from the pipe; return its length, 0 if there is nothing to read now."""
+        """Read one piece of output from the pipe; return its length, 0 if there is nothing to read
+        now.
+        """
         try:
             data = os.read(self._descriptor, READ_BYTES if not self._is_enlarged else PIPE_BYTES)
         except BlockingIOError:
@@ -197,8 +203,8 @@ class AttemptOutput:
         return len(data)
 
     def _pass_on(self) -> None:
-        """Send what was read, as far as there is room: immediately, unless much is waiting
-        already.
+        """Send the output just read, as far as there is room: immediately, unless much output is
+        waiting already.
         """
         if self._late_bytes < BEHIND_BYTES or not self._drops:
             while self._late and self._has_room:
@@ -216,7 +222,7 @@ class AttemptOutput:
         self._resume()
 
     def _send_late(self, most: int) -> None:
-        """Send about `most` waiting bytes, and keep them until they are acknowledged."""
+        """Send about `most` bytes of waiting output, and keep them until they are acknowledged."""
         # Where the gap is: after what was sent, before what follows.
         if self._late and self._dropped:
             self._lines.write(attempts.dropped_line(self._dropped))

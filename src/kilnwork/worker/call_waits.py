@@ -1,4 +1,4 @@
-"""How a call in a slot waits for other tasks: it releases the slot, and resumes when they have
+"""The waits of a call in a slot for other tasks: it releases the slot, and resumes when they have
 finished.
 
 Used by `slot_session`, in whichever thread waits. In the main thread a task may wait *in place*:
@@ -31,7 +31,7 @@ HIDDEN_FRAMES = 40
 
 
 class Runner(Protocol):
-    """Runs calls: the slot's session, see `slot_session.SlotSession`."""
+    """Port of the slot's session, which runs calls; see `slot_session.SlotSession`."""
 
     link: Any
 
@@ -42,10 +42,11 @@ class Runner(Protocol):
 
 
 class CallWaits:
-    """Releases and regains the slot around waits; see the module. Create it in the main thread.
+    """The waits of a slot's calls: releases the slot before a wait and regains it afterwards; see
+    the module.
 
-    `home`: the slot's working directory, as a descriptor. `base`: the function that has one frame
-    for each call on the stack.
+    Create it in the main thread. `home`: the slot's working directory, as a descriptor. `base`: the
+    function that has one frame for each call on the stack.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class CallWaits:
         self._threads = 1
 
     def count_threads(self) -> None:
-        """Remember how many threads run now: these belong to libraries, not to a call."""
+        """Record how many threads run now; these belong to libraries, not to a call."""
         self._threads = threading.active_count()
 
     def block(
@@ -79,8 +80,8 @@ class CallWaits:
         *,
         first: bool,
     ) -> bool:
-        """Do `Session.block` for the task on top of the stack. Raises Cancelled when that task is
-        to end.
+        """Wait as `Session.block` does, for the task on top of the stack. Raises Cancelled when
+        that task must end.
         """
         level = self._held.stack[-1]
         if threading.get_ident() != self._main:
@@ -108,8 +109,8 @@ class CallWaits:
         in_place: bool,
         first: bool = False,
     ) -> None:
-        """Report that the task waits: others may use the slot, and get the calls that are queued
-        here.
+        """Report that the task waits, so that other tasks may use the slot, and return the queued
+        calls to the dispatcher.
         """
         runner = self._runner
         # The tasks must be submitted before the dispatcher reads that they are awaited.
@@ -125,8 +126,8 @@ class CallWaits:
         runner.link.send(message)
 
     def resume(self, level: slot_calls.StackLevel) -> None:
-        """End one wait of the task; report it as resumed when no other thread or coroutine of it
-        waits.
+        """End one wait of the task; report that the task has resumed when no other thread or
+        coroutine of it waits.
         """
         with self._held.lock:
             level.waits -= 1
@@ -139,8 +140,8 @@ class CallWaits:
         self._runner.link.send(messages.Resumed(level.ref))
 
     def _undivided(self) -> bool:
-        """Return whether the main thread is all there is of the task, so that the whole task
-        waits.
+        """Return whether no code of the task runs outside of the main thread, so that the whole
+        task waits.
         """
         # Without asyncio in memory no loop can be running.
         events = sys.modules.get("asyncio.events")
@@ -174,8 +175,8 @@ class CallWaits:
                     runner.settle(level)
 
     def _run_above(self, above: slot_calls.StackLevel) -> None:
-        """Run another call on top, with as much stack as any call has, and undo its traces
-        afterwards.
+        """Run another call on top of the waiting call, with as much stack as any call has, and
+        restore what it has changed.
         """
         before, where = sys.getrecursionlimit(), self._open_working_directory()
         sys.setrecursionlimit(before + self._frames() + HIDDEN_FRAMES)
@@ -194,7 +195,7 @@ class CallWaits:
         return self._home
 
     def _frames(self) -> int:
-        """Return how many stack frames the waiting call has."""
+        """Return the number of stack frames of the waiting call."""
         count = 0
         frame: FrameType | None = sys._getframe()
         while frame is not None and frame.f_code is not self._base:
@@ -204,5 +205,5 @@ class CallWaits:
 
 
 def _not_all(tasks: Sequence[ids.TaskId]) -> bool:
-    """Return whether the call may be waiting for other tasks besides these."""
+    """Return whether the call may be waiting for tasks that are not in `tasks`."""
     return not tasks or len(tasks) >= futures.TASKS_NAMED

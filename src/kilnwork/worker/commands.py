@@ -1,4 +1,4 @@
-"""Starts a command in a session of its own, with one pipe for its standard output and error.
+"""The start of a command in a session of its own, with one pipe for its standard output and error.
 
 Used by `attempt`. Calls posix_spawn(3) directly: every descriptor of the worker is close-on-exec,
 so the command inherits none of them, and the call returns after the exec has succeeded or failed.
@@ -34,16 +34,17 @@ _RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that was started. `attempt_output`: read end of its pipe, non-blocking; the caller
-    owns it.
+    """A command that was started. `attempt_output`: read end of its output pipe, non-blocking; the
+    caller owns it.
     """
 
     pid: int
     output: int
 
     def signal(self, number: int) -> None:
-        """Signal its process group. Call only before the process was waited for: its pid may be
-        reused after.
+        """Send a signal to the command's process group.
+
+        Call only before the process was waited for: its pid may be reused afterwards.
         """
         try:
             # The group rather than the process: a shell does not pass signals on to what it runs.
@@ -53,7 +54,7 @@ class Command:
 
 
 def start(argv: Sequence[str], environment: Mapping[str, str]) -> Command:
-    """Start `argv`. Raises `CannotStart` or `CannotStartHere`."""
+    """Start the command `argv` with its variables. Raises `CannotStart` or `CannotStartHere`."""
     if not argv:
         raise errors.CannotStart(
             reasons.Reason.COMMAND_MISSING,
@@ -110,8 +111,8 @@ def _pipe() -> tuple[int, int]:
 
 
 def _find(name: str, path: str) -> str:
-    """Find a program as a shell does: a name with a slash is a path, any other is looked up in
-    PATH.
+    """Return the path of a program, found as a shell does: a name with a slash is a path, any other
+    name is looked up in PATH.
     """
     if "/" in name:
         return name

@@ -1,4 +1,4 @@
-"""Attempts whose commands run in their own ephemeral containers of this worker's Pod.
+"""Attempts whose commands run in ephemeral containers of their own, in this worker's Pod.
 
 Used by `agent`, which imports it by name where the TaskCluster says `runtime: EphemeralContainers`.
 The dispatcher has the container created (a worker has no rights in Kubernetes) and reports its
@@ -57,7 +57,7 @@ class ContainerAttempt(attempt.Attempt):
         self._killed = False
 
     def container_seen(self, status: messages.ContainerSeen) -> None:
-        """Note that the container has started or ended."""
+        """Handle the start or end of the attempt's container."""
         if status.started is not None and self._began is None:
             began = self._began = status.started
             self._tools.link.report(lambda serial: messages.Started(serial, self.ref, began))
@@ -85,7 +85,9 @@ class ContainerAttempt(attempt.Attempt):
                 self._tools.link.send(self._stop)
 
     def candidate(self) -> None:
-        """Return None: each container has a memory limit of its own, or shares that of the Pod."""
+        """Return None, since each container has a memory limit of its own or shares that of the
+        Pod.
+        """
 
     async def _execute(self, place: directories.AttemptDirectory) -> attempts.Outcome:
         tools = self._tools
@@ -123,7 +125,7 @@ class ContainerAttempt(attempt.Attempt):
         return msgspec.structs.replace(outcome, result=result)
 
     def _ended_by_itself(self, outcome: attempts.Outcome) -> bool:
-        """Return whether the container had ended by itself.
+        """Return whether the container ended by itself, rather than because of the halt.
 
         What ends the worker ends all containers of its Pod: that one ended first says nothing then,
         unless it has succeeded.
@@ -136,7 +138,9 @@ class ContainerAttempt(attempt.Attempt):
             self._end.set_result(outcome)
 
     def _signal(self, number: int) -> None:
-        """Signal all its processes; a killed container is watched until it is gone."""
+        """Send a signal to all processes of the container; after SIGKILL, repeat that until they
+        are gone.
+        """
         if number == signal.SIGKILL:
             if not self._killed:
                 self._killed = True
@@ -151,8 +155,8 @@ class ContainerAttempt(attempt.Attempt):
         _send(found, signal.SIGTERM)
 
     def _kill(self, deadline: float) -> None:
-        """Kill the container until it is reported as ended, or until its processes were seen and
-        are gone, which is proof as well.
+        """Kill the container until its end is reported, or until its processes were seen and are
+        gone, which is proof as well.
         """
         if self._end.done():
             return
@@ -170,8 +174,8 @@ class ContainerAttempt(attempt.Attempt):
         loop.call_later(LOOK_S, self._kill, deadline)
 
     def _end_without_report(self) -> None:
-        """End while the manager may be away: a worker that shuts down waits only for the processes
-        it finds.
+        """End the attempt of a worker that shuts down, without the manager, which may be away: wait
+        only for the processes found.
 
         Processes that were never found prove nothing; the end of the Pod will.
         """
@@ -188,7 +192,9 @@ class ContainerAttempt(attempt.Attempt):
 
 
 def processes_of(container: str, marker: str) -> set[int]:
-    """Return the pids of a container, found by its cgroup or by the marker in their environment."""
+    """Return the pids of the processes of a container, found by its cgroup or by the marker in
+    their environment.
+    """
     wanted = f"{orphans.MARKER}={marker}".encode()
     return {
         pid for pid in _other_processes() if _is_in(pid, container) or wanted in _environment(pid)
@@ -201,7 +207,8 @@ def kill(container: str, marker: str) -> None:
 
 
 async def clear(pod_uid: str) -> None:
-    """Kill what an earlier worker process of this Pod left behind, and wait until it is gone.
+    """Kill all processes that an earlier worker process of this Pod has left running, and wait
+    until they are gone.
 
     The dispatcher takes the new worker's Hello as proof that nothing of the old one runs.
     """

@@ -1,4 +1,4 @@
-"""Files of attempts on the worker: one directory per attempt, and the socket beside it.
+"""The files of attempts on the worker: one directory for each attempt, and the socket beside it.
 
 Used by `agent` (the base directory, see `kit.scratch`) and `attempt`. File names are made of ids,
 never of task names, which are user data.
@@ -22,7 +22,9 @@ _FEW = 16
 
 @dataclass(frozen=True, slots=True)
 class AttemptDirectory:
-    """The files of one attempt. `listener` is bound to `address` and already listens."""
+    """The directory of one attempt, with its files. `listener` is bound to `address` and already
+    listens.
+    """
 
     directory: Path
     address: Path
@@ -36,7 +38,9 @@ class AttemptDirectory:
 
     @property
     def kubeconfig(self) -> Path:
-        """Return the path for its kubeconfig; the file exists only if the attempt gets one."""
+        """Return the path for the attempt's kubeconfig; the file exists only if the attempt gets
+        one.
+        """
         return self.directory / "kubeconfig"
 
     async def remove(self) -> None:
@@ -74,7 +78,7 @@ class Directories:
             self.base.chmod(0o755)
 
     def make(self, ref: attempts.AttemptRef, *, inputs: bytes | None) -> AttemptDirectory:
-        """Make the directory of an attempt, its input file if there are inputs, and a listening
+        """Create the directory of an attempt, its input file if there are inputs, and a listening
         socket.
 
         Raises `CannotStartHere` when the disk is full or no descriptor is left.

@@ -1,4 +1,5 @@
-"""Builds the environment of a command: the Pod's variables, the Task's `env`, the worker contract.
+"""The environment of a command, built of the Pod's variables, the Task's `env` and the worker
+contract.
 
 Used by `attempt`. The contract is docs/reference/worker-contract.md. A command gets KUBECONFIG only
 if the node has mounted a service account into the Pod; the worker itself never uses it. The
@@ -23,7 +24,7 @@ HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 
 class Environment:
-    """The part of the environment that all attempts of this worker share."""
+    """The facts that the environments of all attempts of this worker share."""
 
     def __init__(self, inherited: Mapping[str, str], *, mounts: Path, pod_uid: str) -> None:
         self._pod_uid = pod_uid
@@ -35,8 +36,8 @@ class Environment:
     def for_attempt(
         self, run: messages.Run, place: directories.AttemptDirectory, values: Mapping[str, str] = {}
     ) -> dict[str, str]:
-        """Return the variables of one attempt; write its kubeconfig if it gets one. Raises
-        CannotStartHere.
+        """Return the environment variables of one attempt; write its kubeconfig if it gets one.
+        Raises CannotStartHere.
 
         `values`: the Task's own variables whose values come from Secrets and ConfigMaps.
         """
@@ -53,8 +54,10 @@ class Environment:
     def of_container(
         self, run: messages.Run, place: directories.AttemptDirectory
     ) -> dict[str, str]:
-        """Return the variables that an attempt's own container gets besides the Task's `env` and
-        those of its image. Raises as `for_attempt`.
+        """Return the variables to add to an attempt's own container, besides the Task's `env` and
+        those of its image.
+
+        Raises as `for_attempt`.
         """
         kubernetes = self._kubernetes(run.namespace, place)
         if kubernetes:
@@ -62,8 +65,8 @@ class Environment:
         return {**kubernetes, **_contract(run, place), "KILN_POD_UID": self._pod_uid}
 
     def _outputs(self, run: messages.Run) -> dict[str, str]:
-        """Return the variable that names the attempt's directory for files of its SyncSet, if it
-        has one.
+        """Return the variable that names the directory for output files of the attempt's SyncSet,
+        if it has one.
         """
         shared = self._base.get(worker_variables.OUTPUTS, "")
         if not shared:
@@ -118,8 +121,8 @@ def _contract(run: messages.Run, place: directories.AttemptDirectory) -> dict[st
 
 
 def kubeconfig(*, server: str, account: Path, namespace: str) -> bytes:
-    """Return a kubeconfig with one context. The token stays in its file, where the node renews
-    it.
+    """Return a kubeconfig with one context. The token is not copied but read from its file, where
+    the node renews it.
     """
     name = "kilnwork"
     return msgspec.json.encode(

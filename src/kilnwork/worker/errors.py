@@ -1,4 +1,4 @@
-"""Errors of a worker, one class for each reaction.
+"""Errors of a worker, one class for each way in which the worker reacts.
 
 Used in this package only. A failure of a task is not an error here but an outcome.
 """

@@ -1,4 +1,4 @@
-"""Runs one call: finds the function, decodes its arguments, calls it, returns how it ended.
+"""The execution of one call: find the function, decode its arguments, call it, return its outcome.
 
 Used by `slot_session`, in the main thread. Whatever user code does (raise, exit, return values that
 cannot be pickled) becomes a `CallEnd`. Only an interrupt that arrives a moment late can leave `run`
@@ -49,21 +49,21 @@ _DONE = str(reasons.Reason.SUCCEEDED)
 
 
 class Owner(Protocol):
-    """The session that runs the call, as far as `execution` needs it."""
+    """Port of the session that runs the call, with the methods that `execution` uses."""
 
     blobs: Any
     shares_files: bool
 
     def loaded(self) -> None:
-        """Note that a function was imported, perhaps with a library that started threads."""
+        """Handle that a function was imported, perhaps with a library that started threads."""
         ...
 
     def needed(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
-        """Return the future of a task whose result was not sent along; wait for it."""
+        """Wait for a task whose result was not sent along with the call, and return its future."""
         ...
 
     def progress(self, ref: attempts.AttemptRef, fraction: float | None, message: str) -> None:
-        """Send a call's progress."""
+        """Send the progress of a call."""
         ...
 
     def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None: ...
@@ -81,7 +81,8 @@ class _Refused(Exception):
 
 
 class Template:
-    """What all calls of one template share; loaded when the first of them runs.
+    """The function and options that all calls of one template share; loaded when the first of them
+    runs.
 
     `held`: the object that was imported or read from the blob. `function`: the function of it to
     call. `convert`: for jobs, turns option values into arguments.
@@ -100,7 +101,7 @@ class Template:
 
 
 class Execution:
-    """Runs calls one at a time; see the module."""
+    """Executor of calls, one at a time; see the module."""
 
     def __init__(
         self,
@@ -110,7 +111,9 @@ class Execution:
         ask: Callable[[slot_calls.StackLevel], messages.Response] | None = None,
         min_measured_s: float = usage.SHORT_S,
     ) -> None:
-        """`ask` fetches values of variables; None where calls have no variables of their own.
+        """Create the executor. `ask` fetches values of variables; None where calls have no
+        variables of their own.
+
         `min_measured_s`: see `usage.Meter`.
         """
         self._owner = owner
@@ -121,8 +124,8 @@ class Execution:
         self.guard: interrupts.Interrupts
 
     def run(self, level: slot_calls.StackLevel, template: Template) -> calls.CallEnd:
-        """Run a call and return how it ended. May raise Cancelled; `failed` then returns the end to
-        report.
+        """Run a call and return its outcome. May raise Cancelled; `failed` then returns the outcome
+        to report.
 
         A call that was asked to stop counts as stopped even if its function caught Cancelled and
         returned.
@@ -155,8 +158,8 @@ class Execution:
 
     @contextlib.contextmanager
     def _surroundings(self, level: slot_calls.StackLevel, template: Template) -> Iterator[None]:
-        """Provide the call's variables and files. Variables come first, since imports may read
-        them.
+        """Provide the environment variables and files of a call within the block. Variables come
+        first, since imports may read them.
         """
         with contextlib.ExitStack() as stack:
             if template.env:
@@ -219,7 +222,7 @@ class Execution:
     def failed(
         self, level: slot_calls.StackLevel, error: BaseException, template: Template | None
     ) -> calls.CallEnd:
-        """Return the end to report for an attempt that ended with an exception."""
+        """Return the outcome to report for a call that ended with an exception."""
         ending, reason, message = FAILED, str(reasons.Reason.RAISED), ""
         payload = None
         may_retry = True
@@ -333,7 +336,9 @@ class Execution:
             raise _Refused(reasons.Reason.RESULT_NOT_PICKLED, error) from error
 
     def _stream(self, level: slot_calls.StackLevel, values: Iterator[Any]) -> attempts.Payload:
-        """Send the values of a generator one by one; return the payload of all of them together."""
+        """Send the values of a generator one by one; return the payload that represents all of
+        them.
+        """
         payloads: list[attempts.Payload] = []
         for index in itertools.count():
             self.guard.user = True

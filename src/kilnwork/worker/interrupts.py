@@ -1,4 +1,4 @@
-"""Raises Cancelled in the main thread of a slot, in user code and nowhere else.
+"""Interrupts of the main thread of a slot: Cancelled is raised in user code, and nowhere else.
 
 Used by `slot_session`. The link's thread requests an interrupt by a signal. Its handler raises only
 if user code is on top of the stack at that moment, so that no function of ours or of the SDK is
@@ -26,7 +26,7 @@ microseconds, and this is done after each call."""
 
 
 class Interrupts:
-    """Interrupts user code by a signal; see the module. Create it in the main thread.
+    """Interrupts of user code by a signal; see the module. Create it in the main thread.
 
     `user`: true while user code runs or is about to return. `doors`: the functions that call user
     code; every frame above one of them belongs to user code.
@@ -58,18 +58,22 @@ class Interrupts:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def due(self) -> bool:
-        """Return whether the call on top is to end, for itself or because one that waits for it is
-        to end.
+        """Return whether the call on top of the stack must end, for itself or because a call that
+        waits for it must end.
         """
         return bool(self._stops) and bool(self._stack) and not self._stack[-1].raised
 
     def ask(self) -> None:
-        """Request an interrupt. May be called from any thread, any number of times."""
+        """Request an interrupt of the main thread. May be called from any thread, any number of
+        times.
+        """
         # Also ends a blocking system call: Python runs the handler before it tries again.
         signal.pthread_kill(self._main, SIGNAL)
 
     def cancelled(self) -> errors.Cancelled:
-        """Return the exception to raise in user code now; it is raised once per attempt."""
+        """Return the exception to raise in user code now; it is raised only once for each
+        attempt.
+        """
         top = self._stack[-1]
         top.raised = True
         if top.stop:

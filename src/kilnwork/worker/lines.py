@@ -1,4 +1,5 @@
-"""Buffers output until whole lines can be written to a destination that others write to as well.
+"""A buffer of output that passes on only whole lines, to a destination that others write to as
+well.
 
 Used by `attempt_output` (commands) and `slot_output` (slots). A partial line is kept until its end
 arrives, it grows too long, or its task ends.
@@ -11,20 +12,20 @@ MAX_LINE_BYTES = 16 * 1024
 
 
 class Sink(Protocol):
-    """Receives whole lines: one or more, each with its newline."""
+    """Receiver of whole lines: one or more at a time, each with its newline."""
 
     def write(self, data: bytes) -> None: ...
 
 
 class Lines:
-    """Splits the output of one attempt into lines."""
+    """Splitter of the output of one attempt into lines."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._begun = b""
 
     def write(self, data: bytes) -> None:
-        """Pass on all complete lines; keep the beginning of the last one."""
+        """Pass on all complete lines of the data; keep the beginning of an incomplete last line."""
         text = self._begun + data
         end = text.rfind(b"\n") + 1
         if len(text) - end > MAX_LINE_BYTES:
@@ -35,7 +36,7 @@ class Lines:
         self._begun = text[end:]
 
     def close(self) -> None:
-        """Pass on a last line that has no newline."""
+        """Pass on the rest of the output, a last line that has no newline."""
         if self._begun:
             self._sink.write(self._begun + b"\n")
         self._begun = b""

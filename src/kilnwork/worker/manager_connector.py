@@ -1,4 +1,4 @@
-"""Connects the containers of an attempt's Pod to the manager: over TLS, with the Pod's token.
+"""Connections of the containers of an attempt's Pod to the manager, over TLS, with the Pod's token.
 
 Used by `sidecar_result_blob` and `pod_call`, where the manager is on another machine.
 """
@@ -17,7 +17,9 @@ MIN_TIMEOUT_S = 1.0
 
 
 class ManagerAccess(Protocol):
-    """What the Pod's environment says of the manager and of the attempt; see `sidecar_settings`."""
+    """The settings in the Pod's environment that describe the manager and the attempt; see
+    `sidecar_settings`.
+    """
 
     @property
     def token_file(self) -> Path: ...
@@ -32,7 +34,8 @@ class ManagerAccess(Protocol):
 
 
 class ManagerConnector:
-    """Connects to the manager over TLS, checked against the CA that the Pod was given.
+    """Connector to the manager over TLS, which checks the manager's certificate by the CA that the
+    Pod was given.
 
     Implements `manager_client.Connector`. `timeout_s`: how long the next connection attempt may
     take.
@@ -50,8 +53,9 @@ class ManagerConnector:
         return tls_client.wrap(self._context, made, server_name=manager.SERVER_NAME)
 
     def headers(self) -> Mapping[str, str]:
-        """Return the headers that authenticate the Pod. The token is read each time, since the
-        kubelet renews it.
+        """Return the HTTP headers that authenticate the Pod.
+
+        The token is read each time, since the kubelet renews it.
         """
         given = self._given
         task, run, attempt = given.attempt
@@ -62,4 +66,4 @@ class ManagerConnector:
         }
 
     def refused(self) -> None:
-        """Do nothing: there is no other token than the one in the file."""
+        """Do nothing after a refusal, because there is no other token than that in the file."""

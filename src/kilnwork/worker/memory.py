@@ -1,4 +1,4 @@
-"""Reads how much memory this worker may use and does use, from the kernel's files.
+"""Measurement of the memory that this worker may use and does use, from the kernel's files.
 
 Used by `memory_watch`. The limit is that of the container's cgroup (version 1 or 2) or of a cgroup
 above it. Where there is none (on the local node, Pods are processes without cgroups of their own)
@@ -22,9 +22,7 @@ _UNLIMITED = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Names of the files of one cgroup version (kernel: admin-guide/cgroup-v1/memory,
-    cgroup-v2).
-    """
+    """The file names of one cgroup version (kernel: admin-guide/cgroup-v1/memory, cgroup-v2)."""
 
     limit: str
     used: str
@@ -58,13 +56,13 @@ class Group:
         self._open: dict[str, int] = {}
 
     def limit(self) -> int | None:
-        """Return the limit in bytes, or None for no limit."""
+        """Return the memory limit of the cgroup in bytes, or None if it has no limit."""
         number = self._number(self._names.limit)
         return None if number is None or number >= _UNLIMITED else number
 
     def used(self, *, precise_from: int) -> int | None:
-        """Return the bytes that the kernel cannot reclaim: exact from `precise_from` on, an upper
-        bound below.
+        """Return the bytes that the cgroup uses and the kernel cannot reclaim: exact if at least
+        `precise_from`, else an upper bound.
         """
         used = self._number(self._names.used)
         if used is None or used < precise_from:
@@ -73,7 +71,9 @@ class Group:
         return max(0, used - sum(counts.get(name, 0) for name in self._names.cache))
 
     def peak(self) -> int | None:
-        """Return the highest use so far, cache included; None on kernels before 5.19."""
+        """Return the highest memory use of the cgroup so far, cache included; None on kernels
+        before 5.19.
+        """
         return self._number(self._names.peak)
 
     def oom_kills(self) -> int | None:
@@ -88,8 +88,9 @@ class Group:
         return int(text) if text.isdigit() else None
 
     def _text(self, name: str) -> bytes:
-        """Return the content of a file of the cgroup, or b"" if it cannot be read. Files are kept
-        open, since they are read often and opening one takes ten times as long.
+        """Return the content of a file of the cgroup, or b"" if it cannot be read.
+
+        Files are kept open, since they are read often and opening one takes ten times as long.
         """
         try:
             if name not in self._open:
@@ -106,7 +107,7 @@ class Group:
 
 
 def groups(process: Path = Path("/proc/self")) -> list[Group]:
-    """Return the cgroup of a process and those above it that are visible, its own first."""
+    """Return the visible cgroups of a process: its own first, then those above it."""
     mounts = list(_mounts(process))
     paths = dict(_paths(process))
     # Version 1 first: hybrid hosts mount version 2 too, without its memory controller.
@@ -127,21 +128,21 @@ def machine_oom_kills() -> int | None:
 
 
 def estimate(pids: Iterable[int]) -> int:
-    """Return the bytes that these processes use, quickly: shared memory is counted once per
-    process.
+    """Return an estimate of the bytes that processes use, quickly: shared memory is counted once
+    for each process.
     """
     return sum(_of_status(pid) for pid in pids)
 
 
 def share_of(pids: Iterable[int]) -> int:
-    """Return the bytes that these processes use, with shared memory counted once. Walks page
-    tables.
+    """Return the bytes that processes use, with shared memory counted once. Slow, since the kernel
+    walks their page tables.
     """
     return sum(_kilobytes(_read(Path(f"/proc/{pid}/smaps_rollup")), b"Pss:") for pid in pids)
 
 
 def is_leaving(pid: int) -> bool:
-    """Return whether a process is exiting, with its memory not yet returned.
+    """Return whether a process is exiting and has not returned its memory yet.
 
     Such a process says that it uses none while its cgroup still counts all of it (exit_mm, or other
     threads of it that have not got so far). A zombie has returned everything.
@@ -156,7 +157,9 @@ def family(root: int, stats: dict[int, processes.Stat]) -> set[int]:
 
 
 def _of_status(pid: int) -> int:
-    """Return the memory of a process without file pages, which the kernel can reclaim."""
+    """Return the bytes that a process uses, without pages of files, which the kernel can
+    reclaim.
+    """
     text = _read(Path(f"/proc/{pid}/status"))
     return _kilobytes(text, b"RssAnon:") + _kilobytes(text, b"RssShmem:")
 
@@ -174,7 +177,9 @@ def _counts(text: bytes) -> dict[bytes, int]:
 
 
 def _paths(process: Path) -> Iterator[tuple[str, str]]:
-    """Yield the process's cgroups: (controller, path), "memory" for version 1, "" for version 2."""
+    """Yield the cgroups of a process as (controller, path); the controller is "memory" for version
+    1, "" for version 2.
+    """
     for line in os.fsdecode(_read(process / "cgroup")).splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -185,8 +190,8 @@ def _paths(process: Path) -> Iterator[tuple[str, str]]:
 
 
 def _mounts(process: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield mounted hierarchies: controller as in `_paths`, the cgroup at the mount, mount point
-    (proc(5)).
+    """Yield mounted cgroup hierarchies as (controller as in `_paths`, cgroup at the mount, mount
+    point); see proc(5).
     """
     for line in os.fsdecode(_read(process / "mountinfo")).splitlines():
         fields, _, rest = line.partition(" - ")

@@ -1,4 +1,5 @@
-"""Ends the task that uses most memory before the kernel kills a process of its own choice.
+"""The watch over the worker's memory, which ends the largest task before the kernel kills a process
+of its own choice.
 
 Used by `agent`. At the container's limit the kernel kills some process or, when the kubelet has set
 `memory.oom.group` (cgroup v2), the whole container: the worker with all its tasks. So the watch
@@ -48,8 +49,8 @@ FRESH_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A slot or command that can be ended. `root`: its first process. `end`: ends it with a
-    message.
+    """A slot or command that can be ended to free memory. `root`: its first process. `end`: ends it
+    with a message.
     """
 
     root: int
@@ -58,7 +59,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """One limit, and how much of it is used."""
+    """A memory limit, and the bytes that are used of it."""
 
     used: int
     limit: int
@@ -70,7 +71,7 @@ class _State:
 
 
 class MemoryWatch:
-    """Watches the memory of all tasks of the worker; see the module.
+    """Watch over the memory of all tasks of the worker; see the module.
 
     `stated`: the Pod's own limit in bytes, used where no cgroup has one. `share`: part of the limit
     at which the largest task is ended; 0 for never. `groups`: see `memory.groups`.
@@ -107,8 +108,8 @@ class MemoryWatch:
             await asyncio.sleep(pause_s)
 
     def sample(self) -> float:
-        """Measure once, and end the largest task if necessary; return the seconds until the next
-        sample.
+        """Measure the memory once, and end the largest task if necessary; return the seconds until
+        the next sample.
         """
         if self._monotonic() - self._refreshed >= REFRESH_S:
             self._refresh()
@@ -123,8 +124,10 @@ class MemoryWatch:
         return min(MAX_PAUSE_S, max(MIN_PAUSE_S, tightest.room / MAX_GROWTH_BYTES_S))
 
     def explain_kill(self) -> str:
-        """Return why a process was killed that this worker did not kill: the message if the
-        kernel's OOM killer did it, else "". One kill explains one end.
+        """Return the message for a process that this worker did not kill, if the kernel's OOM
+        killer did; else "".
+
+        Each kill by the OOM killer explains only one end.
         """
         self._note_kills()
         kills = self._kills()
@@ -152,7 +155,7 @@ class MemoryWatch:
             self._find_families()
 
     def _find_families(self) -> None:
-        """Find the processes of each candidate and of the whole worker; nothing if the worker is
+        """Find the processes of each candidate and of the whole worker; none if the worker is
         idle.
         """
         self._families = {}
@@ -172,13 +175,13 @@ class MemoryWatch:
 
     @property
     def _is_stated(self) -> bool:
-        """Return whether the Pod's stated limit is in force rather than that of a cgroup."""
+        """Return whether the limit stated by the Pod is in force, rather than that of a cgroup."""
         stated = self._stated
         return stated is not None and not any(limit <= stated for _, limit in self._limits)
 
     def _used_by_processes(self, threshold: int) -> int:
-        """Return the memory of all of the worker; shared pages are subtracted only near the
-        threshold.
+        """Return the bytes that all processes of the worker use; shared pages are subtracted only
+        near the threshold.
         """
         roots = {each.root for each in self._candidates()}
         pids = self._families.get(os.getpid(), set()) | roots
@@ -229,8 +232,8 @@ class MemoryWatch:
         )
 
     def _note_kills(self) -> None:
-        """Take note of new kills, and forget those that explained no end for a while: they hit
-        other processes.
+        """Record new kills by the OOM killer, and forget kills that explained no end for a while,
+        since they hit other processes.
         """
         kills, now = self._kills(), self._monotonic()
         if kills is None or kills <= self._explained:

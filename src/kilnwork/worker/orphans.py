@@ -1,4 +1,4 @@
-"""Finds and kills the processes that a command leaves behind, and proves that none is left.
+"""Search and killing of the processes that a command leaves behind, with proof that none is left.
 
 Used by `attempt`. Since the worker is a subreaper, everything a task ever started is below it. Once
 the command has exited, the rest hangs below orphans: children of the worker that no code watches.
@@ -41,8 +41,8 @@ class RootProcess:
 
 
 class Orphans:
-    """Register of the root processes of all attempts; kills the processes that an attempt leaves
-    behind.
+    """Register of the root processes of all attempts, which kills the processes that an attempt
+    leaves behind.
     """
 
     def __init__(self, waiter: reaper.Reaper) -> None:
@@ -51,7 +51,9 @@ class Orphans:
         self._abandoned: set[tuple[int, int]] = set()
 
     def register(self, pid: int, *, marker: str) -> RootProcess:
-        """Register the process `pid`, just started with `MARKER=marker` in its environment."""
+        """Register the root process of an attempt, just started with `MARKER=marker` in its
+        environment.
+        """
         # Without a start time every orphan without a marker is counted to this attempt.
         identity = processes.identify(pid)
         root = RootProcess(pid=pid, started=identity.started if identity else 0, marker=marker)
@@ -59,7 +61,8 @@ class Orphans:
         return root
 
     async def clear(self, root: RootProcess) -> bool:
-        """Kill what `root` left behind; return True as proof that nothing is left.
+        """Kill the processes that an attempt has left behind; return True as proof that none is
+        left.
 
         Call after `root` was waited for. The proof: if any process of it lived, its eldest ancestor
         would be an unwatched child of this process, and a child stays in /proc until it is waited
@@ -101,8 +104,8 @@ class Orphans:
         }
 
     def _groups(self, found: set[int], root: RootProcess) -> set[int]:
-        """Return the process groups to kill: a signal to a group also reaches a process forked a
-        moment ago.
+        """Return the process groups to kill, since a signal to a group also reaches a process
+        forked a moment ago.
 
         A group never spans sessions, so it contains no process of another attempt.
         """

@@ -1,4 +1,4 @@
-"""Decides the outcome of an attempt that has ended. Pure.
+"""The rules that decide the outcome of an attempt which has ended. Pure.
 
 Used by `attempt`. The rules are docs/reference/worker-contract.md; 75 is EX_TEMPFAIL of sysexits.h.
 """
@@ -29,8 +29,10 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
-    """How a started command ended. `code`: 0 to 255, or minus the signal. `oom`: the message if the
-    kernel's OOM killer ended it, else "".
+    """The end of a command that was started.
+
+    `code`: 0 to 255, or minus the signal. `oom`: the message if the kernel's OOM killer ended it,
+    else "".
     """
 
     code: int
@@ -44,8 +46,8 @@ class CommandEnd:
 def command_outcome(
     seen: CommandEnd, *, halt: Halt | None, result: attempts.Payload | errors.BadResult | None
 ) -> attempts.Outcome:
-    """Return the outcome of a command that ran. A halt requested before its end decides, whatever
-    the code.
+    """Return the outcome of a command that ran. If a halt was requested before its end, the halt
+    decides, whatever the exit code.
     """
     if halt is not None:
         return _outcome(seen, halt.ending, reason=halt.reason, message=halt.message)
@@ -93,7 +95,7 @@ def halted_outcome(halt: Halt, *, at: float) -> attempts.Outcome:
 
 
 def describe_slot_end(code: int | None) -> str:
-    """Return a sentence that says how a slot's process ended; `code` as in `CommandEnd`."""
+    """Return a sentence about the end of a slot's process; `code` as in `CommandEnd`."""
     if code is None:
         return "the slot's process was not started"
     if code < 0:

@@ -52,7 +52,8 @@ _OWN_VARIABLES = (
 
 
 class PodCallSettings(NamedTuple):
-    """Settings from the Pod's `KILN_…` variables; see `sidecar_settings.SidecarSettings`.
+    """Settings of the call's process, from the Pod's `KILN_…` variables; see
+    `sidecar_settings.SidecarSettings`.
 
     `shares_blobs`: the manager's directory of blobs is mounted here.
     """
@@ -72,7 +73,9 @@ class PodCallSettings(NamedTuple):
 
 
 def from_environment(environment: Mapping[str, str]) -> PodCallSettings:
-    """Read the settings. Raises KeyError or ValueError: the executor sets all variables."""
+    """Read the settings from environment variables. Raises KeyError or ValueError: the executor
+    sets all variables.
+    """
     return PodCallSettings(
         token_file=container_mounts.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
         attempt=(
@@ -89,7 +92,9 @@ def from_environment(environment: Mapping[str, str]) -> PodCallSettings:
 
 
 class PodCall(session.Session):
-    """The session of the call, and the main loop of the process. Implements `execution.Owner`."""
+    """The session of the Pod's single call, and the main loop of the process. Implements
+    `execution.Owner`.
+    """
 
     in_slot = True
     shares_files = False
@@ -132,7 +137,7 @@ class PodCall(session.Session):
     # called in the main thread
 
     def work(self) -> int:
-        """Run the call and report how it ended; return the exit code."""
+        """Run the call and report its outcome; return the exit code."""
         self.link.open(timeout_s=math.inf)
         session.activate(self)
         self.link.wait(lambda: self._call is not None or self._is_over)
@@ -166,8 +171,8 @@ class PodCall(session.Session):
             self._held.stops.clear()
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        """Handle SIGTERM: interrupt the function, or never start it. An end that has happened is
-        still reported.
+        """Handle SIGTERM: interrupt the function, or never start it. If it has ended already, the
+        end is still reported.
         """
         if self._call is None:
             # No user code has begun.
@@ -177,7 +182,7 @@ class PodCall(session.Session):
             self._guard.ask()
 
     def _after_fork(self) -> None:
-        """Report nothing from a child process in which the function may return."""
+        """Disable reports in a child process, in which the function may return."""
         self._forked = True
         # The child may run other programs' code, which SIGTERM must end as usual.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -192,7 +197,9 @@ class PodCall(session.Session):
         *,
         first: bool = False,
     ) -> bool:
-        """Wait until `done()`. In the main thread, raises Cancelled when the task is to end."""
+        """Wait until `done()` returns True. In the main thread, raises Cancelled when the task must
+        end.
+        """
         if threading.get_ident() != self._main:
             return self.link.wait(done, timeout_s)
         until = None if timeout_s is None else self._monotonic() + timeout_s
@@ -213,7 +220,9 @@ class PodCall(session.Session):
             guard.user = user
 
     def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
-        """Return the attempt, and the ordinal of this call of the function within it."""
+        """Return the attempt that is the parent of a submitted task, and the ordinal of this call
+        of the function within it.
+        """
         if not self._held.stack:
             raise errors.NotInTask(
                 "a thread that a task has left behind cannot submit: its task is over"
@@ -221,18 +230,16 @@ class PodCall(session.Session):
         return self._ref, 0 if keyed else self._held.stack[-1].next_ordinal(function)
 
     def loaded(self) -> None:
-        """Do nothing: no slot here counts the threads of libraries."""
+        """Do nothing, because the threads of libraries are not counted here."""
 
     def needed(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
-        """Return the future of a task whose result was not sent along with the call; wait for
-        it.
-        """
+        """Wait for a task whose result was not sent along with the call, and return its future."""
         found = self.future(task_id)
         self.block(found.done, None, (task_id,))
         return found
 
     def progress(self, ref: attempts.AttemptRef, fraction: float | None, message: str) -> None:
-        """Send the call's progress."""
+        """Send the progress of the call."""
         self.link.send(messages.Progress(ref, fraction, message))
 
     def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None:
@@ -241,8 +248,9 @@ class PodCall(session.Session):
     # client.Handler: called in whichever thread reads
 
     def hello(self, epoch: int) -> messages.AttemptHello:
-        """Return the Hello of this attempt. The token is read each time, since the kubelet renews
-        it.
+        """Return the Hello message of this attempt.
+
+        The token is read each time, since the kubelet renews it.
         """
         given = self._given
         return messages.AttemptHello(
@@ -256,8 +264,8 @@ class PodCall(session.Session):
         )
 
     def attached(self, message: messages.Attached) -> list[frames.Sent]:
-        """Return what to send first on a new link: as any submitter, and the call's end if it is
-        not stored.
+        """Return the messages to send first on a new link: those of any submitter, and the call's
+        end if it is not stored.
         """
         first_messages = super().attached(message)
         self._is_over = self._ref in message.unknown
@@ -266,7 +274,9 @@ class PodCall(session.Session):
         return first_messages
 
     def received(self, message: Any) -> None:
-        """Take in the call, once, and the messages that every submitter receives."""
+        """Handle a message: accept the call, once, or handle the messages that every submitter
+        receives.
+        """
         match message:
             case messages.Template():
                 self._templates_by_number[message.number] = execution.Template(message.spec)
@@ -284,7 +294,7 @@ class PodCall(session.Session):
             self._guard.ask()
 
     def link_ended(self, error: Exception) -> None:
-        """Exit the process: nothing can be reported any more."""
+        """Exit the process after the link has ended, because nothing can be reported any more."""
         if isinstance(error, channel_errors.LinkForked):
             super().link_ended(error)
             return
@@ -293,7 +303,9 @@ class PodCall(session.Session):
 
 
 def _session(given: PodCallSettings, directory: Path) -> PodCall:
-    """Connect over the dispatcher's Unix socket, or over TLS with a blob cache in `directory`."""
+    """Connect to the dispatcher over its Unix socket, or over TLS with a blob cache in `directory`;
+    return the session.
+    """
     if given.channel.startswith(_UNIX):
         path = given.channel.removeprefix(_UNIX)
         return PodCall(given, connect=lambda: client.unix(path), open_blobs=None)

@@ -1,4 +1,4 @@
-"""Waits for child processes; no other code of the worker does.
+"""The reaper, which waits for child processes; no other code of the worker does.
 
 The worker is a subreaper, so it becomes the parent of every process that its tasks leave behind.
 One sweep waits for every child that has exited, hands the exit status of a watched child to its
@@ -17,7 +17,7 @@ from kilnwork.kit import processes
 
 
 class ProcessExit(NamedTuple):
-    """A child that has exited. `code`: 0 to 255, or minus the signal that ended it. `used`: the
+    """The exit of a child process. `code`: 0 to 255, or minus the signal that ended it. `used`: the
     resources used by it and by the children that it waited for.
     """
 
@@ -26,7 +26,7 @@ class ProcessExit(NamedTuple):
 
     @property
     def usage(self) -> attempts.Usage:
-        """Return what the process has used.
+        """Return the CPU time and peak memory that the process has used.
 
         A peak that is not above that of the process that started it is left out: ru_maxrss is kept
         over an exec (getrusage(2)), so such a value says nothing about the command.
@@ -37,7 +37,7 @@ class ProcessExit(NamedTuple):
 
 
 def _own_peak_bytes() -> int:
-    """Return the peak memory of this process. Not by ru_maxrss, which may be that of the process
+    """Return the peak memory of this process. It is not ru_maxrss, which may be that of the process
     before exec.
     """
     with open("/proc/self/status", "rb") as file:  # noqa: PTH123  as in `usage`
@@ -46,15 +46,16 @@ def _own_peak_bytes() -> int:
 
 
 class Reaper:
-    """Waits for all children of this process; see the module."""
+    """Waiter for all children of this process; see the module."""
 
     def __init__(self) -> None:
         self._watched: dict[int, asyncio.Future[ProcessExit]] = {}
 
     def start(self) -> None:
-        """Become a subreaper and sweep at every SIGCHLD; call in the running event loop.
+        """Become a subreaper, and sweep at once and at every SIGCHLD; call in the running event
+        loop.
 
-        Also sweeps at once: a SIGCHLD from before this call was not handled.
+        The first sweep handles a SIGCHLD from before this call.
         """
         processes.become_subreaper()
         # asyncio calls it from the loop, so a sweep never interrupts other code of this process.
@@ -65,7 +66,7 @@ class Reaper:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
 
     def watch(self, pid: int) -> asyncio.Future[ProcessExit]:
-        """Return a future of the child's exit.
+        """Return a future of the exit of the child `pid`.
 
         Call in the same turn of the event loop in which the child was started, so that no sweep
         comes between.

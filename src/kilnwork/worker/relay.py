@@ -1,4 +1,5 @@
-"""The relay: two local Unix sockets that forward to a dispatcher on another machine.
+"""The relay: two local Unix sockets whose connections are forwarded to a dispatcher on another
+machine.
 
 Used by `agent_process` when KILN_CHANNEL says tls://. Each connection to the socket `channel`
 becomes a connection to the manager's `/channel`, after TLS and the Upgrade (docs/decisions/0013).
@@ -76,12 +77,12 @@ class _End(asyncio.Protocol):
             self.partner.close()
 
     def write(self, data: bytes) -> None:
-        """Send data; drop it if the connection is closed."""
+        """Send data on this end; drop it if the connection is closed."""
         if self.transport is not None:
             self.transport.write(data)
 
     def close(self) -> None:
-        """Close after everything written was sent, within `DRAIN_S`."""
+        """Close the connection after all written data was sent, within `DRAIN_S`."""
         if self.transport is not None:
             self.transport.close()
             asyncio.get_running_loop().call_later(DRAIN_S, self.transport.abort)
@@ -98,8 +99,8 @@ class _End(asyncio.Protocol):
 
 
 class _Near(_End):
-    """The local end: an agent or slot of this worker. Nothing is read before the remote end is
-    connected.
+    """The local end of a forwarded connection, from an agent or slot of this worker. Nothing is
+    read before the remote end is connected.
     """
 
     def __init__(self, relay: "Relay", *, upgrade: bool) -> None:
@@ -114,7 +115,7 @@ class _Near(_End):
 
 
 class _Far(_End):
-    """The remote end: the manager."""
+    """The remote end of a forwarded connection, to the manager."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,7 +163,7 @@ class _Far(_End):
 
 
 class Relay:
-    """Forwards connections to the manager; see the module.
+    """Forwarder of local connections to the manager; see the module.
 
     `problem`: why the last connection could not be made; "" if it could.
     """
@@ -177,14 +178,14 @@ class Relay:
 
     @property
     def address(self) -> str:
-        """Return the address of the manager, with the current problem if there is one, for
-        messages.
+        """Return the address of the manager for use in messages, with the current problem if there
+        is one.
         """
         where = f"{self._given.host}:{self._given.port}"
         return f"{where} ({self.problem})" if self.problem else where
 
     async def start(self) -> None:
-        """Listen. The directory must exist and belong to this worker alone."""
+        """Listen on both sockets. The directory must exist and belong to this worker alone."""
         loop = asyncio.get_running_loop()
         for path, upgrade in ((self._given.channel, True), (self._given.http, False)):
             near = functools.partial(_Near, self, upgrade=upgrade)

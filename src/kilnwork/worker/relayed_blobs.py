@@ -1,4 +1,4 @@
-"""Opens blobs and job files for slots whose manager is on another machine, by way of the relay.
+"""Blobs and job files for slots whose manager is on another machine, fetched by way of the relay.
 
 Used by `zygote`, which imports it by name before it forks slots. All slots of a worker share one
 cache directory, so each blob is fetched once.
@@ -15,8 +15,8 @@ from kilnwork.worker import settings
 
 
 class _RelayConnector:
-    """Connects to the relay, and authenticates with the token of the worker's cluster, as the agent
-    does.
+    """Connector to the manager over the relay, which authenticates with the token of the worker's
+    cluster, as the agent does.
     """
 
     def __init__(self, given: settings.WorkerSettings, path: str) -> None:
@@ -28,8 +28,9 @@ class _RelayConnector:
         return channel_client.unix(self._path)
 
     def headers(self) -> Mapping[str, str]:
-        """Return the authentication headers. The token file is read each time, since it may be
-        renewed.
+        """Return the authentication headers.
+
+        The token file is read each time, since it may be renewed.
         """
         given = self._given
         return {
@@ -39,11 +40,11 @@ class _RelayConnector:
         }
 
     def refused(self) -> None:
-        """Do nothing: there is no other token than the one in the file."""
+        """Do nothing after a refusal, because there is no other token than that in the file."""
 
 
 def open_blobs(given: settings.WorkerSettings, namespace: str) -> blobs.Blobs:
-    """Open the blobs of the worker's namespace; also make the files of its jobs readable."""
+    """Open the blobs of the worker's namespace, and make the files of its jobs readable."""
     far = given.remote
     if far is None:
         raise ValueError("this dispatcher's blobs are to be seen here")

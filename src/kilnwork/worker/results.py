@@ -1,4 +1,4 @@
-"""Reads the result that a command wrote to its output file.
+"""The result that a command wrote to its output file.
 
 Used by `attempt` after exit 0, and by `sidecar_result` when the containers of a Pod have ended. The
 task controls that file, so it may be anything: a pipe, a device, a link to gigabytes of zeros. At
@@ -39,7 +39,7 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 
 
 def read(path: Path, *, output_type: str, follow_links: bool = True) -> attempts.Payload | None:
-    """Return the result, or None if no file was written. Raises `BadResult`.
+    """Return the result in the output file, or None if no file was written. Raises `BadResult`.
 
     `follow_links`: False where the command's file system is not that of this process.
     """
@@ -130,7 +130,7 @@ class OutputFile:
 
     @property
     def descriptor_path(self) -> Path:
-        """Return a path that opens this very file again."""
+        """Return a path by which this process can open the same file again."""
         # Not by its name, which may lead to another file by now.
         return Path(f"/proc/self/fd/{self._file}")
 
@@ -141,7 +141,7 @@ class OutputFile:
         return attempts.Payload(self.media_type, os.pread(self._file, self.size, 0))
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the content, 1 MiB at a time."""
+        """Yield the content of the file, 1 MiB at a time."""
         at = 0
         while at < self.size and (piece := os.pread(self._file, _PIECE_BYTES, at)):
             at += len(piece)
@@ -164,7 +164,9 @@ class OutputFile:
             self._check_large_json()
 
     def _check_large_json(self) -> None:
-        """Apply the rules of `_check_json` without decoding the whole value at once."""
+        """Check the file by the rules of `_check_json`, without decoding the whole value at
+        once.
+        """
         try:
             decoder = codecs.getincrementaldecoder("utf-8")()
             for piece in self.pieces():
@@ -185,7 +187,7 @@ class OutputFile:
             raise _not_json(error) from error
 
     def _has_suspects(self) -> bool:
-        """Return whether the content may contain a number that is out of range."""
+        """Return whether the file may contain a number that is out of range."""
         rest = b""
         for piece in self.pieces():
             seen = rest + piece.translate(_CLASSES)

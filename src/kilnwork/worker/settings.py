@@ -54,7 +54,8 @@ short."""
 
 @dataclass(frozen=True, slots=True)
 class RemoteManager:
-    """A dispatcher on another machine, reached through the worker's `relay`.
+    """The connection data of a manager on another machine, which is reached through the worker's
+    `relay`.
 
     `ca_file`: PEM certificates to verify it by. `directory`: private to this worker, made by the
     agent; holds the relay's sockets and the slots' blob cache.
@@ -67,22 +68,22 @@ class RemoteManager:
 
     @property
     def channel(self) -> str:
-        """Return the path of the Unix socket that forwards to the dispatcher."""
+        """Return the path of the relay's Unix socket for the channel to the dispatcher."""
         return str(self.directory / "channel")
 
     @property
     def http(self) -> str:
-        """Return the path of the Unix socket that forwards HTTP to the manager."""
+        """Return the path of the relay's Unix socket for HTTP to the manager."""
         return str(self.directory / "http")
 
     @property
     def blobs(self) -> Path:
-        """Return the blob cache, which has a directory for each namespace."""
+        """Return the path of the blob cache, which has a directory for each namespace."""
         return self.directory / "blobs"
 
     @property
     def spool(self) -> Path:
-        """Return the directory in which part results are kept until they are complete."""
+        """Return the directory in which results of parts are kept until they are complete."""
         return self.directory / "spool"
 
 
@@ -118,8 +119,8 @@ class WorkerSettings:
 
 
 def name_directory(environment: MutableMapping[str, str]) -> None:
-    """Set the variable that names the relay's directory, if there is a relay, so that agent,
-    zygotes and slots agree on it.
+    """Set the environment variable that names the relay's directory, if there is a relay, so that
+    agent, zygotes and slots agree on it.
     """
     if environment.get("KILN_CHANNEL", "").startswith(NETWORK):
         temporary = environment.get("TMPDIR") or "/tmp"  # noqa: S108  the directory will be private
@@ -131,8 +132,8 @@ def name_directory(environment: MutableMapping[str, str]) -> None:
 
 
 def from_environment(environment: Mapping[str, str]) -> WorkerSettings:
-    """Read the settings. Raises ConfigurationError, which names the variable and the expected
-    value.
+    """Read the settings from environment variables. Raises ConfigurationError, which names the
+    variable and the expected value.
     """
     mounts = container_mounts.mount_root(environment)
     remote, channel = _channel(environment, mounts)
@@ -161,7 +162,7 @@ def _in_containers(environment: Mapping[str, str]) -> bool:
 
 
 def mounted(path: Path, *, mounts: Path) -> Path:
-    """Return where a file of a volume that is mounted at `path` can be found."""
+    """Return the path at which this process finds a file of a volume that is mounted at `path`."""
     return mounts / path.relative_to("/") if path.is_absolute() else path
 
 

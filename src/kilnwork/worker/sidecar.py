@@ -3,7 +3,7 @@ Pod.
 
 Started by executor `pod` as a native sidecar (KEP-753) of an attempt's Pod. It makes the files that
 docs/reference/worker-contract.md promises in a volume that all containers of the Pod share, waits
-until the other containers have ended, and leaves their result as its termination message. It
+until the other containers have ended, and reports their result as its termination message. It
 connects to the dispatcher only when a client connects to the socket, or to fetch inputs. The socket
 is renamed into place last: the startup hook, which holds back the other containers, waits for it.
 All files are accessible to every user, since the other containers may run as any.
@@ -46,7 +46,7 @@ READY = ".ready"
 
 
 class Ending:
-    """Tells when SIGTERM has arrived. `descriptor` is readable from then on."""
+    """Flag that SIGTERM has arrived. `descriptor` is readable from then on."""
 
     def __init__(self) -> None:
         self.descriptor, self._writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -63,7 +63,7 @@ class Ending:
 
 
 class Listener:
-    """The attempt's socket, which listens under another name until `publish`."""
+    """The attempt's listening socket, which has another file name until `publish`."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -78,7 +78,9 @@ class Listener:
         self.is_published = False
 
     def publish(self) -> None:
-        """Rename the socket into place: all files exist, and the other containers may start."""
+        """Rename the socket to its final name, because all files exist and the other containers may
+        start.
+        """
         if self.is_published:
             return
         os.rename(self._hidden, f"{self._directory}/socket")  # noqa: PTH104
@@ -94,14 +96,16 @@ class Listener:
 
 
 def run() -> "NoReturn":
-    """Run the sidecar, and exit without the interpreter's cleanup: there is nothing left to
+    """Run the sidecar, and exit without the interpreter's cleanup, because nothing is left to
     write.
     """
     os._exit(main())
 
 
 def main() -> int:
-    """Serve until SIGTERM; return 0 when the result, if there is one, is stored."""
+    """Serve the worker contract until SIGTERM; return 0 when the result, if there is one, is
+    stored.
+    """
     ending = Ending()
     _signal.signal(_signal.SIGALRM, lambda *_: os._exit(1))
     _signal.alarm(READY_S)
@@ -118,7 +122,9 @@ def main() -> int:
 
 
 def _mount_path(name: str) -> str:
-    """Return where the mount is whose path a variable holds; see `kit.container_mounts`."""
+    """Return the real path of a mount, given the variable that holds its path; see
+    `kit.container_mounts`.
+    """
     return os.environ.get("CONTAINER_SANDBOX_MOUNT_POINT", "") + os.environ[name]
 
 
@@ -127,7 +133,9 @@ def _module(name: str) -> "Any":
 
 
 def _is_wanted(listener: Listener, ending: Ending) -> bool:
-    """Wait; return True when a client connects, False when SIGTERM comes first."""
+    """Wait for a client or for SIGTERM; return True when a client connects, False when SIGTERM
+    comes first.
+    """
     polling = select.poll()
     polling.register(listener.socket.fileno(), select.POLLIN)
     polling.register(ending.descriptor, select.POLLIN)

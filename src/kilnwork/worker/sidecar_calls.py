@@ -1,4 +1,4 @@
-"""Serves the socket of a Pod's containers over a link to the dispatcher.
+"""The server of a Pod's task socket, which handles requests over a link to the dispatcher.
 
 Used by `sidecar` once a client has connected to the socket, or to fetch inputs. The calls are those
 of any task, see `task_socket`. The link is like an agent's, but for one attempt; and when no
@@ -26,22 +26,23 @@ _UNIX = "unix:"
 
 
 def serve(listener: sidecar.Listener, ending: sidecar.Ending) -> None:
-    """Serve the socket until SIGTERM."""
+    """Serve the attempt's socket until SIGTERM."""
     logs.setup()
     given = sidecar_settings.from_environment(os.environ)
     asyncio.run(_Sidecar(given, listener).run(ending))
 
 
 class _Children:
-    """Counts the children that the attempt has requested without a key. Kept in a file, so that a
-    restarted sidecar continues the count.
+    """Counter of the children that the attempt has requested without a key.
+
+    Kept in a file, so that a restarted sidecar continues the count.
     """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / ".children"
 
     def next(self) -> int:
-        """Add one and return the count."""
+        """Increase the count by one and return it."""
         with contextlib.suppress(OSError, ValueError):
             return self._keep(int(self._path.read_text()) + 1)
         return self._keep(1)
@@ -55,7 +56,7 @@ class _Children:
 
 
 class _Sidecar:
-    """Speaks for one attempt on the link. Implements `peer.Owner`."""
+    """The owner of the link for one attempt. Implements `peer.Owner`."""
 
     def __init__(self, given: sidecar_settings.SidecarSettings, listener: sidecar.Listener) -> None:
         self._given = given
@@ -104,8 +105,9 @@ class _Sidecar:
             await background.stop()
 
     async def _linked(self, link: peer.Peer) -> None:
-        """Hold the link. After a final refusal requests get no response: the attempt that makes
-        them has ended.
+        """Serve the link to the dispatcher until it is refused for good.
+
+        After a final refusal requests get no response: the attempt that makes them has ended.
         """
         try:
             await link.serve()
@@ -146,23 +148,24 @@ class _Sidecar:
         )
 
     def welcomed(self, welcome: messages.Welcome) -> None:
-        """Send the progress that was kept while there was no link. The peer sends open requests
-        again.
+        """Send the progress that was kept while there was no link.
+
+        The peer itself sends open requests again.
         """
         self._calls.welcomed()
 
     def received(self, order: peer.Order) -> None:
-        """Take in the inputs."""
+        """Accept the inputs that the dispatcher sends."""
         # Once: the containers may read the file already.
         if isinstance(order, messages.Run) and not self._listener.is_published:
             _write(self._given.directory / "input", order.inputs or b"{}")
             self._listener.publish()
 
     def settled(self, ref: attempts.AttemptRef) -> None:
-        """Do nothing: this link reports no ends."""
+        """Do nothing, because this link reports no ends."""
 
     def lease_ended(self) -> None:
-        """Do nothing: the attempt goes on while a new link is made."""
+        """Do nothing, because the attempt continues while a new link is made."""
 
 
 def _write(path: Path, content: bytes) -> None:

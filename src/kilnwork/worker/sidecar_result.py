@@ -1,4 +1,5 @@
-"""Makes the sidecar's termination message from the result that the other containers have written.
+"""The termination message of the sidecar, made from the result that the other containers have
+written.
 
 Used by `sidecar` when they have ended. A small result is put into the message; a larger one is
 stored as a blob of the manager first, and the message names the blob.
@@ -59,7 +60,7 @@ def message(*, began: float | None) -> tuple[bytes, int]:
 
 
 def _cut(output: outputs.AttemptOutput, given: sidecar_settings.SidecarSettings) -> bytes:
-    """Return as much of the message as fits."""
+    """Return the termination message, cut to the permitted length."""
     while True:
         encoded = msgspec.json.encode(output)
         # Measured as JSON, in which escapes make a text longer.

@@ -1,4 +1,4 @@
-"""Stores a large result of a Pod as a blob of the manager.
+"""Storage of a large result of a Pod as a blob of the manager.
 
 Used by `sidecar_result`, which imports it by name: most results are small. Where the manager's
 directory is mounted, the blob is written there; otherwise it is sent over TLS. Either way it is on
@@ -15,7 +15,7 @@ from kilnwork.worker import manager_connector, results, sidecar_settings
 def store_result(
     given: sidecar_settings.SidecarSettings, found: results.OutputFile, *, until: float
 ) -> attempts.Payload:
-    """Store the result and return a payload that names the blob. Raises DataError.
+    """Store a result as a blob and return a payload that names the blob. Raises DataError.
 
     `until`: monotonic time at which to stop trying.
     """

@@ -13,7 +13,7 @@ CLOCK = clock.SystemClock()
 
 
 class SidecarSettings(NamedTuple):
-    """Settings of a sidecar. Paths are those of this process's file system.
+    """Settings of a sidecar. Paths are as this process sees them.
 
     `attempt`: task ID, run and attempt. `channel`, `ca`: address of the dispatcher, as for workers,
     and PEM of its CA. `blobs`: the manager's directory of blobs; None where blobs are sent over the
@@ -36,7 +36,9 @@ class SidecarSettings(NamedTuple):
 
 
 def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
-    """Read the settings. Raises KeyError or ValueError: the executor sets all variables."""
+    """Read the settings from environment variables. Raises KeyError or ValueError: the executor
+    sets all variables.
+    """
     blobs = environment.get("KILN_BLOBS", "")
     return SidecarSettings(
         directory=container_mounts.locate(Path(environment["KILN_CONTRACT_DIR"]), environment),

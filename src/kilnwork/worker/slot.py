@@ -31,8 +31,10 @@ _OURS = ("kilnwork.channel", "kilnwork.data", "kilnwork.worker")
 
 @dataclass(frozen=True, slots=True)
 class SlotSurroundings:
-    """What all slots of a worker share. `channel`: the dispatcher's Unix socket. `open_blobs`:
-    opens the blobs of a namespace, where the dispatcher's directory cannot be read.
+    """The resources that all slots of a worker share.
+
+    `channel`: the dispatcher's Unix socket. `open_blobs`: opens the blobs of a namespace, where the
+    dispatcher's directory cannot be read.
     """
 
     channel: str
@@ -56,7 +58,7 @@ class SlotParameters:
 
 
 def run_slot(here: SlotSurroundings, parameters: SlotParameters) -> None:
-    """Run calls until the link is closed; return only if it could not be opened."""
+    """Run the calls of a slot until the link is closed; return only if it could not be opened."""
     # Ctrl-C at the worker's terminal must not reach the slot.
     os.setsid()
     # The signal comes when the thread that forked ends; the zygote has only one.
@@ -95,7 +97,9 @@ def _widen_stack() -> None:
 
 
 def quieten_logs() -> None:
-    """Leave logging to user code, as in any program; our own records go to the agent's log."""
+    """Send the log records of kilnwork in a slot to the agent's log, and leave other logging to
+    user code, as in any program.
+    """
     root = logging.getLogger()
     # A copy: in a slot, descriptor 2 becomes the pipe for the task's output.
     stream = open(os.dup(2), "w", buffering=1, errors="replace")  # noqa: SIM115, PTH123

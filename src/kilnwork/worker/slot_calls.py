@@ -1,4 +1,4 @@
-"""The calls of a slot: queued, running (one on top of the other), and ended but not yet
+"""The calls that a slot holds: queued, running (one on top of the other), and ended but not yet
 acknowledged.
 
 Used by `slot_session`. Reports are kept until the dispatcher has stored them. All state changes
@@ -24,9 +24,9 @@ class StackLevel:
     are there. `seconds`: how long its function took. `cpu_began`: CPU seconds of the process at
     that time plus those of attempts on top since. `below`: the attempt that it runs on top of.
     `usage`: what it used itself, once ended. `stop`: why it is to end; "" while it may run.
-    `raised`: Cancelled was raised in it. `call_waits`: how many of its threads and coroutines wait
-    now. `announced`: the message that reported those waits to the dispatcher. `inner`: what user
-    code sees of it. The defaults are class attributes because one object is created for every call.
+    `raised`: Cancelled was raised in it. `waits`: how many of its threads and coroutines wait now.
+    `announced`: the message that reported those waits to the dispatcher. `inner`: what user code
+    sees of it. The defaults are class attributes because one object is created for every call.
     """
 
     began = 0.0
@@ -50,7 +50,9 @@ class StackLevel:
         self.started = started
 
     def next_ordinal(self, function: str) -> int:
-        """Return the ordinal, from 1, of this call of `function` among those without a key."""
+        """Return the ordinal, from 1, of this submission of `function` among the submissions
+        without a key.
+        """
         if self.ordinals is None:
             self.ordinals = {}
         ordinal = self.ordinals[function] = self.ordinals.get(function, 0) + 1
@@ -58,8 +60,9 @@ class StackLevel:
 
 
 class SlotCalls:
-    """All calls that a slot holds; see the module. `stack`: the innermost call last. `stops`: those
-    of it that are to end.
+    """All calls that a slot holds; see the module.
+
+    `stack`: the started calls, the innermost last. `stops`: the calls on the stack that must end.
     """
 
     def __init__(self) -> None:
@@ -76,7 +79,7 @@ class SlotCalls:
     # Each method below needs the lock.
 
     def take_in(self, runs: Iterable[calls.CallRun]) -> list[attempts.AttemptRef]:
-        """Queue the calls received; return the attempts that cannot run here now."""
+        """Queue calls that were received; return the attempts that cannot run here now."""
         level = self.stack[-1] if self.stack else None
         waits = level is not None and level.waits > 0
         in_place = level is not None and level.announced is not None and level.announced.in_place
@@ -104,7 +107,7 @@ class SlotCalls:
         return [self.queue.pop().ref for _ in range(min(count, len(self.queue)))]
 
     def withdraw(self, ref: attempts.AttemptRef) -> bool:
-        """Remove an attempt from the queue; return False if it has started."""
+        """Remove an attempt from the queue; return False if it has started already."""
         for waiting in (self.queue, self.placed):
             for run in waiting:
                 if run.ref == ref:
@@ -113,7 +116,9 @@ class SlotCalls:
         return False
 
     def level(self, ref: attempts.AttemptRef) -> StackLevel | None:
-        """Return the attempt if it is on the stack, running or waiting, else None."""
+        """Return the stack level of an attempt that has started, whether it runs or waits; None if
+        it is not on the stack.
+        """
         return next((level for level in self.stack if level.ref == ref), None)
 
     def stop(self, level: StackLevel, reason: str) -> None:
@@ -134,7 +139,7 @@ class SlotCalls:
         return {run.template for run in (*runs, *self.placed, *self.queue)}
 
     def refs(self) -> tuple[attempts.AttemptRef, ...]:
-        """Return all attempts that the dispatcher must know to be here."""
+        """Return all attempts that this slot must declare to the dispatcher."""
         reported = [ref for report in self._reports.values() for ref in _refs(report)]
         running = [level.ref for level in self.stack]
         waiting = [run.ref for run in (*self.placed, *self.queue)]
@@ -142,7 +147,7 @@ class SlotCalls:
         return tuple(dict.fromkeys((*running, *waiting, *ended, *reported)))
 
     def drop(self, unknown: set[attempts.AttemptRef]) -> bool:
-        """Drop attempts that the dispatcher does not know; return True if one of them is
+        """Drop attempts that the dispatcher does not know; return True if any of them is
         running.
         """
         for waiting in (self.queue, self.placed):
@@ -169,7 +174,9 @@ class SlotCalls:
         return report
 
     def report_ends(self) -> messages.CallsEnded | None:
-        """Return a report of the ends that are in no report yet, or None."""
+        """Return a report of the ended calls that no report contains yet, or None if there are
+        none.
+        """
         if not self.ends:
             return None
         self._serial += 1
@@ -179,7 +186,7 @@ class SlotCalls:
         return report
 
     def acknowledged(self, serial: int) -> None:
-        """Drop the reports up to `serial`: the dispatcher has stored them."""
+        """Drop the reports up to `serial`, which the dispatcher has stored."""
         while self._reports and (oldest := next(iter(self._reports))) <= serial:
             del self._reports[oldest]
 

@@ -1,4 +1,4 @@
-"""Assigns the output of a slot's process to the call that printed it, and sends it.
+"""The output of a slot's process, assigned to the call that printed it and sent to the dispatcher.
 
 Used by `slot_session`. File descriptors 1 and 2 are one pipe, which is read here: at the end of
 each call, since the next one may print then, and from time to time while a call runs. The agent has
@@ -66,7 +66,7 @@ _STDOUT, _STDERR = 1, 2
 
 
 class SlotOutput:
-    """Reads a slot's output; see the module. Every method needs `SlotCalls.lock`.
+    """Reader of a slot's output; see the module. Every method needs `SlotCalls.lock`.
 
     `pipe`: both ends, which it owns. `send` sends output; `room` returns whether the dispatcher
     reads.
@@ -107,8 +107,8 @@ class SlotOutput:
         self._attach()
 
     def settle(self, level: slot_calls.StackLevel) -> bool:
-        """Assign all output so far to this attempt, which has ended; return whether there was
-        any.
+        """Assign all output so far to an attempt that has just ended; return whether there was any
+        output.
         """
         try:
             self._out.flush()
@@ -148,7 +148,7 @@ class SlotOutput:
         return busy
 
     def _pass_on_piece(self, level: slot_calls.StackLevel, most: int) -> None:
-        """Pass on as much as `PIECE_S` allows, if it is due.
+        """Send as much waiting output as `PIECE_S` allows, if it is time for that.
 
         A slow reader of the worker's own output blocks this thread, and with it the call once its
         pipe is full.
@@ -160,7 +160,7 @@ class SlotOutput:
             self._next_piece_at = ended + max(PACE_S, PACE_SHARE * (ended - began))
 
     def _take(self, level: slot_calls.StackLevel, most: int) -> int:
-        """Read what the agent has spilled and what is in the pipe, up to a limit; return the number
+        """Read output, up to a limit, from the agent's spill and from the pipe; return the number
         of bytes.
         """
         count = 0
@@ -193,7 +193,9 @@ class SlotOutput:
         return len(data)
 
     def _pass_on(self, level: slot_calls.StackLevel, most: int, *, until: float = math.inf) -> None:
-        """Send about `most` waiting bytes, the oldest first; stop at the monotonic time `until`."""
+        """Send about `most` bytes of waiting output, the oldest first; stop at the monotonic time
+        `until`.
+        """
         skipped = 0  # of what the worker's own output would get
         if most and self._dropped:
             skipped = max(0, min(most, self._late_bytes) - STDOUT_TAIL_BYTES)
@@ -237,7 +239,7 @@ class SlotOutput:
             self._kept_bytes -= len(self._kept.popleft().data)
 
     def _attach(self) -> None:
-        """Make descriptors 1 and 2 the pipe again."""
+        """Connect descriptors 1 and 2 to the pipe again."""
         # dup2 makes both inheritable, as commands that the task starts expect.
         os.dup2(self._writing, _STDOUT)
         os.dup2(self._writing, _STDERR)
@@ -249,8 +251,8 @@ class SlotOutput:
 
 
 class SharedOutput:
-    """The worker's own standard output, which all slots share. Writes pieces that a pipe keeps
-    whole.
+    """The worker's own standard output, which all slots share. Writes pieces so small that a pipe
+    does not split them.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -264,7 +266,9 @@ class SharedOutput:
             self._dead = True
 
     def write(self, data: bytes) -> None:
-        """Write data; wait for a slow reader, and drop the data if the reader is gone."""
+        """Write data to the worker's standard output; wait for a slow reader, and drop the data if
+        the reader is gone.
+        """
         while data and not self._dead:
             piece = data[: self._piece]
             if len(piece) < len(data) and b"\n" in piece:

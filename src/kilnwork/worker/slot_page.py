@@ -1,4 +1,4 @@
-"""The page: memory shared by a slot and the agent that says which attempt runs in the slot.
+"""The page: memory shared by a slot and the agent, with the attempt that runs in the slot.
 
 The slot writes the page; the agent reads it after the slot has died, so that only the attempt that
 ran is blamed. It has two records and a byte that says which one is valid: the slot fills the other
@@ -6,8 +6,8 @@ record and then flips the byte, so the agent reads a complete record whenever th
 
 After the page comes the *spill*: output that the agent has read from the slot's pipe because the
 slot could not (native code holding the interpreter lock). The slot reads it later, so that all
-output still passes through the slot in order. The process that reads the pipe holds
-the page's lock.
+output still passes through the slot in order. The process that reads the pipe holds the page's
+lock.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ _NO_ATTEMPT = bytes(16)
 
 
 class RunningAttempt(NamedTuple):
-    """The attempt that runs. `started`: wall clock, in seconds. `printed`: bytes of its output
-    already processed.
+    """The attempt that runs in a slot. `started`: wall clock, in seconds. `printed`: bytes of its
+    output already processed.
     """
 
     ref: attempts.AttemptRef
@@ -44,7 +44,7 @@ class RunningAttempt(NamedTuple):
 
 
 def create_page() -> int:
-    """Return the descriptor of a new page, close-on-exec. Raises OSError."""
+    """Create a page; return its descriptor, close-on-exec. Raises OSError."""
     descriptor = os.memfd_create("kiln-page", os.MFD_CLOEXEC)
     try:
         os.ftruncate(descriptor, PAGE_BYTES)
@@ -55,7 +55,7 @@ def create_page() -> int:
 
 
 class SlotPage:
-    """A mapped page; owns its descriptor."""
+    """A page that is mapped into this process; owns its descriptor."""
 
     __slots__ = ("_active", "_descriptor", "_memory", "_pack")
 
@@ -68,7 +68,7 @@ class SlotPage:
     # the slot
 
     def write(self, ref: attempts.AttemptRef, started: float, printed: int = 0) -> None:
-        """Record that this attempt runs now."""
+        """Record the attempt that runs now."""
         spare = 1 - self._active
         self._pack(self._memory, _RECORDS[spare], ref.task, ref.run, ref.attempt, started, printed)
         # Last, and one byte: the agent sees either the old record or the new one.
@@ -81,11 +81,11 @@ class SlotPage:
 
     @property
     def is_spilled(self) -> int:
-        """Return a nonzero number if `fetch` may return something."""
+        """Return a nonzero number if there may be spilled output for `fetch`."""
         return self._memory[_SPILLED_FLAG]
 
     def fetch(self, most: int) -> bytes:
-        """Remove and return up to `most` spilled bytes; empty when there are no more."""
+        """Remove and return up to `most` bytes of spilled output; empty when there is no more."""
         at, end = self._number(_FETCHED), self._number(_SPILLED)
         if at == end:
             self._memory[_SPILLED_FLAG] = 0
@@ -97,8 +97,8 @@ class SlotPage:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the pipe, so that the agent does not read it meanwhile. The lock ends with the
-        process.
+        """Hold the lock on the slot's pipe within the block, so that the agent does not read it.
+        The lock ends with the process.
         """
         # A record lock (fcntl(2)): closing any descriptor of the page would release it as well.
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
@@ -110,7 +110,9 @@ class SlotPage:
     # the agent
 
     def read(self) -> RunningAttempt | None:
-        """Return the attempt that runs, or that ran when the slot died; None if there is none."""
+        """Return the attempt that runs in the slot, or that ran when the slot died; None if there
+        is none.
+        """
         record = _RECORD.unpack_from(self._memory, _RECORDS[self._memory[0] & 1])
         task, run, attempt, started, printed = record
         if task == _NO_ATTEMPT:
@@ -118,7 +120,9 @@ class SlotPage:
         return RunningAttempt(attempts.AttemptRef(ids.TaskId(task), run, attempt), started, printed)
 
     def spill(self, pipe: int, most: int) -> None:
-        """Read up to `most` bytes from the pipe and keep them for the slot. Raises OSError."""
+        """Move up to `most` bytes from the slot's pipe to the spill, from which the slot reads them
+        later. Raises OSError.
+        """
         # First: a slot that sees the flag too early finds nothing, which does no harm.
         self._memory[_SPILLED_FLAG] = 1
         at, data = self._number(_SPILLED), os.read(pipe, most)
@@ -130,8 +134,8 @@ class SlotPage:
         return self._number(_SPILLED) < MAX_SPILLED_BYTES
 
     def try_lock(self) -> bool:
-        """Lock the pipe and return True, or return False if the slot is reading it. Call `unlock`
-        soon.
+        """Lock the slot's pipe and return True, or return False if the slot is reading it. Call
+        `unlock` soon.
         """
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

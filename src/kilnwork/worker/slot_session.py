@@ -1,4 +1,4 @@
-"""The session of a slot: receives calls, runs them one at a time, reports how they ended.
+"""The session of a slot, which receives calls, runs them one at a time, and reports their outcomes.
 
 Used by `slot`. It is a `Session` like a driver's, so tasks that a call submits go over the slot's
 own link, with the running attempt as parent. The main thread runs user code. Messages are read by
@@ -55,7 +55,9 @@ HOME = "KILN_HOME_ID"
 
 
 class SlotSession(session.Session):
-    """Runs the calls of one slot; see the module. `work` is the loop of the main thread."""
+    """The session of one slot, which runs its calls; see the module. `work` is the loop of the main
+    thread.
+    """
 
     in_slot = True
     tick_s = STARTED_S
@@ -128,7 +130,7 @@ class SlotSession(session.Session):
                 self.link.wait(lambda: bool(held.queue))
 
     def begin(self, waiting: deque[calls.CallRun]) -> slot_calls.StackLevel | None:
-        """Put the first queued call on top of the stack and return it; None if the queue is
+        """Move the first queued call to the top of the stack and return it; None if the queue is
         empty.
         """
         held = self._held
@@ -145,7 +147,7 @@ class SlotSession(session.Session):
         return level
 
     def run(self, level: slot_calls.StackLevel, where: int) -> None:
-        """Run a call to its end, and keep its report.
+        """Run a call to its end, and queue the report of its outcome.
 
         `where`: the working directory to restore afterwards, as a descriptor.
         """
@@ -179,12 +181,14 @@ class SlotSession(session.Session):
         self._report(end)
 
     def settle(self, level: slot_calls.StackLevel) -> None:
-        """Assign all output so far to this call; needs the lock."""
+        """Assign all output so far to a call; needs the lock."""
         if self._output.settle(level):
             self._page.write(level.ref, level.started, level.printed)
 
     def _report(self, end: calls.CallEnd) -> None:
-        """Queue the end of a call, and send it soon even if other calls run on."""
+        """Queue the report of a call's end, and send it soon even if other calls continue to
+        run.
+        """
         self._ended_bytes += 0 if end.payload is None else len(end.payload.data)
         now = end.started + end.seconds
         if (
@@ -196,7 +200,8 @@ class SlotSession(session.Session):
             self._flush_at = now + FLUSH_S
 
     def _tidy(self, where: int) -> None:
-        """Undo what a call may have changed that would disturb the next one, or the one below it.
+        """Undo the changes of a call to the process that would disturb the next call, or the call
+        below it.
 
         `where`: the working directory, as a descriptor.
         """
@@ -208,8 +213,8 @@ class SlotSession(session.Session):
             sys.setrecursionlimit(self._recursion)
 
     def _look_for_children(self) -> None:
-        """After an interrupt, end this process if the call has left child processes: only that
-        kills them.
+        """Kill this process if an interrupted call has left child processes, since only that ends
+        them.
         """
         while True:
             try:
@@ -221,7 +226,9 @@ class SlotSession(session.Session):
                 self._die()
 
     def _die(self) -> None:
-        """Kill this process and everything below it; the agent reports that this attempt ran."""
+        """Kill this process, after which the zygote kills all that it has started, and the agent
+        reports which attempt ran.
+        """
         with self._held.lock:
             if self._stack:
                 self.settle(self._stack[-1])
@@ -232,7 +239,7 @@ class SlotSession(session.Session):
         self._forked = True
 
     def _leave_fork(self, end: calls.CallEnd) -> None:
-        """Exit a child process in which a function returned: it is not a slot."""
+        """Exit a child process in which a function has returned, because it is not a slot."""
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0 if end.ending is execution.SUCCEEDED else 1)
@@ -247,7 +254,8 @@ class SlotSession(session.Session):
         *,
         first: bool = False,
     ) -> bool:
-        """Release the slot and wait until `done()`; return False if the timeout expires first.
+        """Release the slot and wait until `done()` returns True; return False if the timeout
+        expires first.
 
         In the main thread, the awaited task may run on the stack of the waiting one. Raises
         Cancelled when the task is asked to stop.
@@ -259,7 +267,9 @@ class SlotSession(session.Session):
         return self._waits.block(done, timeout_s, tasks, first=first)
 
     def suspended(self, tasks: Sequence[ids.TaskId]) -> None:
-        """Note that a coroutine of the task awaits others, while more coroutines of it may run."""
+        """Handle that a coroutine of the task awaits other tasks, while more coroutines of it may
+        run.
+        """
         if self._stack:
             self._waits.release_slot(self._stack[-1], tasks, in_place=False)
 
@@ -268,7 +278,9 @@ class SlotSession(session.Session):
             self._waits.resume(self._stack[-1])
 
     def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
-        """Return the running attempt, and the ordinal of this call of the function within it."""
+        """Return the running attempt, which is the parent of a submitted task, and the ordinal of
+        this call of the function within it.
+        """
         if not self._stack:
             raise errors.NotInTask(
                 "a thread that a task has left behind cannot submit: its task is over"
@@ -277,13 +289,11 @@ class SlotSession(session.Session):
         return level.ref, 0 if keyed else level.next_ordinal(function)
 
     def loaded(self) -> None:
-        """Count the threads again: an import may have started some."""
+        """Count the threads of libraries again, because an import may have started some."""
         self._waits.count_threads()
 
     def needed(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
-        """Return the future of a task whose result was not sent along with the call; wait for
-        it.
-        """
+        """Wait for a task whose result was not sent along with the call, and return its future."""
         found = self.future(task_id)
         self.block(found.done, None, (task_id,))
         return found
@@ -291,14 +301,14 @@ class SlotSession(session.Session):
     # client.Handler: called in whichever thread reads
 
     def hello(self, epoch: int) -> messages.SlotHello:
-        """Return the slot's Hello, with every attempt that it holds."""
+        """Return the Hello message of the slot, with every attempt that it holds."""
         with self._held.lock:
             refs = self._held.refs()
         return messages.SlotHello(messages.VERSION, self._slot, self._credential(), epoch, refs)
 
     def attached(self, message: messages.Attached) -> list[frames.Sent]:
-        """Return what to send first on a new link: as any submitter, then waits, output and
-        ends.
+        """Return the messages to send first on a new link: those of any submitter, then waits,
+        output and ends of calls.
         """
         held = self._held
         # Under the lock for the reason that `gather` gives.
@@ -316,7 +326,7 @@ class SlotSession(session.Session):
         return [*first_messages, *self._variables.pending()]
 
     def received(self, message: Any) -> None:
-        """Take in calls, orders about them, and the messages that every submitter receives."""
+        """Handle a message: calls, orders about them, or what every submitter receives."""
         match message:
             case messages.Calls():
                 with self._held.lock:
@@ -346,7 +356,7 @@ class SlotSession(session.Session):
                 super().received(message)
 
     def gather(self) -> None:
-        """Send submitted tasks before the end of the call that made them.
+        """Send the tasks that a call has submitted, before the report of its end.
 
         Runs under the lock: otherwise a call could submit and end in the main thread while another
         thread is here, and its children would arrive after its end and be refused.
@@ -362,8 +372,10 @@ class SlotSession(session.Session):
                 self.link.send(report)
 
     def tick(self) -> None:
-        """While user code runs, send its output, earlier ends and that it runs; interrupt it if it
-        is to end.
+        """Send the output of the running call, its start, and ends of earlier calls; interrupt the
+        call if it must end.
+
+        Called at intervals while user code runs.
         """
         super().tick()
         with self._held.lock:
@@ -383,7 +395,7 @@ class SlotSession(session.Session):
             self._guard.ask()
 
     def link_ended(self, error: Exception) -> None:
-        """Exit the process: nothing can be reported any more."""
+        """Exit the process after the link has ended, because nothing can be reported any more."""
         if isinstance(error, channel_errors.LinkForked):
             # In a child that a task has forked: the slot itself goes on.
             super().link_ended(error)
@@ -393,7 +405,7 @@ class SlotSession(session.Session):
             os._exit(0)
 
     def progress(self, ref: attempts.AttemptRef, fraction: float | None, message: str) -> None:
-        """Send a call's progress. These messages may be lost."""
+        """Send the progress of a call. These messages may be lost."""
         self.link.send(messages.Progress(ref, fraction, message))
 
     def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None:

@@ -1,4 +1,4 @@
-"""The worker's slots: forks and kills them as ordered, and reports their ends.
+"""The worker's slots, which are forked and killed as ordered, and whose ends are reported.
 
 Used by `agent`. What a slot runs is between it and the dispatcher. The agent has only the page, on
 which the slot records what runs, and the read end of its output pipe, in which a slot that died may
@@ -46,7 +46,7 @@ MAX_LAST_WORDS_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class _Slot:
-    """One slot that was requested.
+    """One slot that the dispatcher has requested.
 
     `reading`: read end of its output pipe; -1 once everything was read. `opened`: the event loop's
     clock. `asked`, `reason`: see `messages.SlotGone`. `stuck`: the attempt that was on top when the
@@ -81,16 +81,16 @@ class Slots:
         self._late: dict[bytes, asyncio.TimerHandle] = {}
 
     def use(self, supervisor: zygote_supervisor.ZygoteSupervisor) -> None:
-        """Fork slots through this supervisor; call before any other method."""
+        """Set the supervisor through which slots are forked; call before any other method."""
         self._supervisor = supervisor
 
     @property
     def living(self) -> tuple[messages.SlotOpening, ...]:
-        """Return all slots that were requested and whose end is not known."""
+        """Return all slots that were requested and whose end is not known yet."""
         return tuple(slot.opening for slot in self._slots.values())
 
     def open(self, name: bytes) -> None:
-        """Fork a slot, after the dispatcher was sent the digest of its secret."""
+        """Fork a slot; call after the dispatcher was sent the digest of its secret."""
         if name in self._slots:
             return
         secret = os.urandom(32).hex()
@@ -126,7 +126,7 @@ class Slots:
             self._supervisor.kill(name)
 
     def candidates(self) -> list[memory_watch.Candidate]:
-        """Return the slots that may be ended for their memory."""
+        """Return the slots that may be ended to free memory."""
         return [
             memory_watch.Candidate(pid, functools.partial(self._end_for_memory, name))
             for name, slot in self._slots.items()
@@ -134,13 +134,15 @@ class Slots:
         ]
 
     def refuse(self, name: bytes, message: str, *, asked: bool = False) -> None:
-        """Report that no process of this name exists, which is proof that nothing runs."""
+        """Report that no slot process of this name exists, which is proof that nothing runs in
+        it.
+        """
         self._link.report(
             lambda serial: messages.SlotGone(serial, name, None, None, asked, message, proof=True)
         )
 
     def slot_ended(self, report: zygote_link.SlotEnded) -> None:
-        """Report that a slot has ended, after sending its last output."""
+        """Report the end of a slot, after sending its last output."""
         slot = self._slots[report.slot]
         top = slot.page.read()
         if report.code == -signal.SIGKILL and not (slot.asked or slot.reason):
@@ -162,7 +164,8 @@ class Slots:
             self._supervisor.kill(name)
 
     async def drain_full_pipes(self) -> None:
-        """Take output from slots that do not read it themselves, from time to time, forever.
+        """Read the output of slots that do not read it themselves, from time to time, until
+        cancelled.
 
         A slot cannot read its pipe while native code prints without releasing the interpreter lock,
         and that code blocks until its output is read.
@@ -191,7 +194,7 @@ class Slots:
                 page.unlock()
 
     def close(self) -> None:
-        """Stop reporting."""
+        """Stop reporting the ends of slots."""
         for timer in self._late.values():
             timer.cancel()
 
@@ -213,7 +216,9 @@ class Slots:
         log.debug("slot over", extra={"slot": name.hex(), "code": code, "proof": report.proof})
 
     def _send_last_words(self, slot: _Slot, top: slot_page.RunningAttempt | None) -> None:
-        """Send what is left in the pipe as output of the attempt that ran last."""
+        """Send the remaining output in a dead slot's pipe as output of the attempt that ran
+        last.
+        """
         copied = lines.Lines(self._stdout)
         offset = 0 if top is None else top.printed
         for data in _last_words(slot):
@@ -247,8 +252,9 @@ def _is_full(pipe: int) -> bool:
 
 
 def _descriptors() -> list[int]:
-    """Make the page and the output pipe; return page, both pipe ends, and page and read end once
-    more for the agent.
+    """Create the page and the output pipe of a slot.
+
+    Returns the page, both pipe ends, and, once more for the agent, the page and the read end.
     """
     made: list[int] = []
     try:

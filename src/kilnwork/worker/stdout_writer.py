@@ -1,4 +1,4 @@
-"""Copies the tasks' output to the worker's standard output, for `kubectl logs` of its Pod.
+"""Copies of the tasks' output on the worker's standard output, for `kubectl logs` of its Pod.
 
 Used by `attempt_output`. It writes whole lines, so that those of concurrent tasks do not mix. A
 write must never block the event loop, or a slow reader of the Pod's log would cost the lease: at
@@ -20,7 +20,7 @@ _PIECE = select.PIPE_BUF
 
 
 class StdoutWriter:
-    """Writes to `descriptor` without blocking; stops quietly when its reader is gone.
+    """Writer to `descriptor` that never blocks, and stops quietly when its reader is gone.
 
     The descriptor's flags are left alone: other processes that have the descriptor share them.
     """
@@ -43,15 +43,15 @@ class StdoutWriter:
 
     @property
     def full(self) -> bool:
-        """Return whether producers should wait; `when_room` calls them back."""
+        """Return whether tasks should wait before they write more; `when_room` calls them back."""
         return self._bytes >= FULL_BYTES
 
     def when_room(self, call: Callable[[], None]) -> None:
-        """Call `call` once, when the writer is no longer full."""
+        """Register `call`, which is called once when the writer is no longer full."""
         self._on_room.append(call)
 
     def write(self, data: bytes) -> None:
-        """Write `data` now or when there is room."""
+        """Write `data` now, or as soon as there is room."""
         if self._dead or not data:
             return
         self._waiting.append(data)
@@ -60,7 +60,7 @@ class StdoutWriter:
             self._push()
 
     def close(self) -> None:
-        """Stop writing; waiting output is lost."""
+        """Stop writing; output that still waits is lost."""
         self._watch(False)
         self._forget()
 

@@ -1,5 +1,5 @@
-"""The requests of a running task on its KILN_SOCKET: spawn children, ask for their state, set
-progress.
+"""The requests of a running task on its KILN_SOCKET: to spawn children, to query their state, to
+set its progress.
 
 Used by `attempt`, and by `sidecar_calls` for attempts in Pods. There is one socket per attempt, so
 the parent of a child is the owner of the socket, never a field of the request. The requests are
@@ -29,7 +29,7 @@ _CALLS = "POST /tasks, GET /tasks/{id}?wait=SECONDS and POST /progress"
 
 
 class _Child(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of POST /tasks."""
+    """Body of a request POST /tasks, which spawns a child."""
 
     spec: msgspec.Raw
     name: task.Name | None = None
@@ -37,20 +37,24 @@ class _Child(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _ClusterOf(msgspec.Struct, frozen=True, rename="camel"):
-    """Decodes only whether a spec names a cluster; the rest is checked later."""
+    """A task's spec as it is decoded here: only whether it names a cluster. The rest is checked
+    later.
+    """
 
     cluster_name: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of POST /progress."""
+    """Body of a request POST /progress."""
 
     fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     message: Annotated[str, msgspec.Meta(max_length=1024)] = ""
 
 
 class TaskSocket:
-    """Carries out the requests of one attempt. `children`: counts those requested without a key."""
+    """Handler of the requests of one attempt. `children`: counts the children requested without a
+    key.
+    """
 
     def __init__(
         self,
@@ -137,7 +141,7 @@ class TaskSocket:
         return unix_http.HttpResponse(status=204)
 
     def welcomed(self) -> None:
-        """Send the progress that could not be sent while there was no link."""
+        """Send the progress that could not be sent while there was no link to the dispatcher."""
         if self._unsent is not None:
             self._link.send(self._unsent)
             self._unsent = None
@@ -151,7 +155,9 @@ class TaskSocket:
 
 
 async def serve(calls: TaskSocket, listener: socket.socket) -> unix_http.UnixHttpServer:
-    """Serve a listening socket, which the server owns from now on, until the server is closed."""
+    """Serve the requests of a task on a listening socket, which the server owns from now on, until
+    the server is closed.
+    """
     server = unix_http.UnixHttpServer(calls.handle)
     await server.start(listener)
     return server

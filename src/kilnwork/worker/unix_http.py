@@ -32,7 +32,7 @@ has read why (RFC 9112 §9.6)."""
 
 @dataclass(slots=True)
 class HttpRequest:
-    """One request; `target` is path and query as sent."""
+    """One HTTP request; `target` is path and query as sent."""
 
     method: str = ""
     target: str = ""
@@ -42,7 +42,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """One response; `body` is JSON, or empty."""
+    """One HTTP response; `body` is JSON, or empty."""
 
     status: int
     body: bytes = b""
@@ -58,7 +58,7 @@ class HttpError(errors.KilnError):
         self.allow = allow
 
     def reply(self) -> HttpResponse:
-        """Return the response: `{"message": …}` with the status."""
+        """Return the HTTP response for the error: `{"message": …}` with the status."""
         body = msgspec.json.encode({"message": str(self)})
         return HttpResponse(status=self.status, body=body, allow=self.allow)
 
@@ -68,7 +68,7 @@ Handle = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class UnixHttpServer:
-    """Serves an already listening socket until `close`."""
+    """HTTP server on an already listening Unix socket, until `close`."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -94,7 +94,7 @@ class UnixHttpServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection; also the callbacks of its parser (on_…)."""
+    """One connection of a client, with the callbacks of its parser (on_…)."""
 
     def __init__(
         self, handle: Handle, *, background: coroutines.BackgroundWork, siblings: set["_Connection"]
@@ -199,7 +199,9 @@ class _Connection(asyncio.Protocol):
             return HttpError(500, "the request failed in the worker; see its log").reply()
 
     def _refuse(self, error: HttpError) -> None:
-        """Respond with an error, then discard what the client still sends until it closes."""
+        """Respond with an error, then discard further data of the client until it closes the
+        connection.
+        """
         if self._transport is None or self._closing:
             return
         self._closing = True

@@ -1,4 +1,4 @@
-"""Measures the CPU seconds and the peak resident memory of a call.
+"""Measurement of the CPU seconds and the peak resident memory of a call.
 
 Used by `execution`, in slots and in Pods of calls. The calls of a slot share one process: after a
 call that raised the kernel's peak, the peak is reset, so that it does not count for the next call.
@@ -25,7 +25,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
 class Meter:
-    """Measures the calls of one process, in its main thread; calls shorter than `min_s` are not
+    """Meter of the calls of one process, in its main thread; calls shorter than `min_s` are not
     measured.
     """
 
@@ -44,8 +44,8 @@ class Meter:
         level.cpu_began = time.process_time()
 
     def end(self, level: slot_calls.StackLevel) -> attempts.Usage | None:
-        """Return what the call used that ended after `level.seconds`; None if it was short or never
-        started.
+        """Return the usage of a call that ended after `level.seconds`; None if it was short or
+        never started.
 
         The cost of reporting its failure does not count.
         """
@@ -77,7 +77,7 @@ class Meter:
         return attempts.Usage(max(0.0, used_s), peak)
 
     def _settled(self, peak: int) -> int:
-        """Return the peak that the next call starts with."""
+        """Return the peak memory with which the next call starts."""
         if peak < self._peak + RAISED_BYTES:
             return peak
         try:

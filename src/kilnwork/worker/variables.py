@@ -1,4 +1,4 @@
-"""Fetches the values of a call's variables from Secrets, by a request to the dispatcher.
+"""Requests to the dispatcher for the values of a call's variables, which come from Secrets.
 
 Used by `slot_session`, which has the link, and `execution`, which needs the values before a call
 starts.
@@ -13,7 +13,9 @@ from kilnwork.worker import slot_calls
 
 
 class VariableRequests:
-    """Requests for variables without a response yet; sent again on each new link."""
+    """The requests for variables that have no response yet; they are sent again on each new
+    link.
+    """
 
     def __init__(
         self,
@@ -27,8 +29,8 @@ class VariableRequests:
         self._responses: dict[int, messages.Response] = {}
 
     def request(self, level: slot_calls.StackLevel) -> messages.Response:
-        """Send a request and return its response. Raises Cancelled if the call is to stop
-        meanwhile.
+        """Request the variables of a call and return the response. Raises Cancelled if the call
+        must stop meanwhile.
         """
         self._serial += 1
         serial = self._serial
@@ -44,11 +46,11 @@ class VariableRequests:
         return response
 
     def resolve(self, response: messages.Response) -> None:
-        """Hand a response of the dispatcher to the call that waits for it."""
+        """Pass a response of the dispatcher to the call that waits for it."""
         # A response that comes after the call was stopped is dropped.
         if response.serial in self._open:
             self._responses[response.serial] = response
 
     def pending(self) -> list[messages.GetVariables]:
-        """Return the requests to send on a new link."""
+        """Return the requests without a response, to send on a new link."""
         return [messages.GetVariables(serial, ref) for serial, ref in self._open.items()]

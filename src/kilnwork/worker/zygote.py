@@ -1,4 +1,4 @@
-"""The zygote: a single-threaded process that forks slots, waits for them, and proves that they
+"""The zygote: a single-threaded process that forks slots, waits for them, and proves that they have
 ended.
 
 `__main__` forks it before the agent imports asyncio, so that agent, zygote and slots share memory
@@ -57,8 +57,8 @@ class _Ended:
 
 
 class Zygote:
-    """Forks and reaps slots; see the module. `run_slot`: the main function of a slot, called in its
-    process.
+    """The main loop of the zygote, which forks and reaps slots; see the module. `run_slot`: the
+    main function of a slot, called in its process.
     """
 
     def __init__(self, link: socket.socket, *, clock: clock.Clock, run_slot: RunSlot) -> None:
@@ -74,7 +74,7 @@ class Zygote:
         self._woken, self._waker = socket.socketpair()
 
     def serve(self) -> None:
-        """Serve until the agent is gone and no slot is left."""
+        """Carry out orders until the agent is gone and no slot is left."""
         processes.become_subreaper()
         self._report(zygote_link.Ready())
         self._woken.setblocking(False)
@@ -106,7 +106,7 @@ class Zygote:
             return
 
     def _obey(self) -> bool:
-        """Carry out one order; return False when there will be no more."""
+        """Carry out one order; return False when there will be no more orders."""
         try:
             order, descriptors = zygote_link.receive_order(self._link)
         except OSError:
@@ -144,7 +144,7 @@ class Zygote:
         self._report(zygote_link.SlotForked(order.slot, pid))
 
     def _become(self, order: zygote_link.ForkSlot, descriptors: list[int]) -> NoReturn:
-        """Become a slot, in the child of the fork; nothing of the zygote's state is used from here
+        """Turn the child of a fork into a slot; nothing of the zygote's state is used from here
         on.
         """
         code = EX_SLOT_NOT_STARTED
@@ -171,7 +171,9 @@ class Zygote:
             os._exit(code)
 
     def _sweep(self) -> None:
-        """Wait for all children that have exited, then for what they left behind."""
+        """Wait for all children that have exited, then kill the processes that dead slots left
+        behind.
+        """
         alone = False
         while True:
             try:
@@ -192,7 +194,7 @@ class Zygote:
             self._settle(proof=True)
 
     def _kill_orphans(self) -> bool:
-        """Kill what dead slots left behind; return False when there is nothing.
+        """Kill the processes that dead slots left behind; return False when there are none.
 
         The kernel hands a process's children to the subreaper before the process can be waited for,
         and lists them until we wait for them: a process that is not seen here does not exist.
@@ -235,7 +237,9 @@ class Zygote:
 
 
 def prepare(given: settings.WorkerSettings) -> None:
-    """Set up what all slots inherit: working directory, imports, and nothing of the agent's."""
+    """Set up the state that all slots inherit: working directory, imports, and nothing of the
+    agent's.
+    """
     if given.workdir is not None:
         os.chdir(given.workdir)
     sys.path.extend(entry for entry in given.pythonpath if entry not in sys.path)
@@ -280,7 +284,7 @@ def _empty_stdin() -> None:
 
 
 def main() -> None:
-    """Run a zygote that replaces one that died; the argument is `stderr` of `run`."""
+    """Run a zygote that replaces a dead one; the argument is `stderr` of `run`."""
     logs.setup()
     # Copied: descriptor 0 is the link, and `_empty_stdin` replaces it.
     link = socket.socket(fileno=os.dup(0))

@@ -22,27 +22,30 @@ DESCRIPTORS = 3
 
 
 class ForkSlot(msgspec.Struct, frozen=True, array_like=True, tag="fork"):
-    """Fork the slot `slot` (16 bytes), which authenticates to the dispatcher with `secret`."""
+    """Order to fork the slot `slot` (16 bytes), which authenticates to the dispatcher with
+    `secret`.
+    """
 
     slot: bytes
     secret: str
 
 
 class KillSlot(msgspec.Struct, frozen=True, array_like=True, tag="kill"):
-    """Send SIGKILL to the slot."""
+    """Order to send SIGKILL to a slot."""
 
     slot: bytes
 
 
 class SlotForked(msgspec.Struct, frozen=True, array_like=True, tag="forked"):
-    """The slot's process was started."""
+    """Report that a slot's process was started."""
 
     slot: bytes
     pid: int
 
 
 class SlotEnded(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
-    """The slot has ended. `code`: 0 to 255, or minus the signal; None if it was never started.
+    """Report that a slot has ended. `code`: 0 to 255, or minus the signal; None if it was never
+    started.
 
     `message`: why it was not started. `proof`: no process that it started is left.
     """
@@ -54,7 +57,7 @@ class SlotEnded(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
-    """The zygote has imported everything and carries out orders; its first report."""
+    """Report that the zygote has imported everything and carries out orders; its first report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +80,15 @@ _reports: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 
 
 def make_pair() -> tuple[socket.socket, socket.socket]:
-    """Return both ends of a new link, close-on-exec. Raises OSError."""
+    """Create a link; return its two sockets, close-on-exec. Raises OSError."""
     # SOCK_SEQPACKET keeps messages apart, and descriptors come with their own message.
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def open_errors_file() -> int:
-    """Return an open file in memory for `ZygoteHandle.errors`, close-on-exec. Raises OSError."""
+    """Return the descriptor of a new file in memory, for `ZygoteHandle.errors`, close-on-exec.
+    Raises OSError.
+    """
     # A file, not a pipe: writing never blocks, and it can be read after its writer has died.
     return os.memfd_create("kiln-zygote-errors", os.MFD_CLOEXEC)
 
@@ -91,8 +96,8 @@ def open_errors_file() -> int:
 def send(
     link: socket.socket, message: ForkSlot | KillSlot | Report, descriptors: Sequence[int] = ()
 ) -> None:
-    """Send one message. Raises BlockingIOError when a non-blocking `link` is full, OSError when it
-    is closed.
+    """Send one message over the link. Raises BlockingIOError when a non-blocking `link` is full,
+    OSError when it is closed.
     """
     # The kernel holds the open files while they are in transit: the sender may close its own.
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
@@ -100,7 +105,9 @@ def send(
 
 
 def receive_order(link: socket.socket) -> tuple[ForkSlot | KillSlot | None, list[int]]:
-    """Return the next order and its descriptors, close-on-exec; None when the agent is gone."""
+    """Return the next order to the zygote and its descriptors, close-on-exec; None as order when
+    the agent is gone.
+    """
     data, descriptors, _, _ = socket.recv_fds(link, MAX_PACKET, DESCRIPTORS)
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # recv_fds cannot ask for close-on-exec
@@ -109,8 +116,8 @@ def receive_order(link: socket.socket) -> tuple[ForkSlot | KillSlot | None, list
 
 
 def receive_report(link: socket.socket) -> Report | None:
-    """Return the next report; None when the zygote is gone. Raises BlockingIOError when there is
-    none yet.
+    """Return the next report of the zygote; None when it is gone. Raises BlockingIOError when there
+    is no report yet.
     """
     data = link.recv(MAX_PACKET)
     return _reports.decode(data) if data else None

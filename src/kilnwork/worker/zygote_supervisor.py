@@ -1,4 +1,4 @@
-"""The agent's side of the zygote: has slots forked and killed, and reports their ends.
+"""The agent's side of the zygote, which has slots forked and killed, and reports their ends.
 
 Used by `slots`. `__main__` forked the first zygote. When a zygote dies its slots die with it, the
 agent kills what they leave behind, and the next fork starts a new zygote. When several in a row die
@@ -35,7 +35,7 @@ _Packet = tuple[zygote_link.ForkSlot | zygote_link.KillSlot, tuple[int, ...]]
 
 
 class ZygoteSupervisor:
-    """Controls the zygote; see the module. Belongs to one event loop.
+    """Supervisor of the zygote; see the module. Belongs to one event loop.
 
     `on_ended` is called once for every slot that ends, `on_broken` when zygotes do not start.
     """
@@ -70,7 +70,7 @@ class ZygoteSupervisor:
         return self._closing
 
     def adopt(self, zygote: zygote_link.ZygoteHandle) -> None:
-        """Use this zygote from now on.
+        """Use an existing zygote from now on.
 
         Call in the turn of the event loop in which it was started, or before the loop's first turn.
         """
@@ -87,7 +87,7 @@ class ZygoteSupervisor:
         asyncio.get_running_loop().call_later(START_S, self._overdue, zygote)
 
     def fork_slot(self, slot: bytes, secret: str, descriptors: tuple[int, ...]) -> None:
-        """Have a slot forked; closes the descriptors here. Raises OSError."""
+        """Have the zygote fork a slot; closes the descriptors in this process. Raises OSError."""
         if self._zygote is None:
             try:
                 self.adopt(_execute())
@@ -98,17 +98,17 @@ class ZygoteSupervisor:
         self._send(zygote_link.ForkSlot(slot, secret), descriptors)
 
     def pid(self, slot: bytes) -> int:
-        """Return the pid of a slot, or 0 while it has none."""
+        """Return the pid of a slot, or 0 while it has no process."""
         return self._alive.get(slot, 0)
 
     def kill(self, slot: bytes) -> None:
-        """Send SIGKILL to a slot that was forked."""
+        """Have the zygote send SIGKILL to a slot that was forked."""
         if slot in self._alive:
             # By name: the order follows that of the fork, whose pid may not be known yet.
             self._send(zygote_link.KillSlot(slot))
 
     async def close(self, *, timeout_s: float) -> None:
-        """Have the zygote kill all slots and exit; fork no more."""
+        """Have the zygote kill all slots and exit; no slot is forked any more."""
         self._closing = True
         if self._zygote is not None:
             # Orders that were not sent would only start slots that are to be killed.
@@ -127,8 +127,9 @@ class ZygoteSupervisor:
         ended: asyncio.Future[reaper.ProcessExit],
         root: orphans.RootProcess,
     ) -> None:
-        """Wait until the zygote has exited. Its slots are dead then, and this process inherits what
-        they left.
+        """Wait until the zygote has exited, and report the ends of its slots.
+
+        Its slots are dead then, and this process inherits the processes that they left.
         """
         code, _ = await ended
         # First: it may have reported ends of slots, with their codes, before it died.
@@ -156,7 +157,7 @@ class ZygoteSupervisor:
             self._on_broken(errors.NoZygote(message))
 
     def _overdue(self, zygote: zygote_link.ZygoteHandle) -> None:
-        """Kill a zygote that hangs while it starts, and treat it like one that died."""
+        """Kill a zygote that hangs while it starts, and treat it like a zygote that died."""
         if self._zygote is zygote and not self._ready:
             log.error("the process that starts slots is not ready", extra={"after_s": START_S})
             os.kill(zygote.pid, signal.SIGKILL)
@@ -246,8 +247,8 @@ def _execute() -> zygote_link.ZygoteHandle:
 
 
 def _pass_on_errors(zygote: zygote_link.ZygoteHandle) -> str:
-    """Copy to our standard error what a zygote wrote before it was ready or died; return the end of
-    it.
+    """Copy the error output of a zygote, written before it was ready or died, to our standard
+    error; return its end.
     """
     written = b""
     try:

@@ -40,20 +40,20 @@ class OutputCopies:
         self._followers: dict[attempts.AttemptRef, asyncio.Task[None]] = {}
 
     def begin(self, executor: port.Executor, attempt: port.Attempt) -> None:
-        """Register an attempt whose output is not known yet."""
+        """Register an attempt of which no output has been copied yet."""
         if isinstance(executor, port.ReadsLogs):
             link = self._link
             self._copies[attempt.ref] = _OutputCopy(executor, attempt, lambda: link(executor.name))
             self._follow(attempt.ref)
 
     def changed(self, ref: attempts.AttemptRef) -> None:
-        """Handle a change of an attempt: a container may have started."""
+        """Follow the outputs of containers that may have started, after a change of an attempt."""
         copy = self._copies.get(ref)
         if copy is not None:
             copy.changed.set()
 
     async def finish(self, ref: attempts.AttemptRef) -> None:
-        """Copy the missing output of a finished attempt.
+        """Copy the output of a finished attempt that has not been copied yet.
 
         Output that cannot be read is lost, without effect on the outcome.
         """
@@ -93,7 +93,7 @@ class OutputCopies:
                 self._stop(ref)
 
     async def stop(self) -> None:
-        """Stop following all attempts."""
+        """Stop following the output of all attempts."""
         await self._background.stop()
 
     def _follow(self, ref: attempts.AttemptRef) -> None:
@@ -108,7 +108,7 @@ class OutputCopies:
 
 
 class _OutputCopy:
-    """The copying of one attempt: the copied length of each of its outputs."""
+    """A copy in progress of the outputs of one attempt, with the copied length of each output."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class _OutputCopy:
             await self._read(output, follow=False, max_bytes=max_bytes, is_last=is_last)
 
     async def follow(self) -> None:
-        """Follow the attempt's outputs until cancelled."""
+        """Follow all outputs of the attempt until cancelled."""
         background = coroutines.BackgroundWork(f"output of {self._attempt.ref}")
         begun: dict[_Source, asyncio.Task[None]] = {}
         try:
@@ -172,7 +172,7 @@ class _OutputCopy:
                 self._keep(output, rest + b"\n")
 
     def _keep(self, output: port.AttemptOutput, data: bytes) -> bytes:
-        """Store output, and return the incomplete last line.
+        """Store output of a container, and return its incomplete last line, which is stored later.
 
         With several containers, only whole lines are stored, prefixed with the container's name.
         """

@@ -35,7 +35,9 @@ _E = attempts.Ending
 
 
 class _TrackedAttempt(msgspec.Struct):
-    """An attempt that the dispatcher wants to run, or a leftover one (`settled`)."""
+    """An attempt in the reconciler's memory: either the dispatcher wants it to run, or it is a
+    leftover that the dispatcher has settled (`settled`).
+    """
 
     attempt: port.Attempt
     stop: port.Stop | None = None
@@ -58,7 +60,9 @@ class AttemptReconciler:
         self._woken_early: set[tuple[str, attempts.AttemptRef]] = set()
 
     async def start(self, hub: ports.AttemptHub) -> None:
-        """Connect all executors to the dispatcher, and follow those that can be watched."""
+        """Connect all executors to the dispatcher, and watch the attempts of executors that can
+        report changes.
+        """
         for executor in self._executors:
             if isinstance(executor, port.WatchesAttempts):
                 executor.watch(functools.partial(self._on_wake, executor.name))
@@ -77,8 +81,11 @@ class AttemptReconciler:
             self._on_wake(name, ref)
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
-        """Make one pass over one attempt; return when to look again, which replaces an earlier
-        time."""
+        """Make one pass over one attempt; return in how many seconds to make the next one, if no
+        change comes first.
+
+        The result replaces that of the previous pass.
+        """
         self._queue.cancel(key)
         if key not in self._held:  # it changed while it was being released
             self._on_wake(key[0], attempts.AttemptRef.parse(key[1]))
@@ -160,7 +167,9 @@ class AttemptReconciler:
         self._queue.add(key)
 
     def _on_wake(self, executor: str, ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None:
-        """Queue a changed attempt: one that is tracked, or one that the dispatcher has settled."""
+        """Queue an attempt that has changed, whether it is tracked or was settled by the
+        dispatcher.
+        """
         key = (executor, str(ref))
         if key in self._held:
             self._queue.add(key, after_s)

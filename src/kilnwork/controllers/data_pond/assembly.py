@@ -19,7 +19,7 @@ MODULE = "kilnwork.pond"
 
 
 class Ponds:
-    """The DataPond controller and its parts. `new_token`: returns a new secret."""
+    """The assembled parts of the DataPond controller. `new_token`: returns a new secret."""
 
     def __init__(
         self,
@@ -43,13 +43,15 @@ class Ponds:
         """The callback for reflectors of Pods and Secrets."""
 
     def controller(self) -> controller.Controller:
-        """Return the control loop."""
+        """Return the control loop of DataPonds."""
         return controller.Controller(
             "datapond", self._reconciler.reconcile, self._queue, workers=WORKERS
         )
 
     def reflectors(self, namespace: str | None) -> list[reflector.Reflector[Any]]:
-        """Return the reflectors of a namespace, or of all namespaces for None."""
+        """Return the reflectors that fill the caches for one namespace, or for all namespaces if it
+        is None.
+        """
         scope = reflector.Scope(namespace=namespace)
         return [
             reflector.Reflector(
@@ -77,7 +79,7 @@ class Ponds:
         ]
 
     def verifier(self, reflectors: Iterable[reflector.Reflector[Any]]) -> verifier.PondVerifier:
-        """Return the verifier of agents; it waits until these reflectors have listed."""
+        """Return the verifier of agents; it waits until `reflectors` have listed their objects."""
         asked = (kinds.DATA_PONDS, resource.SECRETS)
         synced: Sequence[asyncio.Event] = [r.synced for r in reflectors if r.resource in asked]
         return verifier.PondVerifier(self._caches, synced=synced)

@@ -1,8 +1,7 @@
-"""The certificate of a pond, with which its agents authenticate each other; it is its own
-authority.
+"""The certificate of a pond, with which its agents authenticate each other. It is self-signed.
 
-Used by the controller, which stores it in the pond's Secret. It serves clients and servers, has
-one name for all addresses of agents, and is replaced long before it expires.
+Used by the controller, which stores it in the pond's Secret. It serves clients and servers, has one
+name for all addresses of agents, and is replaced long before it expires.
 """
 
 import datetime
@@ -21,14 +20,14 @@ not trust each other, so this should be rare."""
 
 
 class KeyPair(NamedTuple):
-    """Certificate and key in PEM."""
+    """A certificate and its private key, in PEM."""
 
     certificate: bytes
     key: bytes
 
 
 def create(*, now: float) -> KeyPair:
-    """Create a new certificate with its key. `now`: wall clock, in seconds."""
+    """Create a new self-signed certificate and its key. `now`: wall clock, in seconds."""
     key = certificate_primitives.new_key()
     subject = certificate_primitives.name(pond_certificate.SERVER_NAME)
     moment = datetime.datetime.fromtimestamp(now, datetime.UTC)
@@ -47,7 +46,9 @@ def create(*, now: float) -> KeyPair:
 
 
 def needs_renewal(pem: bytes, *, now: float) -> bool:
-    """Return whether `pem` should be replaced: because it expires soon, or is not a certificate."""
+    """Return whether the certificate `pem` must be replaced: it expires soon, or is not a
+    certificate.
+    """
     try:
         found = x509.load_pem_x509_certificate(pem)
     except ValueError:

@@ -1,8 +1,8 @@
-"""The deletion of a DataPond: first its data is removed from the nodes, once no run needs it.
+"""The deletion of a DataPond: as soon as no run needs its data, the data is removed from the nodes.
 
-Pure. Used by `plan`. A finalizer keeps the object, and with it the agents' Pods and the Secret
-that it owns. It is set when an agent has created a directory, so that a pond without data can be
-deleted without a manager. Leases of SyncSets delay the deletion; leases of users do not.
+Pure. Used by `plan`. A finalizer keeps the object, and with it the agents' Pods and the Secret that
+it owns. It is set when an agent has created a directory, so that a pond without data can be deleted
+without a manager. Leases of SyncSets delay the deletion; leases of users do not.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,7 +22,7 @@ _SHOWN = 5
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a deletion."""
+    """The progress of the deletion of one DataPond."""
 
     reason: reasons.PondReason
     message: str
@@ -46,7 +46,7 @@ def is_being_deleted(pond: data_pond.DataPond) -> bool:
 
 
 def has_data(known: pond_state.PondState | None) -> bool:
-    """Return whether an agent has created a directory."""
+    """Return whether an agent of the pond has created a directory for data."""
     return known is not None and any(one.report.store for one in known.agents.values())
 
 
@@ -57,8 +57,9 @@ def decide(
     refused: bool,
     now: float,
 ) -> Deletion:
-    """Decide the next step of the deletion. `refused`: whether Pods of agents cannot be created
-    any more."""
+    """Decide the next step of the deletion of a DataPond. `refused`: whether Pods of agents cannot
+    be created any more.
+    """
     began = None if known is None else known.removing_since
     leases = () if known is None else sorted(known.leases_of_sets)
     if leases and began is None:
@@ -85,8 +86,9 @@ def decide(
 
 
 def _nodes_with_data(known: pond_state.PondState | None, pods: Sequence[pod.Pod]) -> list[str]:
-    """Return the nodes that have or should have an agent and have not reported the removal of
-    all data."""
+    """Return the nodes with an agent, or an agent's Pod, that have not reported the removal of all
+    data.
+    """
     agents = {} if known is None else known.agents
     nodes = {one.spec.node_name for one in pods if one.spec.node_name} | agents.keys()
     return sorted(n for n in nodes if n not in agents or not agents[n].report.removed)

@@ -24,8 +24,11 @@ Key = tuple[str, str]
 
 
 class Ledger:
-    """The ledger of all ponds, for one event loop; see the module. `Pin`, `WantedSnapshot` and
-    `Readiness` are in `model`."""
+    """The ledger of all ponds, for one event loop: the wanted snapshots and the snapshots that
+    nodes hold.
+
+    See the module. `Pin`, `WantedSnapshot` and `Readiness` are in `model`.
+    """
 
     def __init__(self, time: clock.Clock) -> None:
         self._clock = time
@@ -50,8 +53,8 @@ class Ledger:
         request: str,
         digest: str | None = None,
     ) -> model.Pin:
-        """Return the progress of converting a source to a snapshot; call again after a
-        notification.
+        """Request that a source is converted to a snapshot, and return the progress as a pin; call
+        again after a notification.
 
         The same `request` always gives the same pin, whatever happens to the source; another
         request reads the source again. `digest`: the required digest, whatever the source.
@@ -81,7 +84,8 @@ class Ledger:
         attempts: Mapping[str, tuple[str, ...]],
         glob: str = "",
     ) -> model.Pin:
-        """Return the progress of merging the files that attempts of a run wrote into one snapshot.
+        """Request that files which attempts of a run wrote on several nodes are merged into one
+        snapshot; return the progress as a pin.
 
         Call again after a notification. `attempts`: names of directories in
         `outputs_directory(lease)`, by node; `glob`: selects files in them. The nodes hold the
@@ -96,15 +100,16 @@ class Ledger:
         return pin
 
     def forget_output(self, namespace: str, pond: str, request: str) -> None:
-        """Forget a pin whose digest is stored elsewhere. Repeatable."""
+        """Forget the pin of an output whose digest is stored elsewhere. Repeatable."""
         found = self._pond(namespace, pond)
         before = found.revision
         found.forget_output(request)
         self._wake(found, before)
 
     def outputs_directory(self, namespace: str, pond: str, lease: str) -> str:
-        """Return the directory in which the tasks of a run write on every node; each attempt has
-        a subdirectory."""
+        """Return the directory in which the tasks of a run write their outputs, the same on every
+        node; each attempt has a subdirectory.
+        """
         return self._pond(namespace, pond).outputs_directory(lease)
 
     def want(
@@ -117,8 +122,8 @@ class Ledger:
         snapshots: Sequence[model.WantedSnapshot],
         outputs: bool = False,
     ) -> None:
-        """Request snapshots on these nodes, or on all nodes of the pond for None, until the
-        release.
+        """Request snapshots for a lease on `nodes`, or on all nodes of the pond if that is None,
+        until the lease is released.
 
         `outputs`: also provide a directory for files written by tasks of the run. A later call
         replaces nodes and snapshots. Raises LeaseRefused for invalid names.
@@ -134,31 +139,40 @@ class Ledger:
         self._wake(found, before)
 
     def release(self, namespace: str, pond: str, lease: str) -> None:
-        """Release the lease. Repeatable. Leases of other namespaces are unknown here."""
+        """Release a lease, so that nodes may drop its data. Repeatable. Leases of other namespaces
+        are unknown here.
+        """
         found = self._pond(namespace, pond)
         before = found.revision
         found.release(lease)
         self._wake(found, before)
 
     def ready(self, namespace: str, pond: str, lease: str) -> dict[str, model.Readiness]:
-        """Return the progress of each node; empty while the lease does not exist."""
+        """Return the progress of each node with the data of a lease; empty while the lease does not
+        exist.
+        """
         return self._pond(namespace, pond).ready(lease)
 
     def holders(self, namespace: str, pond: str, digest: str) -> dict[str, int]:
-        """Return the bytes of a snapshot on each reporting node that has any."""
+        """Return how many bytes of a snapshot each reporting node holds, without nodes that hold
+        none.
+        """
         return self._pond(namespace, pond).holders(digest)
 
     def nodes(self, namespace: str, pond: str) -> frozenset[str]:
-        """Return the nodes whose agents report."""
+        """Return the nodes whose agents currently report."""
         return self._pond(namespace, pond).live()
 
     def obstacle(self, namespace: str, pond: str) -> str:
-        """Return why the agents do not report, as in the condition `Ready` of the DataPond; ""
-        if they do."""
+        """Return why the agents of a pond do not report, as in the condition `Ready` of the
+        DataPond; "" if they do.
+        """
         return self._pond(namespace, pond).obstacle
 
     def leases(self, namespace: str) -> frozenset[tuple[str, str]]:
-        """Return the pond and name of all leases that are wanted, or that an agent still holds."""
+        """Return the (pond, lease name) pairs of a namespace for all leases that are wanted or that
+        an agent still holds.
+        """
         return frozenset(
             (pond.name, lease)
             for pond in self._ponds.values()
@@ -167,8 +181,9 @@ class Ledger:
         )
 
     def directory(self, namespace: str, pond: str, lease: str) -> str | None:
-        """Return the directory of a run's snapshots, the same on every node; None while there is
-        no such pond."""
+        """Return the directory of a lease's snapshots, the same on every node; None while the pond
+        does not exist.
+        """
         root = self._pond(namespace, pond).root
         return f"{root}/runs/{namespace}/{lease}" if root else None
 
@@ -207,8 +222,9 @@ class Ledger:
         self._wake(found, before)
 
     def note_silence(self, namespace: str, name: str) -> float | None:
-        """Notify subscribers of agents that have stopped to report; return in how many seconds
-        to look again."""
+        """Notify subscribers of agents that have stopped reporting; return the seconds until the
+        next check.
+        """
         found = self._pond(namespace, name)
         before = found.revision
         again_s = found.note_silence()
@@ -216,7 +232,7 @@ class Ledger:
         return again_s
 
     def explain(self, namespace: str, name: str, obstacle: str) -> None:
-        """Set why agents of a pond do not report; "" if they do."""
+        """Set the reason why agents of a pond do not report; "" if they do."""
         found = self._pond(namespace, name)
         if found.obstacle != obstacle:
             found.obstacle = obstacle
@@ -230,28 +246,29 @@ class Ledger:
         self._wake(found, before)
 
     def state(self, namespace: str, name: str) -> pond_state.PondState | None:
-        """Return the state of one pond, for reading only."""
+        """Return the state of one pond, which the caller must not change."""
         return self._ponds.get((namespace, name)) if (namespace, name) in self._known else None
 
     # For users.
 
     def node_views(self, namespace: str, name: str) -> list[pond_views.NodeView] | None:
-        """Return all nodes of a pond, or None if there is no such DataPond."""
+        """Return views of all nodes of a pond, or None if there is no such DataPond."""
         found = self.state(namespace, name)
         return None if found is None else views.nodes(found)
 
     def lease_views(self, namespace: str, name: str) -> list[pond_views.LeaseView] | None:
-        """Return all leases of a pond, or None if there is no such DataPond."""
+        """Return views of all leases of a pond, or None if there is no such DataPond."""
         found = self.state(namespace, name)
         return None if found is None else views.leases(found)
 
     def ask(
         self, namespace: str, pond: str, lease: str, request: pond_views.LeaseRequest
     ) -> pond_views.LeaseView | None:
-        """Advance a lease of a user: pin its snapshots, then have the nodes fetch them.
+        """Advance the lease of a user by one step: pin its snapshots, then have the nodes fetch
+        them.
 
-        Repeat the call until the lease is ready or has failed. A failure is reported once; the
-        next call starts again. Returns None if there is no such DataPond; raises LeaseRefused.
+        Repeat the call until the lease is ready or has failed. A failure is reported once; the next
+        call starts again. Returns None if there is no such DataPond; raises LeaseRefused.
         """
         found = self.state(namespace, pond)
         if found is None:
@@ -303,8 +320,9 @@ class Ledger:
         return self.want_pin(namespace, pond, one.from_, request=request, digest=one.digest)
 
     def take_back(self, namespace: str, pond: str, lease: str) -> bool | None:
-        """Release a user's lease. Returns False if there is none, None if there is no such
-        DataPond."""
+        """Release a user's lease. Returns False if there is no such lease, None if there is no such
+        DataPond.
+        """
         found = self.state(namespace, pond)
         if found is None:
             return None
@@ -318,7 +336,7 @@ class Ledger:
         return True
 
     async def changed(self, *, within_s: float) -> None:
-        """Wait for the next change, or for `within_s`."""
+        """Wait until the ledger changes, but at most `within_s`."""
         event = asyncio.Event()
         self._subscribers.append(event.set)
         try:
@@ -344,8 +362,9 @@ class Ledger:
     async def order(
         self, namespace: str, pond: str, node: str, *, knows: int, wait_s: float
     ) -> pond_messages.NodeOrder:
-        """Return the order for a node as soon as its revision differs from the one that the
-        agent knows."""
+        """Wait until the order for a node has another revision than the agent knows, but at most
+        `wait_s`; return the order.
+        """
         key = (namespace, pond)
         event = asyncio.Event()
         self._waiting.setdefault(key, set()).add(event)
@@ -365,7 +384,7 @@ class Ledger:
         return made
 
     def close(self) -> None:
-        """End all waits, because the manager stops."""
+        """End all waits of callers, because the manager stops."""
         self._closed = True
         for key in tuple(self._ponds):
             self._notify(key)
@@ -402,7 +421,9 @@ class Ledger:
 
 
 def _request(lease: str, one: pond_views.LeaseSnapshot) -> str:
-    """Return the request of the pin for a user's lease: another source is another request."""
+    """Return the request name of the pin for a snapshot of a user's lease; a different source gives
+    a different name.
+    """
     source = hashlib.sha256(msgspec.json.encode([one.from_, one.digest])).hexdigest()[:16]
     return f"{pond_views.LEASE_PREFIX}{lease}/{one.name}/{source}"
 

@@ -14,7 +14,7 @@ PENDING, PINNED, FAILED = "Pending", "Pinned", "Failed"
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that becomes, or has become, a snapshot."""
+    """The conversion of a source to a snapshot: in progress, finished or failed."""
 
     state: str = PENDING
     """PENDING, PINNED or FAILED. The last two are final."""
@@ -46,7 +46,9 @@ class WantedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Source from which it was pinned, for files that no node has."""
 
     def paths_on(self, nodes: Collection[str]) -> tuple[str, ...] | None:
-        """Return the files that nodes which share a disk need, or None for all."""
+        """Return the files of the snapshot that a group of nodes with a shared disk needs, or None
+        for all files.
+        """
         if self.paths_by_node is None:
             return self.paths
         found = [self.paths_by_node.get(node, ()) for node in sorted(nodes)]
@@ -56,7 +58,7 @@ class WantedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of one node with a lease."""
+    """The progress of one node with the data of a lease."""
 
     ready: bool = False
     bytes_done: int = 0

@@ -1,4 +1,4 @@
-"""Merging of the files that tasks of a run wrote on several nodes into one snapshot.
+"""The merge of output files, which tasks of a run wrote on several nodes, into one snapshot.
 
 Used by `pond_state`. Pure. Each node has pinned its part; the merged snapshot has all files, and
 each node keeps its own.
@@ -15,7 +15,7 @@ CONFLICT = "OutputConflict"
 
 
 def merge(parts: Mapping[str, model.Pin]) -> model.Pin:
-    """Return the pin of the merged snapshot, given the pins of its nodes."""
+    """Return the pin of the merged snapshot, given the pin of each node's part."""
     for node, part in sorted(parts.items()):
         if part.state == model.FAILED and not _is_empty(part):
             message = _with_node(node, part.message)
@@ -34,7 +34,7 @@ def _with_node(node: str, message: str) -> str:
 
 
 def _is_empty(part: model.Pin) -> bool:
-    """Return whether tasks ran on the node but wrote nothing."""
+    """Return whether the part of a node is empty: tasks ran there but wrote no files."""
     return part.reason == errors.SourceMissing.reason
 
 

@@ -48,7 +48,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What should happen, in this order; repeating it changes nothing."""
+    """The actions to take for one DataPond, in the order of the fields; repeating them changes
+    nothing.
+    """
 
     make_secret: bool = False
     mend_secret: Mapping[str, str] = {}
@@ -69,7 +71,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(facts: Facts, settings: pods.PondPodSettings) -> Plan:
-    """Decide what to do now."""
+    """Decide the actions to take now for a DataPond."""
     pond = facts.pond
     wanted = tuple(sorted(one.metadata.name for one in facts.nodes if _is_wanted(pond.spec, one)))
     problems = data_pond_validation.problems(pond)
@@ -117,9 +119,9 @@ def decide(facts: Facts, settings: pods.PondPodSettings) -> Plan:
 
 
 def _directory_conflict(facts: Facts, wanted: Sequence[str], settings: pods.PondPodSettings) -> str:
-    """Return why the directory is taken, or "".
+    """Return why the pond cannot use its directory, or "" if it can.
 
-    It is taken if an older pond uses the same directory, or a parent or child of it, on a node of
+    It cannot if an older pond uses the same directory, or a parent or child of it, on a node of
     both ponds.
     """
     own = PurePosixPath(pods.data_directory(facts.pond, settings))
@@ -140,14 +142,17 @@ def _directory_conflict(facts: Facts, wanted: Sequence[str], settings: pods.Pond
 
 
 def _age_key(pond: data_pond.DataPond) -> tuple[str, str, str]:
-    """Return a sort key by age; ties within a second are always broken in the same way."""
+    """Return a sort key of a pond by its age; ties within a second are always broken in the same
+    way.
+    """
     metadata = pond.metadata
     return metadata.creation_timestamp or "", metadata.namespace, metadata.name
 
 
 def _is_wanted(spec: data_pond.DataPondSpec, one: node.Node) -> bool:
-    """Return whether a node is selected, and has only taints that the Pods of a DaemonSet
-    tolerate."""
+    """Return whether a node should have an agent: it is selected, and has only taints that the Pods
+    of a DaemonSet tolerate.
+    """
     labels = one.metadata.labels
     if any(labels.get(key) != value for key, value in spec.node_selector.items()):
         return False
@@ -158,7 +163,7 @@ def _is_wanted(spec: data_pond.DataPondSpec, one: node.Node) -> bool:
 
 
 def _deletion_reason(seen: pod.Pod, bodies: Mapping[str, meta.JsonObject], *, now: float) -> str:
-    """Return why a Pod must be deleted, or "" to keep it."""
+    """Return why a Pod of an agent must be deleted, or "" to keep it."""
     if seen.terminating:
         return ""
     body = bodies.get(seen.spec.node_name or "")
@@ -172,7 +177,7 @@ def _deletion_reason(seen: pod.Pod, bodies: Mapping[str, meta.JsonObject], *, no
 
 
 def _version(secret: caches.Secret) -> str:
-    """Return a digest of the data that agents read only when they start."""
+    """Return a digest of those entries of the Secret that agents read only at their start."""
     keys = (pond_certificate.CERTIFICATE_KEY, pond_certificate.CA_KEY)
     content = "\0".join(secret.data.get(key, "") for key in keys)
     return hashlib.sha256(f"{secret.metadata.uid}\0{content}".encode()).hexdigest()

@@ -70,13 +70,13 @@ class PondPodSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def secret_name(pond: str) -> str:
-    """Return the name of the Secret with which agents authenticate."""
+    """Return the name of the Secret with which agents of a pond authenticate."""
     name = f"{pond}-pond"
     return name if names.is_dns_subdomain(name) else names.dns_label(name)
 
 
 def pod_name(pond: str, node: str) -> str:
-    """Return the name of the Pod on a node: always the same, and valid as a host name."""
+    """Return the name of the agent's Pod on a node: always the same, and valid as a host name."""
     name = f"{pond}-{node}"
     if names.is_dns_label(name):
         return name
@@ -95,7 +95,7 @@ def data_directory(pond: data_pond.DataPond, settings: PondPodSettings) -> str:
 def make_secret(
     pond: data_pond.DataPond, settings: PondPodSettings, *, token: str, pair: certificate.KeyPair
 ) -> meta.JsonObject:
-    """Return the pond's Secret: token, and certificate with its key."""
+    """Return the manifest of the pond's Secret, with the token, the certificate and its key."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -110,7 +110,7 @@ def make_secret(
 
 
 def pair_data(pair: certificate.KeyPair) -> dict[str, str]:
-    """Return the entries of the Secret for the certificate."""
+    """Return the entries of the Secret with the certificate and its key."""
     return {
         pond_certificate.CERTIFICATE_KEY: _base64(pair.certificate),
         pond_certificate.PRIVATE_KEY_KEY: _base64(pair.key),
@@ -118,15 +118,16 @@ def pair_data(pair: certificate.KeyPair) -> dict[str, str]:
 
 
 def ca_data(settings: PondPodSettings) -> dict[str, str]:
-    """Return the entry of the Secret for the manager's CA, which may change."""
+    """Return the entry of the Secret with the manager's CA, which may change."""
     return {} if settings.ca is None else {pond_certificate.CA_KEY: _base64(settings.ca)}
 
 
 def make_pod(
     pond: data_pond.DataPond, settings: PondPodSettings, *, node: str, secret_version: str
 ) -> meta.JsonObject:
-    """Return the Pod on a node. `secret_version`: version of the Secret's data; a change
-    replaces the Pod."""
+    """Return the manifest of the agent's Pod on a node. `secret_version`: version of the Secret's
+    data; a change replaces the Pod.
+    """
     metadata = _metadata(pond, pod_name(pond.metadata.name, node))
     made = {
         "apiVersion": "v1",
@@ -141,7 +142,9 @@ def make_pod(
 
 
 def digest_of(made: meta.JsonObject) -> str:
-    """Return the digest, stored in a Pod, of what it was created from."""
+    """Return the digest, stored in a Pod's manifest, of the settings that the Pod was created
+    from.
+    """
     found: str = made["metadata"]["annotations"][worker_pods.TEMPLATE_ANNOTATION]
     return found
 
@@ -260,7 +263,7 @@ def file_path(uri: str) -> str | None:
 
 
 def _is_inside(path: str, mounts: list[dict[str, Any]]) -> bool:
-    """Return whether a path is within a path that is already mounted."""
+    """Return whether a path is at or below the path of one of the mounts."""
     return any(PurePosixPath(path).is_relative_to(one["mountPath"]) for one in mounts)
 
 

@@ -22,7 +22,7 @@ meanwhile."""
 
 
 class AgentState(msgspec.Struct, kw_only=True):
-    """A node as its agent has reported it."""
+    """The state of a node, as its agent has reported it."""
 
     report: pond_messages.Report
     seen: float
@@ -32,12 +32,12 @@ class AgentState(msgspec.Struct, kw_only=True):
 
     @property
     def held(self) -> dict[str, int]:
-        """Bytes on the node, by digest."""
+        """The bytes that the node holds of each snapshot, by digest."""
         return {one.digest: one.bytes_here for one in self.report.holdings if one.files_here}
 
 
 class _Pinning(msgspec.Struct, kw_only=True):
-    """A pin in progress."""
+    """A pin in progress, and the node to which it is assigned."""
 
     source: pond_messages.SourceOrder | None
     expected: str
@@ -49,7 +49,9 @@ class _Pinning(msgspec.Struct, kw_only=True):
 
 
 class PondState:
-    """The state of one pond. `changed` is called after each change that a caller may wait for."""
+    """The state of one pond in memory. `changed` is called after each change that a caller may wait
+    for.
+    """
 
     def __init__(self, namespace: str, name: str, *, time: clock.Clock) -> None:
         self.namespace = namespace
@@ -82,13 +84,14 @@ class PondState:
             self.revision += 1
 
     def remove(self) -> None:
-        """Order agents to remove all data from their nodes. Repeatable."""
+        """Order the agents to remove all data from their nodes. Repeatable."""
         if self.removing_since is None:
             self.removing_since = self._clock.wall()
             self.revision += 1
 
     def note_silence(self) -> float | None:
-        """Record which agents have stopped to report; return in how many seconds the next one may.
+        """Record which agents have stopped reporting; return in how many seconds the next agent may
+        count as silent.
 
         None if no agent reports.
         """
@@ -117,9 +120,10 @@ class PondState:
     def want_output(
         self, request: str, *, lease: str, attempts: Mapping[str, tuple[str, ...]], glob: str
     ) -> model.Pin:
-        """Order each node to pin its part of an output; the manifest of the whole is created here.
+        """Order each node to pin its part of an output; return the pin of the merged output.
 
-        `attempts`: directories in the output directory of the lease, by node.
+        The manifest of the merged output is created here. `attempts`: directories in the output
+        directory of the lease, by node.
         """
         live, parts = self.live(), {}
         for node in sorted(attempts):
@@ -141,7 +145,9 @@ class PondState:
     def _by_owner(
         self, attempts: Mapping[str, tuple[str, ...]], live: Collection[str]
     ) -> dict[str, tuple[str, ...]]:
-        """Return the attempts by the node whose agent serves the disk: nodes may share one."""
+        """Return the attempts grouped by the node whose agent serves the disk, since nodes may
+        share a disk.
+        """
         found: dict[str, tuple[str, ...]] = {}
         for node in sorted(set(attempts) & set(live)):
             owner = self.owner(node, live)
@@ -156,7 +162,9 @@ class PondState:
         return _Pinning(source=ordered, expected="", node=node, bound=True)
 
     def outputs_directory(self, lease: str) -> str:
-        """Return the directory in which tasks of a run write, the same on every node."""
+        """Return the directory in which the tasks of a run write their outputs, the same on every
+        node.
+        """
         return f"{self.root}/outputs/{self.namespace}/{lease}"
 
     def forget_output(self, request: str) -> None:
@@ -205,23 +213,22 @@ class PondState:
 
     @property
     def pins(self) -> tuple[str, ...]:
-        """Return the requests of all pins."""
+        """The requests of all pins."""
         return tuple(self._pins)
 
     @property
     def leases(self) -> frozenset[str]:
-        """Return the leases that are wanted, and those that agents hold and no user has
-        released."""
+        """The leases that are wanted, and those that agents hold and no user has released."""
         reported = {one.name for agent in self.agents.values() for one in agent.report.leases}
         return frozenset(self._leases) | (reported - self._released.keys())
 
     @property
     def leases_of_sets(self) -> frozenset[str]:
-        """Return the leases that no user created through the REST API."""
+        """The leases of SyncSets: all leases that no user created through the REST API."""
         return frozenset(one for one in self.leases if not one.startswith(pond_views.LEASE_PREFIX))
 
     def lease_counts(self) -> dict[str, int]:
-        """Return the number of leases of each snapshot."""
+        """Return the number of leases that need each snapshot."""
         found: dict[str, int] = {}
         for _, snapshots in self._leases.values():
             for digest in {one.digest for one in snapshots}:
@@ -231,7 +238,7 @@ class PondState:
     # What nodes have.
 
     def full_nodes(self) -> list[tuple[str, str]]:
-        """Return the live nodes without space for what they should hold, and their messages."""
+        """Return the live nodes that lack space for their snapshots, with their messages."""
         found = []
         for node in sorted(self.live()):
             report = self.agents[node].report
@@ -242,8 +249,9 @@ class PondState:
         return found
 
     def take_report(self, node: str, report: pond_messages.Report) -> bool:
-        """Process a report unless it is older than the known one; return whether anything has
-        changed."""
+        """Process a report of an agent unless a newer one is known; return whether anything has
+        changed.
+        """
         before = self.agents.get(node)
         if before is not None and before.report.session == report.session:
             if report.sequence <= before.report.sequence:
@@ -270,14 +278,14 @@ class PondState:
             self._update_pin(pinning)
 
     def live(self) -> frozenset[str]:
-        """Return the nodes whose agents report."""
+        """Return the nodes whose agents currently report."""
         now = self._clock.monotonic()
         return frozenset(
             node for node, agent in self.agents.items() if now - agent.seen < pond_messages.SILENT_S
         )
 
     def owner(self, node: str, live: Collection[str]) -> str:
-        """Return the node whose agent serves this node: itself, unless they share a disk."""
+        """Return the node whose agent serves `node`: itself, unless several nodes share a disk."""
         agent = self.agents.get(node)
         if agent is None or not agent.report.shares:
             return node
@@ -288,12 +296,14 @@ class PondState:
         return node
 
     def _served_by(self, node: str) -> frozenset[str]:
-        """Return the nodes that the agent of this node serves."""
+        """Return the nodes that the agent on `node` serves."""
         live = self.live()
         return frozenset({node, *(one for one in live if self.owner(one, live) == node)})
 
     def holders(self, digest: str) -> dict[str, int]:
-        """Return the bytes of a snapshot on each live node that has any."""
+        """Return how many bytes of a snapshot each live node holds, without nodes that hold
+        none.
+        """
         live = self.live()
         found = {
             node: self.agents[self.owner(node, live)].held.get(digest) for node in sorted(live)
@@ -338,7 +348,7 @@ class PondState:
         return _sum_readiness(node, pairs, total=total)
 
     def _needing(self, lease: str, served: frozenset[str]) -> frozenset[str]:
-        """Return the nodes of a lease that are served by one agent."""
+        """Return those nodes of `served`, which one agent serves, that need the data of a lease."""
         nodes, _ = self._leases[lease]
         return served if nodes is None else served & nodes
 
@@ -355,7 +365,9 @@ class PondState:
     # Orders.
 
     def order(self, node: str) -> pond_messages.NodeOrder:
-        """Return the complete current order for a node."""
+        """Return the current order for the agent of a node, with everything that the node should
+        hold.
+        """
         self.note_silence()
         if self.removing_since is not None:
             return pond_messages.NodeOrder(revision=self.revision, remove=True)
@@ -411,9 +423,10 @@ class PondState:
         return tuple(sorted(released - set(wanted)))
 
     def _peers_with(self, digest: str, node: str) -> list[str]:
-        """Return the peers that hold a snapshot, those with most of it first.
+        """Return the peers from which a node can fetch a snapshot, those that hold most of it
+        first.
 
-        Among equals, each node gets another peer first.
+        Among equal peers, each node gets a different one first.
         """
         if not self.spec.fetch.from_peers:
             return []
@@ -426,7 +439,9 @@ class PondState:
         return bool(report.address) and not report.shares
 
     def _uploads(self, node: str, wanted: Collection[str]) -> tuple[str, ...]:
-        """Return the needed manifests that this node has and the manager lacks."""
+        """Return the digests of manifests that a node should upload: it has them, and the manager
+        needs and lacks them.
+        """
         expected = {one.expected for one in self._pins.values() if one.expected}
         everywhere = {one.digest for _, snapshots in self._leases.values() for one in snapshots}
         agent = self.agents.get(node)
@@ -448,8 +463,9 @@ class PondState:
     # pins
 
     def _assign(self, pinning: _Pinning, live: frozenset[str]) -> None:
-        """Assign a pin to a node: one that has pinned the same source before and need not read
-        it again, otherwise one with little work."""
+        """Assign a pin to a node: preferably to one that has pinned the same source before and need
+        not read it again, otherwise to one with little work.
+        """
         if pinning.bound:
             return
         able = [one for one in live if not self.agents[one].report.shares]
@@ -467,7 +483,7 @@ class PondState:
             self.revision += 1  # otherwise its new node would take the order for the known one
 
     def _update_pin(self, pinning: _Pinning) -> None:
-        """Update a pin from the reports; a finished pin does not change."""
+        """Update a pin from the reports of agents; a finished pin does not change."""
         if pinning.pin.state != model.PENDING:
             return
         if (known := self.manifests.get(pinning.expected)) is not None:
@@ -520,7 +536,7 @@ class PondState:
         return f"{text}: {self.obstacle}" if self.obstacle else text
 
     def _drop_manifests(self) -> None:
-        """Drop the manifests of snapshots that are not wanted any more."""
+        """Drop the manifests of snapshots that no lease or pin needs any more."""
         wanted = {one.digest for _, snapshots in self._leases.values() for one in snapshots}
         wanted |= {one.pin.digest for one in self._pins.values()}
         self.manifests = {key: one for key, one in self.manifests.items() if key in wanted}
@@ -535,7 +551,9 @@ def _matching_report(
     reports: Mapping[str, pond_messages.SnapshotReport],
     needing: frozenset[str],
 ) -> pond_messages.SnapshotReport | None:
-    """Return the report about a snapshot, if it describes what is currently wanted."""
+    """Return an agent's report about a snapshot, if it describes the snapshot as it is currently
+    wanted.
+    """
     found = reports.get(wanted.name)
     paths = pond_messages.paths_digest(wanted.paths_on(needing))
     now = (wanted.digest, paths, wanted.access)
@@ -571,7 +589,7 @@ def _sum_readiness(
 
 
 def _shared_facts(agent: AgentState) -> tuple[object, ...]:
-    """Return the part of an agent's report that other agents are sent."""
+    """Return the part of an agent's report that is passed on to other agents."""
     leases = frozenset(one.name for one in agent.report.leases)
     report = agent.report
     address = (report.session, report.address, report.store, report.shares)

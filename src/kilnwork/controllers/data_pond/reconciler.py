@@ -36,7 +36,7 @@ Refusal = tuple[reasons.PondReason, str]
 
 
 class Reconciler:
-    """Reconciles one DataPond at a time."""
+    """The reconciler of DataPonds; each pass handles one DataPond."""
 
     def __init__(
         self,
@@ -90,7 +90,9 @@ class Reconciler:
             self._queue.add((one.metadata.namespace, one.metadata.name))
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return in how many seconds to look again."""
+        """Make one pass over a DataPond; return in how many seconds to make the next one, if no
+        change comes first.
+        """
         found = self._caches.ponds.get(key)
         deleted = found is not None and found.metadata.deletion_timestamp is not None
         if found is None or (deleted and not deletion.is_being_deleted(found)):
@@ -141,12 +143,12 @@ class Reconciler:
     # Writing
 
     async def _hold(self, pond: data_pond.DataPond) -> None:
-        """Set the finalizer, unless the pond has just been deleted."""
+        """Set the finalizer of a DataPond, unless it has just been deleted."""
         with contextlib.suppress(errors.NotFound, errors.Invalid):
             await finalizers.add(self._client, kinds.DATA_PONDS, pond, finalizer=deletion.FINALIZER)
 
     async def _close(self, key: Key, pond: data_pond.DataPond, end: deletion.Deletion) -> bool:
-        """Continue a deletion; return whether the finalizer was removed."""
+        """Continue the deletion of a DataPond; return whether the finalizer was removed."""
         if end.remove:
             self._ledger.remove(*key)
         if not end.finished:
@@ -195,7 +197,9 @@ class Reconciler:
     async def _taken(
         self, kind: resource.Resource, name: str, pond: data_pond.DataPond
     ) -> Refusal | None:
-        """Return why a name is taken; None if the object is ours or is being deleted."""
+        """Return why a name cannot be used for an object of the pond; None if the existing object
+        is the pond's own or is being deleted.
+        """
         try:
             found = await self._client.get(kind, name, pond.metadata.namespace, type=meta.Partial)
         except errors.NotFound:

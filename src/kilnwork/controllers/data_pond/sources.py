@@ -1,4 +1,5 @@
-"""Resolution of a snapshot's source: a declared source of the pond, or a path within one.
+"""Resolution of the source of a snapshot: a source that the pond declares, or a path within such a
+source.
 
 Used by `ledger`. Pure. Users of a pond may read only what it declares, because its agents can read
 files of nodes and have credentials.
@@ -16,7 +17,9 @@ FILES = "files"
 def order(
     spec: data_pond.DataPondSpec, wanted: data_pond.SnapshotSource
 ) -> pond_messages.SourceOrder:
-    """Return the order for an agent. Raises SourceRefused with the path of the field."""
+    """Return the order for an agent to read a source. Raises SourceRefused with the path of the
+    field.
+    """
     for field, text in snapshot_sources.problems(wanted):
         raise errors.SourceRefused(f"{field}: {text}")
     if wanted.output is not None:
@@ -49,8 +52,10 @@ def order(
 def _of_job(
     field: str, name: str, path: str, wanted: data_pond.SnapshotSource
 ) -> pond_messages.SourceOrder:
-    """Return the order for the result of a file job in the pond's own namespace, the only one
-    that agents can read."""
+    """Return the order for an agent to read the result of a file job.
+
+    The job must be in the pond's own namespace, the only one that agents can read.
+    """
     try:
         found = job_files.of_path(path, path.strip("/"))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The status of a DataPond, and when a difference is written.
+"""The status of a DataPond, and the decision when to write a changed status.
 
 Pure. Used by `plan`. Conditions: `Ready`, every selected node has an agent that reports; `Full`, a
 node has no space for what it should hold.
@@ -32,7 +32,7 @@ def make(
     pods: Sequence[pod.Pod] = (),
     now: float,
 ) -> data_pond.DataPondStatus:
-    """Return the status. `why`: what prevents agents from being started."""
+    """Return the status of a DataPond. `why`: what prevents agents from being started."""
     live = known.live() if known is not None else frozenset()
     ready = [
         node for node in nodes if known is not None and _reports_without_problem(known, node, live)
@@ -59,7 +59,7 @@ def make(
 
 
 def obstacle(shown: data_pond.DataPondStatus) -> str:
-    """Return why agents do not report, or "" if they do."""
+    """Return why agents do not report, according to a status; "" if they do."""
     for one in shown.conditions:
         if one.type == "Ready" and one.status != "True":
             return one.message
@@ -73,8 +73,9 @@ def wait_s(
     written: float | None,
     now: float,
 ) -> float | None:
-    """Return in how many seconds `wanted` may be written: 0 for now, None if there is nothing to
-    write."""
+    """Return in how many seconds the status `wanted` may be written: 0 for now, None if it equals
+    the current one.
+    """
     if current == wanted:
         return None
     if written is None or _decisive_fields(current) != _decisive_fields(wanted):
@@ -94,7 +95,7 @@ def _reports_without_problem(known: pond_state.PondState, node: str, live: froze
 def _snapshots(
     known: pond_state.PondState | None, ready: Sequence[str]
 ) -> list[data_pond.PondSnapshot]:
-    """Return the snapshots: those in use first, then the most recently used."""
+    """Return the snapshots of the status: first those in use, then the others by their last use."""
     if known is None:
         return []
     found: dict[str, data_pond.PondSnapshot] = {}
@@ -122,7 +123,7 @@ def _obstacle(
     *,
     pods: Sequence[pod.Pod],
 ) -> tuple[reasons.PondReason, str]:
-    """Return why some nodes are not ready; only called if some are not."""
+    """Return the reason and message why some nodes are not ready; only called if some are not."""
     if not nodes:
         return Reason.NO_NODES, "spec.nodeSelector selects no node that is there"
     for node in nodes:

@@ -1,4 +1,5 @@
-"""The check that a client is an agent of the pond that it names: the exchange's `AgentVerifier`.
+"""The check that a client is an agent of the pond that it names; implements `AgentVerifier` for the
+pond exchange.
 
 Used by `server.pond_exchange`. A pond's token is in its Secret, which only its agents' Pods mount;
 the caches have it, so that a check needs no request.
@@ -16,7 +17,7 @@ from kilnwork.controllers.data_pond import deletion, pods
 
 
 def secret_of(known: caches.Caches, pond: data_pond.DataPond) -> caches.Secret | None:
-    """Return the Secret that this DataPond controls."""
+    """Return the Secret that a DataPond controls, or None if it does not exist."""
     name = pods.secret_name(pond.metadata.name)
     found = known.secrets.get((pond.metadata.namespace, name))
     if found is None:
@@ -26,14 +27,16 @@ def secret_of(known: caches.Caches, pond: data_pond.DataPond) -> caches.Secret |
 
 
 class PondVerifier:
-    """Compares a credential with the token in the pond's Secret."""
+    """Verifier of agents: compares a credential with the token in the pond's Secret."""
 
     def __init__(self, known: caches.Caches, *, synced: Sequence[asyncio.Event]) -> None:
         self._caches = known
         self._synced = synced
 
     async def verify(self, namespace: str, pond: str, credential: str) -> bool:
-        """See `server.pond_ports.AgentVerifier`. Raises NotYet."""
+        """Return whether the credential is the token of the pond; see
+        `server.pond_ports.AgentVerifier`. Raises NotYet.
+        """
         await tokens.wait_synced(self._synced)
         known = self._caches.ponds.get((namespace, pond))
         if known is None:

@@ -11,7 +11,7 @@ from kilnwork.kit import clock
 
 
 def nodes(pond: pond_state.PondState) -> list[pond_views.NodeView]:
-    """Return all known nodes, ordered by name."""
+    """Return views of all known nodes of a pond, ordered by name."""
     live = pond.live()
     found = []
     for node, agent in sorted(pond.agents.items()):
@@ -40,14 +40,14 @@ def nodes(pond: pond_state.PondState) -> list[pond_views.NodeView]:
 
 
 def leases(pond: pond_state.PondState) -> list[pond_views.LeaseView]:
-    """Return all leases, ordered by name."""
+    """Return views of all leases of a pond, ordered by name."""
     return [lease(pond, name, {}) for name in sorted(pond.leases)]
 
 
 def lease(
     pond: pond_state.PondState, name: str, pins: Mapping[str, model.Pin]
 ) -> pond_views.LeaseView:
-    """Return one lease with the state of its snapshots."""
+    """Return the view of one lease, with the state of its snapshots."""
     ready = pond.ready(name)
     shown = {
         node: pond_views.LeaseNodeView(

@@ -1,11 +1,11 @@
-"""The check whether there is room for all members of a gang at once, and what is missing.
+"""The check whether all members of a gang fit on the nodes at once, and which members do not.
 
 Pure. Used by `pods_backend`. It checks what the scheduler checks: taints, labels, required node
-affinity and requests (`api.node_fit`), but for all Pods of the gang before any of them is
-admitted. The algorithm is first fit, largest Pod first, preferred nodes first: if Pods of very
-different sizes only just fit, it may find no placement. Constraints that it does not check
-(affinity between Pods, volumes of zones) are checked by the scheduler: then a member stays without
-a node, and the gang starts again after its wait.
+affinity and requests (`api.node_fit`), but for all Pods of the gang before any of them is admitted.
+The algorithm is first fit, largest Pod first, preferred nodes first: if Pods of very different
+sizes only just fit, it may find no placement. Constraints that it does not check (affinity between
+Pods, volumes of zones) are checked by the scheduler: then a member stays without a node, and the
+gang starts again after its wait.
 """
 
 import decimal
@@ -23,7 +23,7 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A Pod that waits at its scheduling gate."""
+    """A member of a gang: a Pod that waits at its scheduling gate."""
 
     name: str
     group: str
@@ -37,7 +37,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class ClusterRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes, and the known Pods that use resources on them."""
+    """The nodes of Kubernetes, and the known Pods that use resources on them."""
 
     nodes: tuple[meta.JsonObject, ...] = ()
     pods: tuple[meta.JsonObject, ...] = ()
@@ -52,12 +52,12 @@ class Placement(msgspec.Struct, frozen=True):
     """Members without a node, with the reason."""
 
     def count(self, members: Iterable[Member], group: str) -> int:
-        """Return the number of members of a group that have a node."""
+        """Return how many members of a group have been assigned a node."""
         return sum(m.group == group and m.name in self.assigned for m in members)
 
 
 def name_of(obj: meta.JsonObject) -> str:
-    """Return the name of an object."""
+    """Return the name of a Kubernetes object."""
     return str(obj["metadata"]["name"])
 
 
@@ -67,7 +67,7 @@ def is_gated(pod: meta.JsonObject) -> bool:
 
 
 def place(room: ClusterRoom, members: Sequence[Member], *, ready: frozenset[str]) -> Placement:
-    """Assign nodes to members, as far as there is room. `ready`: nodes to fill first."""
+    """Assign nodes to members of a gang, as far as there is room. `ready`: nodes to fill first."""
     nodes = {name_of(node): node for node in room.nodes}
     used = _used(room, nodes)
     assigned: dict[str, str] = {}
@@ -83,8 +83,9 @@ def place(room: ClusterRoom, members: Sequence[Member], *, ready: frozenset[str]
 
 
 def describe_unplaced(placement: Placement, room: ClusterRoom) -> str:
-    """Return which members have no node and why, in one sentence for each group; "" if all have
-    one."""
+    """Return which members have no node and why, in one sentence for each group; "" if each member
+    has a node.
+    """
     if not placement.unplaced:
         return ""
     by_group: dict[str, list[tuple[Member, str]]] = {}
@@ -103,10 +104,10 @@ def describe_unplaced(placement: Placement, room: ClusterRoom) -> str:
 def affinity_to(
     pod: meta.JsonObject, wanted: frozenset[str], nodes: Iterable[meta.JsonObject]
 ) -> meta.JsonObject:
-    """Return the affinity of a gated Pod, narrowed to nodes by their host names.
+    """Return the affinity of a gated Pod, narrowed to the nodes `wanted` by their host names.
 
-    Each of its terms gets one more expression, in the way that the API server allows for gated
-    Pods (KEP-3838).
+    Each of its terms gets one more expression, in the way that the API server allows for gated Pods
+    (KEP-3838).
     """
     hosts = sorted(
         (node["metadata"].get("labels") or {}).get(_HOSTNAME, name_of(node))
@@ -133,7 +134,7 @@ _Used = dict[str, dict[str, decimal.Decimal]]
 
 
 def _used(room: ClusterRoom, nodes: Mapping[str, meta.JsonObject]) -> _Used:
-    """Return the resources that Pods use on each node.
+    """Return the resources that Pods use, by node.
 
     Pods whose gate is open but that have no node yet are counted on the first node that they fit.
     """
@@ -200,7 +201,7 @@ def _format_amounts(amounts: node_fit.Amounts) -> str:
 
 
 def _format_amount(amount: decimal.Decimal) -> str:
-    """Format an amount for people: bytes in Mi or Gi."""
+    """Format an amount of a resource for people: bytes in Mi or Gi."""
     for suffix, size in (("Gi", 1 << 30), ("Mi", 1 << 20)):
         if amount >= size:
             return f"{amount / size:.1f}".removesuffix(".0") + suffix

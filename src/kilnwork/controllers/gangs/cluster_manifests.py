@@ -1,4 +1,4 @@
-"""The TaskCluster of a group, as JSON.
+"""The manifest of the TaskCluster of a gang's group, as JSON.
 
 Pure. Used by the backends, and by `kiln render`. The gate and the data are in the template of the
 Pods, so that replacement Pods have them, too.
@@ -41,7 +41,7 @@ def run_name(set_name: str, generation: int) -> str:
 
 
 def labels(spec: port.GangSpec, group: port.GroupSpec) -> dict[str, str]:
-    """Return the labels with the SyncSet, generation and group of an object."""
+    """Return the labels of an object of a gang: its SyncSet, generation and group."""
     return {
         SET_LABEL: names.dns_label(spec.name),
         GENERATION_LABEL: str(spec.generation),
@@ -50,7 +50,7 @@ def labels(spec: port.GangSpec, group: port.GroupSpec) -> dict[str, str]:
 
 
 def owner(name: str, uid: str) -> meta.JsonObject:
-    """Return the owner reference for objects of a SyncSet."""
+    """Return the owner reference to a SyncSet, for objects that it owns."""
     return {
         "apiVersion": kinds.SYNC_SETS.api_version,
         "kind": kinds.SYNC_SETS.kind,
@@ -62,7 +62,9 @@ def owner(name: str, uid: str) -> meta.JsonObject:
 
 
 def task_cluster(spec: port.GangSpec, group: port.GroupSpec, *, gated: bool) -> meta.JsonObject:
-    """Return the TaskCluster of a group; if `gated`, its Pods wait at a scheduling gate."""
+    """Return the manifest of the TaskCluster of a group; if `gated`, its Pods wait at a scheduling
+    gate.
+    """
     marks = labels(spec, group)
     wanted: dict[str, Any] = {
         "replicas": group.replicas,
@@ -104,7 +106,7 @@ def pod_template(spec: port.GangSpec, group: port.GroupSpec, *, gated: bool) -> 
 
 
 def _add_data(pod: dict[str, Any], data: port.DataPlaces) -> None:
-    """Make the data of the generation visible to the worker at its path on the node.
+    """Make the data of the generation visible to the worker, at the path that it has on the node.
 
     This is also correct where a node mounts nothing, as on the machine of `kiln up`.
     """
@@ -133,7 +135,7 @@ def _add_data(pod: dict[str, Any], data: port.DataPlaces) -> None:
 def _add_to_worker(
     pod: dict[str, Any], *, env: dict[str, str], mounts: Sequence[dict[str, Any]]
 ) -> None:
-    """Add variables and mounts to the worker's container."""
+    """Add environment variables and mounts to the worker's container."""
     containers = list(pod.get("containers") or [{"name": worker_pods.CONTAINER}])
     position = task_fields.worker_position(containers)
     worker = dict(containers[position])

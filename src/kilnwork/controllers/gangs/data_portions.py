@@ -22,7 +22,7 @@ Places = Mapping[str, Mapping[str, frozenset[int]]]
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A worker that holds portions of the data."""
+    """A worker that holds, or is to hold, portions of the data."""
 
     name: str
     node: str
@@ -32,25 +32,26 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 def of_pod(metadata: meta.ObjectMeta) -> frozenset[int]:
-    """Return the portions in a Pod's annotation."""
+    """Return the numbers of the portions in a Pod's annotation."""
     text = metadata.annotations.get(ANNOTATION, "")
     return frozenset(int(number) for number in text.split(",") if number.isdecimal())
 
 
 def format_portions(portions: Iterable[int]) -> str:
-    """Format portions for the annotation."""
+    """Format numbers of portions for the annotation of a Pod."""
     return ",".join(map(str, sorted(portions)))
 
 
 def assign_portions(
     count: int, holders: Sequence[Holder], *, near: Mapping[str, frozenset[int]]
 ) -> dict[str, frozenset[int]]:
-    """Return the portions of each worker, by name. If there is a worker, each portion has one.
+    """Return the portions of each worker of a group, by name. If there is a worker, each portion
+    has one.
 
-    Workers keep their portions. Unassigned portions go to workers without any, in equal numbers;
-    if there are none, to workers with the fewest. Workers that still have none also get a part of
-    the portions of the busiest ones. Among equals, portions are preferred that the node holds or
-    fetches: `near`, by node.
+    Workers keep their portions. Unassigned portions go to workers without any, in equal numbers; if
+    there are no such workers, to workers with the fewest. Workers that still have none also get a
+    part of the portions of the busiest ones. Among equals, portions are preferred that the node
+    holds or fetches: `near`, by node.
     """
     found = {one.name: set(one.portions or ()) for one in holders}
     near_of = {one.name: near.get(one.node, frozenset[int]()) for one in holders}
@@ -77,7 +78,7 @@ def assign_portions(
 def _take_from_others(
     count: int, size: int, found: Mapping[str, set[int]], *, near: frozenset[int]
 ) -> set[int]:
-    """Return some portions that other workers have.
+    """Choose some portions of other workers for a worker that has none.
 
     Portions that are near come first, then those that the fewest workers have, then those of the
     busiest workers.
@@ -94,7 +95,7 @@ def _take_from_others(
 
 
 def merge(*places: Places) -> dict[str, dict[str, frozenset[int]]]:
-    """Return the union of several placements."""
+    """Return the union of several assignments of portions to nodes."""
     found: dict[str, dict[str, frozenset[int]]] = {}
     for one in places:
         for group, by_node in one.items():
@@ -105,7 +106,9 @@ def merge(*places: Places) -> dict[str, dict[str, frozenset[int]]]:
 
 
 def missing_portions(counts: Mapping[str, int], places: Places) -> dict[str, list[int]]:
-    """Return the portions of each group that no node holds, without groups that are complete."""
+    """Return the portions of each group that no node holds, without groups of which none is
+    missing.
+    """
     found = {}
     for group, count in counts.items():
         there = frozenset[int]().union(*places.get(group, {}).values())
@@ -115,7 +118,7 @@ def missing_portions(counts: Mapping[str, int], places: Places) -> dict[str, lis
 
 
 def held_portions(before: Places, wanted: Places, ready: Mapping[str, bool]) -> Places:
-    """Return the portions that nodes hold.
+    """Return the portions that each node holds now.
 
     A node that is `ready` holds all that is wanted of it, another node what it held `before`.
     Unknown nodes hold nothing.

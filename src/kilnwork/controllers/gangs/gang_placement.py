@@ -22,7 +22,7 @@ Reason = reasons.SetReason
 def opening_patch(
     spec: port.GangSpec, member: capacity.Member, room: capacity.ClusterRoom, *, now: float
 ) -> meta.JsonObject:
-    """Return the merge patch that opens the gate of a Pod.
+    """Return the merge patch that opens the scheduling gate of a member's Pod.
 
     If the data leads, the Pod is restricted to nodes that hold it.
     """
@@ -54,7 +54,7 @@ def opening_patch(
 def place(
     spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], room: capacity.ClusterRoom
 ) -> tuple[capacity.Placement, list[capacity.Member]]:
-    """Place the gated members, required ones first."""
+    """Place the members whose gates are closed, required members first."""
     raw = {(p["metadata"]["namespace"], capacity.name_of(p)): p for p in room.pods}
     needed: list[capacity.Member] = []
     others: list[capacity.Member] = []
@@ -105,7 +105,7 @@ def _member(
 def would_fit(
     spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], room: capacity.ClusterRoom
 ) -> bool:
-    """Return whether a gang could start if nothing else ran."""
+    """Return whether a gang could start if no other Pods used the nodes."""
     gated = tuple(p for p in room.pods if capacity.is_gated(p))
     alone = capacity.ClusterRoom(nodes=room.nodes, pods=gated)
     placement, waiting = place(spec, groups, alone)
@@ -118,7 +118,7 @@ def choose_starting(
     placement: capacity.Placement,
     waiting: Sequence[capacity.Member],
 ) -> list[capacity.Member]:
-    """Return the members that have a node.
+    """Return the members to start: those that have been assigned a node.
 
     Empty if the gang has not started and a required member has no node.
     """
@@ -143,7 +143,7 @@ def nodes_with_data(data: port.DataPlaces, member: capacity.Member) -> frozenset
 def with_current_pods(
     groups: tuple[members.ObservedGroup, ...], room: capacity.ClusterRoom
 ) -> tuple[members.ObservedGroup, ...]:
-    """Return the groups with their Pods as just read."""
+    """Return the groups with their Pods as just read from the API server."""
     raw = {p["metadata"]["uid"]: p for p in room.pods}
     return tuple(
         msgspec.structs.replace(
@@ -159,8 +159,9 @@ def with_current_pods(
 
 
 def portions_of(groups: tuple[members.ObservedGroup, ...]) -> data_portions.Places:
-    """Return the portions of all workers whose gate is open, including those that have not
-    started yet."""
+    """Return the portions of all workers whose gate is open, including workers that have not
+    started yet.
+    """
     return data_portions.merge(
         *(
             {g.spec.name: {p.spec.node_name: data_portions.of_pod(p.metadata)}}
@@ -193,7 +194,7 @@ def with_portions(
     placement: capacity.Placement,
     starting: Sequence[capacity.Member],
 ) -> list[capacity.Member]:
-    """Return the members that are about to start, with their portions of the data."""
+    """Return the members to start, with their portions of the data."""
     shares: dict[str, frozenset[int]] = {}
     for group in groups:
         if group.spec.portions:
@@ -228,7 +229,9 @@ def with_places(
 def waits_for_data(
     found: port.GangState, placement: capacity.Placement, waiting: set[str]
 ) -> port.GangState:
-    """Return the state while a gate is closed because data is missing."""
+    """Return the gang's state with the reason that gates stay closed because data is missing on
+    nodes.
+    """
     nodes = ", ".join(sorted({placement.assigned[name] for name in waiting}))
     workers = "1 worker waits" if len(waiting) == 1 else f"{len(waiting)} workers wait"
     return msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""The TaskClusters of gangs: creating, scaling, deleting and reading them.
+"""Creation, scaling, deletion and reading of the TaskClusters of gangs.
 
 Used by the backends. Of an existing TaskCluster only the replicas are changed: the template of a
 generation does not change. Decides nothing else.
@@ -15,14 +15,16 @@ Reason = reasons.SetReason
 
 
 class Obstacle(NamedTuple):
-    """The reason why a group cannot be created."""
+    """The reason and message why a group cannot be created."""
 
     reason: reasons.SetReason
     message: str
 
 
 class GroupClusters:
-    """The TaskClusters of all gangs. `gated`: whether their Pods wait at a scheduling gate."""
+    """Access to the TaskClusters of all gangs. `gated`: whether their Pods wait at a scheduling
+    gate.
+    """
 
     def __init__(self, context: reconciler_context.ReconcilerContext, *, gated: bool) -> None:
         self._client = context.kube
@@ -31,11 +33,11 @@ class GroupClusters:
         self._hub: ports.ClusterHub | None = None
 
     def use(self, hub: ports.ClusterHub) -> None:
-        """Set the dispatcher to query."""
+        """Set the dispatcher that is queried for connected workers."""
         self._hub = hub
 
     def groups(self, spec: port.GangSpec) -> tuple[members.ObservedGroup, ...]:
-        """Return the observed state of each group."""
+        """Return the observed state of each group of a gang."""
         return tuple(self._group(spec, wanted) for wanted in spec.groups)
 
     def _group(self, spec: port.GangSpec, wanted: port.GroupSpec) -> members.ObservedGroup:
@@ -48,7 +50,7 @@ class GroupClusters:
         return members.ObservedGroup(spec=wanted, cluster=found, pods=ordered, view=view)
 
     async def make(self, spec: port.GangSpec) -> Obstacle | None:
-        """Create missing groups, and scale the other groups."""
+        """Create the missing TaskClusters of a gang, and scale the existing ones."""
         for group in self.groups(spec):
             if group.cluster is None:
                 obstacle = await self._create(spec, group.spec)
@@ -62,7 +64,9 @@ class GroupClusters:
         return None
 
     async def release(self, namespace: str, uid: str, *, but: int | None) -> bool:
-        """Delete the groups of all generations but one; return whether none is left."""
+        """Delete the TaskClusters of all generations of a SyncSet except `but`; return whether none
+        of them is left.
+        """
         owned = self._caches.clusters.owned_by(uid)
         kept = None if but is None else str(but)
         left = [

@@ -30,7 +30,9 @@ _REFUSED = frozenset(
 
 
 class ObservedGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """The observed state of one group. `cluster`: None while it does not exist."""
+    """The observed state of one group. `cluster`: its TaskCluster; None while that does not
+    exist.
+    """
 
     spec: port.GroupSpec
     cluster: task_cluster.TaskCluster | None
@@ -44,19 +46,19 @@ class ObservedGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gated(self) -> tuple[pod.Pod, ...]:
-        """The Pods that wait at our gate."""
+        """The Pods that wait at the scheduling gate of kilnwork."""
         return tuple(p for p in self.live if is_gated(p))
 
     @property
     def connected(self) -> tuple[pod.Pod, ...]:
-        """The Pods whose workers are connected."""
+        """The Pods whose workers are connected to the dispatcher."""
         workers = self.view.workers if self.view else ()
         uids = {w.pod_uid for w in workers if w.ready}
         return tuple(p for p in self.live if p.metadata.uid in uids)
 
     @property
     def trouble(self) -> tuple[str, str]:
-        """Reason and message of the TaskCluster: why some of its workers are not connected."""
+        """The reason and message of the TaskCluster why some of its workers are not connected."""
         found = self.cluster.status.conditions if self.cluster else ()
         late = (c for c in found if c.type == "Ready" and c.status != "True")
         return next(((c.reason, c.message) for c in late), ("", ""))
@@ -67,7 +69,7 @@ class ObservedGroup(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.connected) >= self.spec.min
 
     def state(self) -> port.GroupState:
-        """Return the counts of the group."""
+        """Return the state of the group as counts of its workers."""
         return port.GroupState(
             desired=self.spec.replicas,
             min=self.spec.min,
@@ -77,17 +79,17 @@ class ObservedGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_gated(seen: pod.Pod) -> bool:
-    """Return whether a Pod waits at our gate."""
+    """Return whether a Pod waits at the scheduling gate of kilnwork."""
     return any(gate.name == sync_set_validation.GATE for gate in seen.spec.scheduling_gates)
 
 
 def nodes(groups: tuple[ObservedGroup, ...]) -> frozenset[str]:
-    """Return the nodes of members."""
+    """Return the nodes on which members of the groups run."""
     return frozenset(p.spec.node_name for g in groups for p in g.live if p.spec.node_name)
 
 
 def held_portions(groups: tuple[ObservedGroup, ...]) -> dict[str, dict[str, frozenset[int]]]:
-    """Return the portions of Pods, by group and node."""
+    """Return the portions of the data assigned to Pods, by group and node."""
     return data_portions.merge(
         *(
             {g.spec.name: {p.spec.node_name: data_portions.of_pod(p.metadata)}}
@@ -99,13 +101,15 @@ def held_portions(groups: tuple[ObservedGroup, ...]) -> dict[str, dict[str, froz
 
 
 def first_opened(groups: tuple[ObservedGroup, ...]) -> float | None:
-    """Return when the first gate of a member was opened, or None while all gates are closed."""
+    """Return when the first scheduling gate of a member was opened, or None while all are
+    closed.
+    """
     times = (p.metadata.annotations.get(OPENED_ANNOTATION) for g in groups for p in g.live)
     return min((float(text) for text in times if text), default=None)
 
 
 def first_created(groups: tuple[ObservedGroup, ...]) -> float | None:
-    """Return when the first of the TaskClusters was created, or None before."""
+    """Return when the first TaskCluster of the gang was created, or None if none exists."""
     times = (
         g.cluster.metadata.creation_timestamp
         for g in groups
@@ -129,7 +133,7 @@ def _missing(groups: tuple[ObservedGroup, ...]) -> Iterator[str]:
 
 
 def describe_broken(groups: tuple[ObservedGroup, ...], *, since: float | None) -> str:
-    """Return which member has ended in a group that fails with its members, or "".
+    """Return which member has ended in a group that fails with its members; "" if none has.
 
     `since`: when the flow started. A Pod created later is a replacement, unless the group is
     elastic.
@@ -160,7 +164,9 @@ def state(
     reason: reasons.SetReason = Reason.WAITING_FOR_WORKERS,
     message: str = "",
 ) -> port.GangState:
-    """Return the state of all groups. `reason` and `message` are used while it is not ready."""
+    """Return the state of a gang, given the state of its groups. `reason` and `message` are used
+    while it is not ready.
+    """
     ready = all(g.complete for g in groups)
     if not message and any(not g.complete and g.trouble[0] in _REFUSED for g in groups):
         reason = Reason.OBJECT_REFUSED

@@ -47,12 +47,13 @@ class PodsBackend:
         self._waiting_gangs = waiting_gangs.WaitingGangs(context.time)
 
     def use(self, hub: ports.ClusterHub) -> None:
-        """Set the dispatcher to query."""
+        """Set the dispatcher that is queried for connected workers."""
         self._clusters.use(hub)
 
     async def ensure(self, spec: port.GangSpec) -> port.GangState:
-        """Create the groups; open all gates or none; delete members that have waited too long
-        for the others."""
+        """Create the groups of a gang; open the gates of all members or of none; delete members
+        that have waited too long for the others.
+        """
         obstacle = await self._clusters.make(spec)
         groups = self._clusters.groups(spec)
         found = members.state(groups, since=spec.running_since)
@@ -73,11 +74,13 @@ class PodsBackend:
         return self._with_wait(spec, groups, found)
 
     async def observe(self, spec: port.GangSpec) -> port.GangState:
-        """Return the state of the gang."""
+        """Return the state of the gang, without changing anything."""
         return members.state(self._clusters.groups(spec), since=spec.running_since)
 
     async def release(self, namespace: str, uid: str, *, but: int | None) -> bool:
-        """Delete the groups of other generations."""
+        """Delete the groups of all generations of a SyncSet except `but`; return whether none of
+        them is left.
+        """
         return await self._clusters.release(namespace, uid, but=but)
 
     # Waiting
@@ -85,8 +88,9 @@ class PodsBackend:
     def _is_late(
         self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> bool:
-        """Return whether the wait has ended: that of members with open gates for the others, or
-        of all members if no gate is open and the gang has a timeout."""
+        """Return whether the gang has waited too long: members with open gates for the other
+        members, or, if no gate is open, the whole gang beyond its timeout.
+        """
         if found.ready or spec.running_since is not None:
             return False
         began = members.first_opened(groups)
@@ -121,8 +125,9 @@ class PodsBackend:
     def _with_wait(
         self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> port.GangState:
-        """Return the state with the time of the next look: for room, and for the end of the
-        wait."""
+        """Return the state with the seconds until the next pass: to look for room, or because the
+        wait ends.
+        """
         waits = [] if found.again_s is None else [found.again_s]
         began = members.first_opened(groups)
         if not found.ready and spec.running_since is None and began is not None:
@@ -134,7 +139,9 @@ class PodsBackend:
     async def _find_room(
         self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...]
     ) -> port.GangState:
-        """Return where the gated members would be placed, without opening a gate."""
+        """Return the gang's state with the nodes where gated members would be placed, without
+        opening a gate.
+        """
         room = await self._room(spec)
         if room is None:
             return members.state(groups, since=spec.running_since)
@@ -147,7 +154,8 @@ class PodsBackend:
     async def _open_gates(
         self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...]
     ) -> tuple[tuple[members.ObservedGroup, ...], port.GangState]:
-        """Open the gates of placed members, if all required members have room.
+        """Open the gates of members that have been assigned a node, if there is room for all
+        required members.
 
         Returns also the groups as read now: the caches may not reflect gates that were opened
         before.
@@ -165,7 +173,9 @@ class PodsBackend:
         groups: tuple[members.ObservedGroup, ...],
         room: capacity.ClusterRoom,
     ) -> port.GangState:
-        """Let a gang reserve room, unless a gang of higher priority waits for it."""
+        """Open the gates of a gang if there is room, unless a gang of higher priority waits for
+        room.
+        """
         begins = spec.running_since is None and members.first_opened(groups) is None
         if begins and (ahead := self._waiting_gangs.ahead_of(spec)):
             waits = Reason.WAITING_FOR_ROOM
@@ -220,7 +230,8 @@ class PodsBackend:
     async def _without_check(
         self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> port.GangState:
-        """Open all gates without a check, because the manager may not read nodes.
+        """Open the gates of all members without a check for room, because the manager may not read
+        nodes.
 
         The scheduler decides then, and members that start without the others are deleted after the
         wait.
@@ -268,8 +279,9 @@ class PodsBackend:
     async def _share_lost(
         self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
     ) -> port.GangState:
-        """Reassign portions that no worker holds any more, once the replacement exists, which
-        may take them first."""
+        """Reassign portions whose workers are gone, once a replacement worker exists, which may
+        take them first.
+        """
         counts = {g.spec.name: g.spec.portions for g in groups}
         lost = data_portions.missing_portions(
             counts, data_portions.merge(found.portions, gang_placement.portions_of(groups))
@@ -308,7 +320,7 @@ class PodsBackend:
     async def _open(
         self, spec: port.GangSpec, starting: Sequence[capacity.Member], room: capacity.ClusterRoom
     ) -> None:
-        """Open the gates of these members.
+        """Open the scheduling gates of the members `starting`.
 
         A Pod that changed meanwhile is handled in the next pass, like one left over from a crash:
         the gang has started then, and is completed.

@@ -15,7 +15,7 @@ from kilnwork.controllers.gangs import data_portions
 
 
 class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One requested group of workers."""
+    """One group of workers that a gang needs."""
 
     name: str
     cluster: str
@@ -40,7 +40,7 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the data of a generation is, and what workers wait for."""
+    """The places of a generation's data on nodes, and the data that workers wait for."""
 
     lead: bool = False
     """Whether workers start where the data is; otherwise the data is fetched to the workers."""
@@ -63,7 +63,9 @@ class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GangSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The gang that one generation of a SyncSet needs. `data`: None if it has no data."""
+    """The gang that one generation of a SyncSet needs. `data`: the places of its data; None if it
+    has no data.
+    """
 
     namespace: str
     name: str
@@ -83,7 +85,7 @@ class GangSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):
-    """The observed counts of a group."""
+    """The observed state of a group, as counts of its workers."""
 
     desired: int
     min: int
@@ -114,13 +116,13 @@ class GangState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backend(Protocol):
-    """Starts the groups of a gang together.
+    """A backend, which starts the groups of a gang together.
 
     All methods may be repeated, also after a crash at any point.
     """
 
     async def ensure(self, spec: GangSpec) -> GangState:
-        """Bring the gang closer to the spec; return its state."""
+        """Bring the gang closer to its spec; return its state."""
         ...
 
     async def observe(self, spec: GangSpec) -> GangState:
@@ -128,6 +130,7 @@ class Backend(Protocol):
         ...
 
     async def release(self, namespace: str, uid: str, *, but: int | None) -> bool:
-        """Delete all groups of a SyncSet except those of one generation; return whether none is
-        left."""
+        """Delete all groups of a SyncSet except those of the generation `but`; return whether none
+        of them is left.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Backend `local`: workers are processes of one machine, and the flow starts when all are
+"""Backend `local`: workers are processes of one machine, and the flow starts when all of them are
 connected.
 
 Used by the SyncSet controller. It waits only for the workers: there is no gate, and all data is on
@@ -16,18 +16,20 @@ SOON_S = 0.25
 
 
 class LocalBackend:
-    """A barrier over worker processes (`port.Backend`)."""
+    """The backend for one machine, on which the flow starts when all worker processes are connected
+    (`port.Backend`).
+    """
 
     def __init__(self, context: reconciler_context.ReconcilerContext) -> None:
         self._clusters = group_clusters.GroupClusters(context, gated=False)
         self._clock = context.time
 
     def use(self, hub: ports.ClusterHub) -> None:
-        """Set the dispatcher to query."""
+        """Set the dispatcher that is queried for connected workers."""
         self._clusters.use(hub)
 
     async def ensure(self, spec: port.GangSpec) -> port.GangState:
-        """Create the groups; delete an incomplete gang whose wait has ended."""
+        """Create the groups of a gang; delete an incomplete gang whose wait has ended."""
         obstacle = await self._clusters.make(spec)
         found = await self.observe(spec)
         if obstacle is not None:
@@ -50,10 +52,12 @@ class LocalBackend:
         return msgspec.structs.replace(found, message=message, again_s=SOON_S)
 
     async def observe(self, spec: port.GangSpec) -> port.GangState:
-        """Return the state of the gang."""
+        """Return the state of the gang, without changing anything."""
         groups = self._clusters.groups(spec)
         return members.state(groups, since=spec.running_since)
 
     async def release(self, namespace: str, uid: str, *, but: int | None) -> bool:
-        """Delete the groups of other generations."""
+        """Delete the groups of all generations of a SyncSet except `but`; return whether none of
+        them is left.
+        """
         return await self._clusters.release(namespace, uid, but=but)

@@ -24,14 +24,14 @@ class _Waiting(NamedTuple):
 
 
 class WaitingGangs:
-    """The gangs that wait at their gates."""
+    """Register of the gangs that wait for room."""
 
     def __init__(self, time: clock.Clock) -> None:
         self._clock = time
         self._waiting: dict[_Key, _Waiting] = {}
 
     def note(self, spec: port.GangSpec, *, waits: bool) -> None:
-        """Record whether a gang is waiting."""
+        """Record whether a gang waits for room."""
         if not waits:
             self._waiting.pop((spec.uid, spec.generation), None)
             return
@@ -40,7 +40,9 @@ class WaitingGangs:
         self._waiting[spec.uid, spec.generation] = _Waiting(name, spec.priority, now)
 
     def ahead_of(self, spec: port.GangSpec) -> str:
-        """Return the name of the gang of highest priority ahead of this one, or ""."""
+        """Return a message that names the waiting gang with the highest priority, if that is higher
+        than the priority of `spec`; otherwise "".
+        """
         since = self._clock.monotonic() - FORGOTTEN_S
         for key in [key for key, one in self._waiting.items() if one.seen < since]:
             del self._waiting[key]

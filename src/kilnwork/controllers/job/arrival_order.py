@@ -9,10 +9,10 @@ from kilnwork.kube import objects
 
 
 class ArrivalOrder:
-    """A queue of keys for each namespace; a key that is not in the queue counts as the last.
+    """A queue of Job keys for each namespace; a key that is not in its queue counts as the last.
 
     A Job keeps its position from the first pass that prepares its start until the engine has it; a
-    Job whose preparation fails leaves, so that no other Job waits for it.
+    Job whose preparation fails is removed, so that no other Job waits for it.
     """
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class ArrivalOrder:
         return sum(map(len, self._lines.values()))
 
     def enter(self, key: objects.Key) -> None:
-        """Add the key to the queue, unless it is there already."""
+        """Add a Job's key to the queue of its namespace, unless it is there already."""
         self._lines.setdefault(key[0], {}).setdefault(key)
 
     def must_wait(self, key: objects.Key) -> bool:
-        """Return whether other Jobs come first.
+        """Return whether other Jobs of the namespace come before this one.
 
         If so, the key is added to the queue, and `leave` returns it when it is first.
         """
@@ -39,7 +39,7 @@ class ArrivalOrder:
         return True
 
     def leave(self, key: objects.Key) -> objects.Key | None:
-        """Remove the key from the queue; return the key that has waited and is now first."""
+        """Remove a Job's key from the queue; return the key that has waited and is now first."""
         line = self._lines.get(key[0])
         if line is None or key not in line:
             return None

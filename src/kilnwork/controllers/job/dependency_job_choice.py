@@ -13,7 +13,7 @@ from kilnwork.kit import clock
 
 
 class Choice(NamedTuple):
-    """The chosen Job, or what must happen before one can be chosen."""
+    """The Job that was chosen for a dependency, or what must happen before a Job can be chosen."""
 
     found: job.Job | None = None
     waits: str = ""
@@ -26,8 +26,8 @@ def choose(
     jobs: Iterable[job.Job],
     row: index_model.ScheduleRow | None,
 ) -> Choice:
-    """Return the newest Job of a JobConfig that is not later than `seen`, otherwise the first
-    later one.
+    """Choose the newest Job of a JobConfig that is not later than the Job `seen`, otherwise the
+    first later one.
 
     `jobs`: the Jobs of the JobConfig. `row`: the decisions of its schedule.
     """
@@ -55,7 +55,7 @@ def choose(
 
 
 def time_of(one: job.Job) -> float:
-    """Return the tick of a scheduled Job, otherwise its creation time; in seconds."""
+    """Return the tick of a scheduled Job, otherwise the Job's creation time; in seconds."""
     tick = job_from_config.scheduled_time_of(one)
     return _created(one) if tick is None else float(tick)
 

@@ -1,4 +1,5 @@
-"""The observed state of a Job's dependencies: Jobs, Jobs of JobConfigs, Tasks, and their results.
+"""The observed state of a Job's dependencies, which are Jobs, Jobs of JobConfigs, Tasks, and their
+results.
 
 Used by `reconciler`. It reads caches, and the views and schedules of the engine; `plan` decides
 what follows, `dependency_job_choice` chooses the Job of a JobConfig.
@@ -24,7 +25,7 @@ _K = job.DependencyKind
 
 
 class Dependencies:
-    """Finds the dependencies of Jobs.
+    """Finder of the dependencies of Jobs and their states.
 
     `views`: the engine's views of Jobs, by uid. `find_input`, `find_view`: see the types.
     """
@@ -42,7 +43,7 @@ class Dependencies:
         self._hub: ports.JobHub | None = None
 
     def use(self, hub: ports.JobHub) -> None:
-        """Set the engine to query for schedules."""
+        """Set the engine of jobs that is queried for schedules."""
         self._hub = hub
 
     def states(self, seen: job.Job) -> tuple[plan.DependencyState, ...]:
@@ -53,7 +54,9 @@ class Dependencies:
         )
 
     def sources(self, seen: job.Job) -> dict[inputs.InputSource, task_plan.Found]:
-        """Return the existing inputs of a Job, and its list of `withResultOf`."""
+        """Return the existing inputs of a Job by their source, including the list of
+        `withResultOf`.
+        """
         try:
             wanted = plan.needed_inputs(seen)
         except inputs.InputError:
@@ -113,7 +116,9 @@ class Dependencies:
         )
 
     def _job_of(self, seen: job.Job, wanted: job.Dependency) -> dependency_job_choice.Choice:
-        """Return the Job that a dependency on a Job or JobConfig refers to."""
+        """Return the Job that a dependency on a Job or JobConfig refers to, or why none can be
+        chosen yet.
+        """
         namespace = seen.metadata.namespace
         if wanted.kind is _K.JOB_CONFIG:
             config = self._caches.job_configs.get((namespace, wanted.name))
@@ -137,7 +142,7 @@ class Dependencies:
         return dependency_job_choice.Choice(waits=text)
 
     def _waits_for(self, namespace: str, name: str) -> Iterator[str]:
-        """Yield the Jobs that an unstarted Job waits for."""
+        """Yield the names of the Jobs that a Job waits for, if it has not started."""
         found = self._caches.jobs.get((namespace, name))
         if found is None or job.is_final(found.status.phase):
             return

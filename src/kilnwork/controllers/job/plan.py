@@ -33,7 +33,7 @@ _P = job.Phase
 
 
 class DependencyState(msgspec.Struct, frozen=True):
-    """The state of a dependency of a Job."""
+    """The state of one dependency of a Job."""
 
     dependency: job.Dependency
     finished: bool
@@ -47,21 +47,21 @@ class DependencyState(msgspec.Struct, frozen=True):
 
 
 class Wake(msgspec.Struct, frozen=True):
-    """An object in the Job's namespace whose change may end the Job's wait."""
+    """An object in the Job's namespace for which the Job waits: a change of it may end the wait."""
 
     kind: str
     name: str
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The reason why the Job must end as `Failed`."""
+    """The reason and message with which a Job must end as `Failed`."""
 
     reason: str
     message: str
 
 
 class Provided(msgspec.Struct, frozen=True):
-    """Inputs and items that the Job needed before its start; None: it needs none."""
+    """The inputs and items that a Job needed before its start; None if it needs none."""
 
     items: list[Any] | None = None
     inputs: dict[str, Any] | None = None
@@ -91,7 +91,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What should happen, in this order; repeating it changes nothing."""
+    """The actions to take for one Job, in the order of the fields; repeating them changes
+    nothing.
+    """
 
     release: tuple[str, ...] = ()
     patch: list[meta.JsonObject] | None = None
@@ -118,7 +120,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_change(self) -> bool:
-        """Whether a Job that the engine has must be changed."""
+        """Whether the plan changes a Job that the engine already has."""
         unset = msgspec.UNSET
         is_set = (self.hold, self.max_in_flight, self.priority) != (unset, unset, unset)
         asked = (self.provide, self.fail, self.rerun, self.suspend) != (None, None, None, None)
@@ -126,7 +128,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(facts: Facts) -> Plan:
-    """Return what should happen now."""
+    """Decide the actions to take now for a Job."""
     seen = facts.job
     if seen is None:
         return Plan(release=facts.strays)
@@ -138,7 +140,8 @@ def decide(facts: Facts) -> Plan:
 
 
 def _plan_deletion(facts: Facts, seen: job.Job) -> Plan:
-    """Plan for an object that only a finalizer keeps: kill its tasks, and keep writing the status.
+    """Plan for a deleted Job that only a finalizer keeps: kill its tasks, and continue to write the
+    status.
 
     The Job is released when the object is gone.
     """
@@ -152,8 +155,9 @@ def _plan_deletion(facts: Facts, seen: job.Job) -> Plan:
 
 
 def config_name(seen: job.Job) -> tuple[str, str]:
-    """Return the name and uid of the JobConfig that a Job names or that owns it; "" if there is
-    none."""
+    """Return the name and uid of the JobConfig that a Job names or that owns it; both "" if there
+    is none.
+    """
     if seen.spec.config_name is not None:
         return seen.spec.config_name, ""
     owner = job_from_config.config_of(seen)
@@ -194,7 +198,7 @@ def all_dependencies(
 
 
 def _source(given: job.ResultSource) -> inputs.InputSource:
-    """Return the source of a list. A valid Job has exactly one of the names."""
+    """Return the source of the list of items. A valid Job has exactly one of the names."""
     if given.task is not None:
         return inputs.InputSource(inputs.InputKind.TASK, given.task)
     if given.job is not None:
@@ -230,7 +234,7 @@ def _plan_live(facts: Facts, seen: job.Job) -> Plan:
 
 
 def _plan_expansion(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
-    """Copy the JobConfig's template into the Job."""
+    """Plan to copy the template of the JobConfig into the Job."""
     config = facts.config
     if config is None or config.metadata.deletion_timestamp is not None:
         message = (
@@ -257,7 +261,7 @@ def _plan_expansion(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
 
 
 def _plan_acceptance(facts: Facts, seen: job.Job) -> Plan:
-    """Pass the Job to the engine, with the hold that delays its start."""
+    """Plan to pass the Job to the engine, with the hold that delays its start."""
     provided, held = Provided(), None
     failure: Failure | None = None
     try:
@@ -291,7 +295,7 @@ def _new_job(
 
 
 def group_of(config: job_config.JobConfig) -> start_queue.ConcurrencyGroup:
-    """Return the concurrency group of a JobConfig in the form of the engine."""
+    """Return the concurrency group of a JobConfig, as the engine of jobs takes it."""
     concurrency = config.spec.concurrency
     return start_queue.ConcurrencyGroup(
         config=config.metadata.uid,
@@ -305,8 +309,8 @@ def group_of(config: job_config.JobConfig) -> start_queue.ConcurrencyGroup:
 def _collect_inputs(
     facts: Facts, seen: job.Job
 ) -> tuple[Provided, list[tuple[inputs.InputSource, str]], list[str]]:
-    """Return the available inputs and items, the missing sources, and the problems that waiting
-    does not solve.
+    """Return the available inputs and items, the missing sources, and the problems that do not
+    resolve by waiting.
 
     Raises InputError.
     """
@@ -333,7 +337,9 @@ def _collect_inputs(
 def _hold_or_failure(
     facts: Facts, missing: list[tuple[inputs.InputSource, str]], broken: list[str]
 ) -> tuple[start_queue.Hold | None, Failure | None]:
-    """Return the hold for conditions that the engine does not know, or why the Job cannot start."""
+    """Return the hold for missing inputs and dependencies, which the engine does not know, or why
+    the Job cannot start.
+    """
     for state in facts.dependencies:
         if state.problem:
             return None, Failure(JobReason.DEPENDENCY_FAILED, state.problem)
@@ -377,7 +383,9 @@ def _plan_with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobVie
 def _plan_next_run(
     facts: Facts, seen: job.Job, view: index_model.IndexJobView, shown: job.JobStatus
 ) -> Plan:
-    """Plan a higher run with the object's spec; a suspended or killed run starts no tasks."""
+    """Plan for a Job whose `spec.run` was raised: start that run with the current spec; a suspended
+    or killed run starts no tasks.
+    """
     spec = seen.spec
     kill_in = _seconds_until(spec.kill_timestamp, facts.now)
     due = kill_in is not None and kill_in <= 0
@@ -390,7 +398,9 @@ def _plan_next_run(
 
 
 def _differences(seen: job.Job, view: index_model.IndexJobView) -> dict[str, Any]:
-    """Return the mutable fields in which the spec and the engine differ."""
+    """Return the mutable fields that differ between the spec and the engine, with the values of the
+    spec.
+    """
     spec = seen.spec
     changed: dict[str, Any] = {}
     if spec.suspend != view.suspended:
@@ -407,7 +417,7 @@ def _differences(seen: job.Job, view: index_model.IndexJobView) -> dict[str, Any
 def _plan_before_start(
     facts: Facts, seen: job.Job, view: index_model.IndexJobView, found: Plan
 ) -> Plan:
-    """Plan for a Job that waits in the engine: pass on what has become available."""
+    """Plan for a Job that waits in the engine: pass on inputs that have become available."""
     try:
         provided, missing, broken = _collect_inputs(facts, seen)
     except inputs.InputError as error:
@@ -466,7 +476,7 @@ def _plan_end(
 
 
 def _seconds_until(time: str | None, now: float) -> float | None:
-    """Return in how many seconds a time is reached, or None without a time.
+    """Return the seconds until a time, or None if there is no time.
 
     An invalid time counts as reached; condition `Valid` reports it.
     """
@@ -479,7 +489,7 @@ def _seconds_until(time: str | None, now: float) -> float | None:
 
 
 def judge_dependency(wanted: job.Dependency, why: str, succeeded: bool) -> DependencyState:  # noqa: FBT001
-    """Return what the end of a dependency means for the Job that depends on it."""
+    """Return the state of a dependency that has ended, which decides whether the Job may start."""
     if succeeded or wanted.outcome is job.DependencyOutcome.FINISHED:
         return DependencyState(wanted, finished=True)
     return DependencyState(wanted, finished=True, problem=why)

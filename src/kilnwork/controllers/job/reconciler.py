@@ -20,7 +20,7 @@ Key = tuple[str, str]
 
 
 class _KnownState(msgspec.Struct):
-    """State of one object that is kept in memory between passes."""
+    """The state of one Job that is kept in memory between passes."""
 
     uid: str
     held: status.StatusHold | None = None
@@ -32,7 +32,9 @@ class _KnownState(msgspec.Struct):
 
 
 class Reconciler:
-    """Reconciles one Job at a time. `find_input`, `find_view`: provided by the Task controller."""
+    """The reconciler of Jobs; each pass handles one Job. `find_input`, `find_view`: provided by the
+    Task controller.
+    """
 
     def __init__(
         self,
@@ -77,8 +79,9 @@ class Reconciler:
     def config_changed(
         self, key: Key, old: job_config.JobConfig | None, new: job_config.JobConfig | None
     ) -> None:
-        """Handle the creation, change or deletion of a JobConfig, or a tick that its schedule
-        has dropped."""
+        """Handle the creation, change or deletion of a JobConfig; also called when its schedule has
+        dropped a tick.
+        """
         self._wake("JobConfig", key)
 
     def object_changed(
@@ -94,7 +97,7 @@ class Reconciler:
         old: task_cluster.TaskCluster | None,
         new: task_cluster.TaskCluster | None,
     ) -> None:
-        """Handle the creation or the beginning deletion of a TaskCluster."""
+        """Handle the creation of a TaskCluster or the start of its deletion."""
         gone = [one is None or bool(one.metadata.deletion_timestamp) for one in (old, new)]
         if gone[0] != gone[1]:
             self._wake("TaskCluster", key)
@@ -104,7 +107,7 @@ class Reconciler:
         self._wake("Task", key)
 
     async def follow(self, hub: ports.JobHub) -> None:
-        """Process what the engine publishes, until cancelled."""
+        """Process the changes of Jobs that the engine publishes, until cancelled."""
         self._hub = hub
         self._dependencies.use(hub)
         since = 0
@@ -114,8 +117,11 @@ class Reconciler:
                 self._seen_view(view)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return when to look again, which replaces the result of the previous
-        pass."""
+        """Make one pass over a Job; return in how many seconds to make the next one, if no change
+        comes first.
+
+        The result replaces that of the previous pass.
+        """
         self._queue.cancel(key)
         decided, facts = self._decide(key)
         for uid in decided.release:
@@ -222,7 +228,9 @@ class Reconciler:
             self.on_change(view.namespace, view.group)
 
     def _wake_config(self, of: job.Job | None) -> None:
-        """Wake Jobs that depend on a JobConfig whose Job was created or deleted."""
+        """Wake the Jobs that depend on a JobConfig, after one of its Jobs was created or
+        deleted.
+        """
         owner = None if of is None else job_from_config.config_of(of)
         if of is not None and owner is not None:
             self._wake("JobConfig", (of.metadata.namespace, owner.name))
@@ -318,7 +326,7 @@ class Reconciler:
             self._queue.add(following)
 
     async def _write(self, key: Key, seen: job.Job, wanted: job.JobStatus) -> float | None:
-        """Write the status if it is due; return when to look again."""
+        """Write the status of a Job if it is due; return in how many seconds it will be."""
         known, now = self._memory(key, seen), self._clock.monotonic()
         known.held, wait_s = status.hold(seen.status, wanted, held=known.held, now=now)
         if wait_s is None or wait_s > 0:

@@ -1,4 +1,5 @@
-"""The status of a Job, from the engine's view of it or from why the engine does not have it.
+"""The status of a Job, derived from the engine's view of it, or from the reason why the engine does
+not have it.
 
 Pure. Used by `plan` and `reconciler`. The journal is the authority: the status is a projection of
 it in the terms of Furiko's API. Conditions: `Valid`, `Started`, `Finished`, `Stopped` if it is not
@@ -59,14 +60,15 @@ _WAITING_REASONS = {
 
 
 class Explanation(NamedTuple):
-    """A reason, and the message with the facts."""
+    """A reason, and a message with the facts."""
 
     reason: str
     message: str
 
 
 class StatusHold(msgspec.Struct, frozen=True):
-    """A difference that is not written yet: its class, and since when (monotonic seconds).
+    """A change of the status that is not written yet: its class, and since when it is held
+    (monotonic seconds).
 
     `first`: since when there is any difference. A Job of short tasks changes between Running and
     Pending many times a second, and each change has another class than the previous one.
@@ -86,7 +88,7 @@ class Announcement(NamedTuple):
 
 
 def without_view(seen: job.Job, phase: job.Phase, why: Explanation, *, now: float) -> job.JobStatus:
-    """Return the status of a run that the engine does not have: it waits, or was refused."""
+    """Return the status of a Job whose run the engine does not have: it waits, or was refused."""
     before = seen.status
     finished = clock.rfc3339(now) if phase.final else None
     same = before.run == seen.spec.run and before.phase == phase
@@ -105,7 +107,7 @@ def without_view(seen: job.Job, phase: job.Phase, why: Explanation, *, now: floa
 
 
 def from_view(seen: job.Job, view: index_model.IndexJobView, *, now: float) -> job.JobStatus:
-    """Return the status for the engine's view."""
+    """Return the status of a Job, derived from the engine's view."""
     phase = view.phase
     counts = view.counts
     complete = phase.final or phase in (_P.TERMINATING, _P.KILLING)
@@ -278,7 +280,8 @@ def _metav1(seen: job.Job, kind: str, value: bool | None, why: Explanation) -> m
 def hold(
     current: job.JobStatus, wanted: job.JobStatus, *, held: StatusHold | None, now: float
 ) -> tuple[StatusHold | None, float | None]:
-    """Return the hold to remember, and in how many seconds to write `wanted`.
+    """Decide when to write the status `wanted`: return the hold to remember, and the seconds to
+    wait.
 
     0 means now, None that there is nothing to write. `now`: monotonic seconds.
     """
@@ -305,12 +308,14 @@ def _classify(current: job.JobStatus, wanted: job.JobStatus) -> tuple[str, float
 
 
 def _visible_fields(status: job.JobStatus) -> tuple[object, ...]:
-    """Return the fields by which a waiting client distinguishes two statuses."""
+    """Return the fields of a status in which a change matters to a waiting client."""
     return status.run, status.phase, status.reason, status.observed_generation
 
 
 def announcement(current: job.JobStatus, wanted: job.JobStatus) -> Announcement | None:
-    """Return the kube event for writing `wanted` over `current`, if it deserves one."""
+    """Return the kube event for the change from the status `current` to `wanted`; None if the
+    change gets none.
+    """
     if (current.run, current.phase) == (wanted.run, wanted.phase):
         return None
     phase = _P(wanted.phase)

@@ -18,7 +18,7 @@ STEP_S = 0.2
 
 
 class ClockWatch:
-    """Calls `on_step` after the wall clock was set."""
+    """Detector of steps of the wall clock, which calls `on_step` after each one."""
 
     def __init__(self, time: clock.Clock, on_step: Callable[[], None]) -> None:
         self._time, self._on_step = time, on_step
@@ -31,7 +31,7 @@ class ClockWatch:
             self.look()
 
     def look(self) -> None:
-        """Compare the clocks once."""
+        """Compare the clocks once, and call `on_step` if the wall clock was set."""
         offset = self._read()
         if abs(offset - self._offset) > STEP_S:
             self._on_step()

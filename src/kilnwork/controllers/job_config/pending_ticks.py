@@ -1,4 +1,4 @@
-"""Ticks that should run and whose Jobs the engine does not have yet. Pure.
+"""The ticks that are to create Jobs which the engine does not have yet. Pure.
 
 Used by `plan`, and by `reconciler`, which records the results of creating their Jobs. Each such
 tick is resolved: the engine gets its Job, or it is missed for a reason that is counted.
@@ -40,7 +40,9 @@ class JobRefusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingTicks(msgspec.Struct, frozen=True, kw_only=True):
-    """State of the Jobs of ticks, known to this process only; lost at a restart."""
+    """The state of the creation of Jobs for ticks, in this process's memory only; lost at a
+    restart.
+    """
 
     made: frozenset[int] = frozenset()
     """Ticks whose Jobs were created or found; the cache may lack them."""
@@ -56,8 +58,9 @@ class PendingTicks(msgspec.Struct, frozen=True, kw_only=True):
 def note_refusal(
     before: JobRefusal | None, ticks: Iterable[int], *, text: str, now: float
 ) -> JobRefusal:
-    """Return the refusal state after the first of `ticks` was refused; the others were not
-    tried."""
+    """Return the refusal state after the Job of the first of `ticks` was refused; the other ticks
+    were not tried.
+    """
     tries = 1 if before is None else before.tries + 1
     known = {} if before is None else before.since
     return JobRefusal(
@@ -82,7 +85,8 @@ def resolved_ticks(
     within_s: float | None,
     now: float,
 ) -> dict[int, Reason | None]:
-    """Return the ticks that are resolved, and why; None: the tick's Job has run.
+    """Return the ticks that are resolved, each with the reason why it was missed, or None if its
+    Job has run.
 
     Such ticks would otherwise count against the concurrency for ever. `within_s`: maximum delay of
     a tick; None: the schedule creates no Jobs any more. `now`: wall clock.
@@ -108,8 +112,9 @@ def resolved_ticks(
 def refused_later(
     row: index_model.ScheduleRow, jobs: Iterable[job.Job]
 ) -> dict[int, Reason | None]:
-    """Return the uncounted ticks whose Jobs the engine refused later, for example by policy
-    Forbid at their start time."""
+    """Return the ticks, not counted as missed yet, whose Jobs the engine refused after accepting
+    them, for example by policy Forbid at their start time.
+    """
     if not row.taken:
         return {}
     return {
@@ -125,7 +130,7 @@ def refused_later(
 def _without_job(
     tick: int, pending: PendingTicks, *, within_s: float | None, now: float
 ) -> Reason | None:
-    """Return why a tick will not create a Job, or None if it will."""
+    """Return why a tick will not create a Job, or None if it still will."""
     if within_s is None:
         return Reason.DISABLED
     refusal = pending.refusal
@@ -140,7 +145,9 @@ def _without_job(
 def ticks_to_create(
     row: index_model.ScheduleRow, pending: PendingTicks
 ) -> tuple[tuple[int, ...], float | None]:
-    """Return the ticks whose Jobs must be created now, and in how many seconds others must be."""
+    """Return the ticks whose Jobs must be created now, and the seconds until Jobs of other ticks
+    must be.
+    """
     known = pending.made | pending.taken | pending.gone
     ticks = tuple(tick for tick in row.pending if tick not in known)
     refusal = pending.refusal

@@ -1,4 +1,4 @@
-"""The plan for one JobConfig: the ticks to decide, and the Jobs to create and delete. Pure.
+"""The plan for one JobConfig: ticks to decide, and Jobs to create and delete. Pure.
 
 Used by `reconciler`, which gathers `Facts` and carries out the `Plan`, in two steps: a decision is
 durable before the Jobs that it names are created.
@@ -32,14 +32,14 @@ the wall clock within a second."""
 
 
 class Upcoming(msgspec.Struct, frozen=True, gc=False):
-    """The next ticks after a second, up to `status.NEXT_RUNS` of them."""
+    """The next ticks of a schedule after a given second, up to `status.NEXT_RUNS` of them."""
 
     after: int
     ticks: tuple[int, ...]
 
 
 class ParsedConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A parsed JobConfig, parsed once for each object generation."""
+    """A parsed JobConfig; parsing is done once for each object generation."""
 
     generation: int
     problem: str
@@ -85,7 +85,7 @@ class Announcement(NamedTuple):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What should happen; repeating it changes nothing."""
+    """The actions to take for one JobConfig; repeating them changes nothing."""
 
     decision: index_model.TickDecision | None = None
     """Decision to make durable first; then `warnings` are emitted and the JobConfig is
@@ -104,7 +104,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(facts: Facts) -> Plan:
-    """Return what should happen now."""
+    """Decide the actions to take now for a JobConfig."""
     config, reading = facts.config, facts.reading
     surplus = tuple(_expired_jobs(facts))
     if facts.problem:
@@ -165,7 +165,7 @@ def extend_upcoming(
 
 
 def parse(config: job_config.JobConfig) -> ParsedConfig:
-    """Parse a JobConfig, which takes as long as the rest of a pass."""
+    """Parse a JobConfig; this takes as long as the rest of a pass."""
     problems = job_validation.validate_job_config(config)
     encoded = msgspec.json.encode(config.spec.schedule)
     return ParsedConfig(
@@ -177,7 +177,7 @@ def parse(config: job_config.JobConfig) -> ParsedConfig:
 
 
 def depends_on(config: job_config.JobConfig) -> Iterator[str]:
-    """Yield the names of the JobConfigs whose Jobs the Jobs of `config` wait for."""
+    """Yield the names of the JobConfigs on which the Jobs of `config` depend."""
     for one in job_plan.all_dependencies(config.spec.depends_on, config.spec.template.spec):
         if one.kind is job.DependencyKind.JOB_CONFIG:
             yield one.name
@@ -202,8 +202,9 @@ def _schedule_facts(facts: Facts) -> schedules.ScheduleFacts:
 def _resolved_ticks(
     facts: Facts, schedule: schedules.CompiledSchedule | None
 ) -> dict[int, reasons.ConfigReason | None]:
-    """Return the ticks whose Jobs the engine will not get (`pending_ticks.resolved_ticks`), and
-    those whose Jobs it has refused."""
+    """Return the ticks that need no Job any more: those that are resolved
+    (`pending_ticks.resolved_ticks`), and those whose Jobs the engine has refused.
+    """
     if facts.row is None:
         return {}
     refused = pending_ticks.refused_later(facts.row, facts.jobs)
@@ -234,7 +235,7 @@ def _decide_ticks(
     *,
     lost: dict[int, reasons.ConfigReason | None],
 ) -> index_model.TickDecision | None:
-    """Return the decision to make now, or None if there is none."""
+    """Return the decision about ticks to make now, or None if there is none to make."""
     config, row, now = facts.config, facts.row, int(facts.now)
     made = index_model.TickDecision(
         config=config.metadata.uid,
@@ -280,7 +281,8 @@ def _decide_ticks(
 def _apply_concurrency(
     facts: Facts, ticks: tuple[int, ...], *, waiting: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-    """Return the ticks that create Jobs, those dropped by the concurrency policy, and the reason.
+    """Return the ticks that create Jobs, the ticks dropped by the concurrency policy, and the
+    reason.
 
     `waiting`: number of ticks that wait for their Jobs.
     """
@@ -298,7 +300,7 @@ def _apply_concurrency(
 
 
 def _expired_jobs(facts: Facts) -> Iterator[job.Job]:
-    """Yield the oldest finished Jobs beyond the history limits."""
+    """Yield the finished Jobs to delete: the oldest ones, beyond the history limits."""
     spec = facts.config.spec
     for limit, wanted in (
         (spec.successful_jobs_history_limit, True),

@@ -32,7 +32,7 @@ Key = tuple[str, str]
 
 
 class _KnownState(msgspec.Struct, gc=False):
-    """State of one object that is kept in memory between passes."""
+    """The state of one JobConfig that is kept in memory between passes."""
 
     uid: str
     reading: plan.ParsedConfig
@@ -59,7 +59,7 @@ class _KnownState(msgspec.Struct, gc=False):
     """Object generation whose Service exists."""
 
     def keep(self, ticks: set[int]) -> None:
-        """Forget all ticks but these."""
+        """Forget all ticks except `ticks`."""
         self.made = {tick: check for tick, check in self.made.items() if tick in ticks}
         if self.taken or self.gone:  # otherwise each object would get empty sets of its own
             self.taken &= ticks
@@ -69,7 +69,7 @@ class _KnownState(msgspec.Struct, gc=False):
 
 
 class Reconciler:
-    """Reconciles one JobConfig at a time."""
+    """The reconciler of JobConfigs; each pass handles one JobConfig."""
 
     def __init__(
         self, context: reconciler_context.ReconcilerContext, work: queue.WorkQueue
@@ -88,7 +88,7 @@ class Reconciler:
         """Keys of the existing JobConfigs, by uid."""
 
     def use(self, hub: ports.JobHub) -> None:
-        """Set the engine to query."""
+        """Set the engine of jobs to query."""
         self._hub = hub
 
     # Event handlers: each one only queues the keys that must be reconciled.
@@ -119,20 +119,21 @@ class Reconciler:
             self._queue_later((key[0], owner.name))
 
     def group_changed(self, namespace: str, config: str) -> None:
-        """Handle the start or end of a Job of the JobConfig with this uid."""
+        """Handle the start or end of a Job, given the namespace and the uid of its JobConfig."""
         key = self._keys.get(config)
         if key is not None and key[0] == namespace:
             self._queue_later(key)
 
     def clock_set(self) -> None:
-        """Handle a step of the wall clock: ticks are due at other times."""
+        """Handle a step of the wall clock, after which ticks are due earlier or later."""
         for key, known in self._memories.items():
             if known.reading.schedule is not None:
                 self._queue.add(key)
 
     def _queue_later(self, key: Key) -> None:
-        """Queue a JobConfig whose counts have changed for when its status may be written, so
-        that one pass handles many changes."""
+        """Queue a JobConfig whose counts have changed, with a delay until its status may be
+        written, so that one pass handles many changes.
+        """
         known = self._memories.get(key)
         if known is None:
             self._queue.add(key)
@@ -142,8 +143,11 @@ class Reconciler:
         self._queue.add(key, status.HOLD_S)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return when to look again, which replaces the result of the previous
-        pass."""
+        """Make one pass over a JobConfig; return in how many seconds to make the next one, if no
+        change comes first.
+
+        The result replaces that of the previous pass.
+        """
         self._queue.cancel(key)
         config = self._caches.job_configs.get(key)
         if config is None or config.metadata.deletion_timestamp is not None:
@@ -209,7 +213,9 @@ class Reconciler:
         )
 
     async def _check_made(self, known: _KnownState, config: job_config.JobConfig) -> float | None:
-        """Check whether Jobs were deleted before the engine had them; return when to look again."""
+        """Check whether created Jobs were deleted before the engine had them; return the seconds
+        until the next check.
+        """
         row, waits = self._engine().schedule(known.uid), []
         for tick in () if row is None else row.pending:
             key = (
@@ -242,7 +248,9 @@ class Reconciler:
         return known
 
     def _look_for_ring(self, known: _KnownState, config: job_config.JobConfig) -> None:
-        """Find a dependency cycle of JobConfigs with this one; each member reports it."""
+        """Find a dependency cycle of JobConfigs that contains `config`; each member of the cycle
+        reports it.
+        """
         metadata = config.metadata
         found: tuple[str, ...] = ()
         if any(plan.depends_on(config)):
@@ -280,9 +288,9 @@ class Reconciler:
     async def _make_all(
         self, known: _KnownState, config: job_config.JobConfig, ticks: tuple[int, ...]
     ) -> None:
-        """Create the missing Jobs of ticks, oldest first.
+        """Create the missing Jobs of ticks, oldest tick first.
 
-        After a refusal the others wait, too: they differ only in name and time.
+        After a refusal the other ticks wait, too: their Jobs differ only in name and time.
         """
         for position, tick in enumerate(ticks):
             try:
@@ -321,7 +329,9 @@ class Reconciler:
     async def _serve(
         self, known: _KnownState, config: job_config.JobConfig, service: meta.JsonObject
     ) -> float | None:
-        """Create or change the Service that the JobConfig owns; return when to try again."""
+        """Create or change the Service that a JobConfig owns; return the seconds until the next
+        try.
+        """
         generation = config.metadata.generation
         if known.served == generation:
             return None
@@ -336,7 +346,9 @@ class Reconciler:
         return None
 
     async def _read(self, namespace: str, name: str) -> job.Job | None:
-        """Return a Job that the cache may lack, or None if it was deleted again."""
+        """Return a Job, read from the API server because the cache may lack it; None if it was
+        deleted again.
+        """
         try:
             return await self._client.get(kinds.JOBS, name, namespace, type=job.Job)
         except errors.NotFound:
@@ -345,7 +357,7 @@ class Reconciler:
     async def _write(
         self, known: _KnownState, config: job_config.JobConfig, wanted: job_config.JobConfigStatus
     ) -> float | None:
-        """Write the status if it is due; return when to look again."""
+        """Write the status of a JobConfig if it is due; return in how many seconds it will be."""
         current, now = self._writer.current(config), self._clock.monotonic()
         delay_s = status.delay_s(current, wanted)
         if delay_s is None:

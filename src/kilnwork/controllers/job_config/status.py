@@ -1,4 +1,4 @@
-"""The status of a JobConfig: counts of its Jobs, its next ticks, its missed ticks. Pure.
+"""The status of a JobConfig: counts of its Jobs, its next ticks and its missed ticks. Pure.
 
 Used by `plan`. The engine knows which Jobs have started and which wait; names come from the cache.
 """
@@ -27,7 +27,7 @@ _S = job_config.ConfigState
 
 
 class Ticks(NamedTuple):
-    """The next ticks of a schedule, and what prevents Jobs from being created."""
+    """The next ticks of a schedule, and the obstacle to creating Jobs for them."""
 
     upcoming: tuple[int, ...]
     """The next ticks; empty without a schedule."""
@@ -130,8 +130,9 @@ def _missed(row: index_model.ScheduleRow | None) -> job_config.MissedTicks | Non
 def _conditions(
     config: job_config.JobConfig, text: str, ticks: Ticks | None, *, now: float
 ) -> tuple[meta.Condition, ...]:
-    """Return the conditions: `Valid`; `Scheduled`, if the schedule waits for more than time; and
-    `FieldsIgnored`."""
+    """Return the conditions: `Valid`; `Scheduled` if there is a schedule, False while something
+    prevents its Jobs; and `FieldsIgnored`.
+    """
     valid = meta.Condition(
         type="Valid",
         status="False" if text else "True",
@@ -160,7 +161,9 @@ def _conditions(
 
 
 def _blocked(ticks: Ticks) -> tuple[str, str]:
-    """Return reason and message why no Job is created; "" if it only waits for the next tick."""
+    """Return the reason and message why no Job is created; both "" if the schedule only waits for
+    its next tick.
+    """
     if ticks.refusal is not None:
         waiting = len(ticks.refusal.since)
         more = f"; {waiting - 1} more wait" if waiting > 1 else ""
@@ -173,7 +176,9 @@ def _blocked(ticks: Ticks) -> tuple[str, str]:
 def delay_s(
     current: job_config.JobConfigStatus, wanted: job_config.JobConfigStatus
 ) -> float | None:
-    """Return for how long a difference may be held back; None if there is no difference."""
+    """Return for how many seconds a changed status may be held back; None if nothing has
+    changed.
+    """
     if current == wanted:
         return None
     at_once = (current.observed_generation, current.state == _S.INVALID) != (

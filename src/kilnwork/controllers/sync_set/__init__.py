@@ -1,7 +1,8 @@
-"""The SyncSet controller: pins the data, starts the workers together next to it, runs the flow.
+"""The SyncSet controller: pins the data, starts all workers together near the data, and runs the
+flow.
 
 `reconciler` is the shell. Pure modules: `plan` decides what happens next, `status` creates the
 status, `requirements` derives gang, data and flow from a spec. Gangs are started by
-`controllers.gangs`, data is fetched by `controllers.data_pond`, flows are run by `jobs.flows`,
-each behind a protocol in `ports`.
+`controllers.gangs`, data is fetched by `controllers.data_pond`, flows are run by `jobs.flows`, each
+behind a protocol in `ports`.
 """

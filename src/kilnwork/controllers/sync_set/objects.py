@@ -1,4 +1,4 @@
-"""The objects of `resources.objects`, which the SyncSet owns.
+"""The objects in `resources.objects` of a SyncSet, which the SyncSet owns.
 
 Used by `reconciler`. They exist as long as the SyncSet, over all generations. The kinds that tasks
 may create, and ConfigMaps, are allowed.
@@ -13,15 +13,18 @@ from kilnwork.kube import client, errors
 
 
 class SetObjects:
-    """Creates the objects, each once. `served`: the kinds of the API server, and which of them
-    the manager may create."""
+    """Creator of the objects in `resources.objects` of SyncSets. `served`: the kinds of the API
+    server, and which of them the manager may create.
+    """
 
     def __init__(self, kube: client.Client, served: custom_resource.Kinds) -> None:
         self._client = kube
         self._served = served
 
     async def ensure(self, seen: sync_set.SyncSet) -> str:
-        """Create missing objects; return why one cannot be created, or "" if all exist."""
+        """Create the missing objects of a SyncSet; return why an object cannot be created, or "" if
+        all exist.
+        """
         for position, manifest in enumerate(seen.spec.resources.objects):
             problem = await self._ensure(seen, manifest)
             if problem:

@@ -1,4 +1,4 @@
-"""Requests for the outputs of a run: to the engine for the nodes of its tasks, and to ponds for
+"""Requests about the outputs of a run: the engine is asked for the nodes of its tasks, ponds for
 their files.
 
 Used by `reconciler`. Decisions are in `outputs`. Everything may be repeated.
@@ -17,8 +17,9 @@ _PAGE = 1_000
 
 
 class OutputRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run with outputs of the SyncSet with this `uid`, and its pond. `lease`: name of the
-    run's lease and of its directory."""
+    """A run with outputs, of the SyncSet with this `uid`, and the pond that it uses. `lease`: name
+    of the run's lease and of its directory.
+    """
 
     namespace: str
     pond: str
@@ -29,7 +30,7 @@ class OutputRun(msgspec.Struct, frozen=True, kw_only=True):
 async def read_written(
     flows: ports.Flows, run: flow_model.NewFlowRun
 ) -> Mapping[str, outputs.WrittenOutput]:
-    """Return where the successful tasks of each output have run."""
+    """Return for each output of a run where the successful tasks have written it."""
     return {
         one.name: outputs.where_written(await _instances(flows, run.key, one.step))
         for one in run.outputs
@@ -49,7 +50,7 @@ async def _instances(
 
 
 def pin_request(uid: str, generation: int, output: str) -> str:
-    """Return the request of an output's pins, unique to the generation."""
+    """Return the request name of the pins of an output, unique to the generation."""
     return f"{uid}-g{generation}-{output}{outputs.SUFFIX}"
 
 
@@ -60,7 +61,9 @@ def request_pins(
     *,
     written: Mapping[str, outputs.WrittenOutput],
 ) -> Mapping[str, model.Pin]:
-    """Return the pin of each output, without outputs that no task wrote."""
+    """Request the pin of each output of a run and return its progress, without outputs that no task
+    wrote.
+    """
     globs = {one.name: one.glob for one in run.outputs}
     return {
         name: ledger.want_output(

@@ -1,8 +1,8 @@
-"""Outputs of a generation: which files of its tasks are kept, and how other SyncSets read them.
+"""The outputs of a generation: which files of its tasks are kept, and how other SyncSets read them.
 
-Pure. Used by `plan` and `reconciler`. After the flow has succeeded, each output becomes a
-snapshot: nodes pin the files that count, then hold them under a separate lease, and only then has
-the generation succeeded. Therefore the files of every digest in a status exist.
+Pure. Used by `plan` and `reconciler`. After the flow has succeeded, each output becomes a snapshot:
+nodes pin the files that count, then hold them under a separate lease, and only then has the
+generation succeeded. Therefore the files of every digest in a status exist.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ SUFFIX = ".out"
 
 
 class WrittenOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the tasks of an output have run.
+    """The places of one output: the nodes and directories to which tasks have written it.
 
     `attempts`: the directories that count, by node. `unknown`: a task whose node is not known any
     more, or "".
@@ -46,7 +46,7 @@ def kept_leases(seen: sync_set.SyncSet) -> frozenset[str]:
 
 
 def where_written(instances: Iterable[flow_model.InstanceView]) -> WrittenOutput:
-    """Return where the successful tasks of a step have run."""
+    """Return the nodes and directories to which the successful tasks of a step have written."""
     found: dict[str, list[str]] = {}
     for one in instances:
         if one.state is not flow_model.InstanceState.SUCCEEDED:
@@ -59,7 +59,9 @@ def where_written(instances: Iterable[flow_model.InstanceView]) -> WrittenOutput
 
 
 def describe_unknown(written: Mapping[str, WrittenOutput]) -> str:
-    """Return the output with a task whose node is unknown, and the task; "" if there is none."""
+    """Return an output, and its task whose node is unknown, as a text; "" if there is no such
+    task.
+    """
     for name, one in written.items():
         if one.unknown:
             return f"output {name}: it is not known any more where {one.unknown} ran"
@@ -67,7 +69,7 @@ def describe_unknown(written: Mapping[str, WrittenOutput]) -> str:
 
 
 def failure(pins: Mapping[str, model.Pin]) -> status.Explanation | None:
-    """Return why an output cannot be created, or None while it can."""
+    """Return why an output cannot become a snapshot, or None if none has failed."""
     for name, pin in sorted(pins.items()):
         if pin.state == model.FAILED:
             return status.Explanation(Reason.OUTPUT_FAILED, f"output {name}: {pin.message}")
@@ -75,13 +77,15 @@ def failure(pins: Mapping[str, model.Pin]) -> status.Explanation | None:
 
 
 def describe_missing(pins: Mapping[str, model.Pin]) -> str:
-    """Return what is missing until all outputs are snapshots, or ""."""
+    """Return what is missing until all outputs are snapshots; "" if nothing is."""
     late = [(name, pin) for name, pin in sorted(pins.items()) if pin.state != model.PINNED]
     return ", ".join(f"output {name}: {pin.message}" for name, pin in late)
 
 
 def wanted_snapshots(pins: Mapping[str, model.Pin]) -> tuple[model.WantedSnapshot, ...]:
-    """Return what nodes should hold of pinned outputs: each node its part."""
+    """Return the snapshots of pinned outputs that nodes should hold: each node keeps its own
+    part.
+    """
     return tuple(
         model.WantedSnapshot(name=name, digest=pin.digest, paths_by_node=dict(pin.paths_by_node))
         for name, pin in sorted(pins.items())
@@ -89,12 +93,12 @@ def wanted_snapshots(pins: Mapping[str, model.Pin]) -> tuple[model.WantedSnapsho
 
 
 def nodes(pins: Mapping[str, model.Pin]) -> frozenset[str]:
-    """Return the nodes that hold a part."""
+    """Return the nodes that hold a part of an output."""
     return frozenset(node for pin in pins.values() for node in pin.paths_by_node)
 
 
 def output_statuses(pins: Mapping[str, model.Pin]) -> dict[str, sync_set.OutputStatus]:
-    """Return the outputs in the form of the status."""
+    """Return the outputs of a generation in the form of the status."""
     return {
         name: sync_set.OutputStatus(
             digest=pin.digest,
@@ -112,7 +116,7 @@ def output_statuses(pins: Mapping[str, model.Pin]) -> dict[str, sync_set.OutputS
 def find_output(
     of: sync_set.SyncSet | None, ref: data_pond.OutputRef, *, pond: str, reader: str
 ) -> str | model.Pin:
-    """Return the digest of an output, or a pin that waits or has failed.
+    """Return the digest of another SyncSet's output, or a pin that waits for it or has failed.
 
     `reader`: name of the SyncSet that reads it; its own earlier generations may have written it.
     """

@@ -39,8 +39,9 @@ FETCH_LOOK_S = 5.0
 
 
 class DataLease(msgspec.Struct, frozen=True, kw_only=True):
-    """What nodes should hold for a generation. `portions`: the same for groups with divided
-    data."""
+    """The snapshots and nodes of a lease that a generation needs. `portions`: portions of the data
+    by group and node, for groups with divided data.
+    """
 
     nodes: frozenset[str]
     snapshots: tuple[model.WantedSnapshot, ...]
@@ -50,7 +51,7 @@ class DataLease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """An order to kill the flow."""
+    """An order to the engine to kill the flow."""
 
     generation: int
     reason: str
@@ -107,7 +108,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What should happen, in this order; repeating it changes nothing."""
+    """The actions to take for one SyncSet, in the order of the fields; repeating them changes
+    nothing.
+    """
 
     forget: tuple[int, ...] = ()
     """Generations whose flows are not needed any more."""
@@ -139,7 +142,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(facts: Facts) -> Plan:
-    """Return what should happen now."""
+    """Decide the actions to take now for a SyncSet."""
     seen = facts.seen
     if seen is None or seen.metadata.deletion_timestamp is not None:
         return Plan(forget=facts.known, release_lease=True)
@@ -156,7 +159,7 @@ def decide(facts: Facts) -> Plan:
 
 
 def _plan_admission(facts: Facts, seen: sync_set.SyncSet) -> Plan:
-    """End the previous generation, then admit the new one."""
+    """Plan the admission of a new generation, after the previous one has ended."""
     if facts.flow is not None and not facts.flow.phase.final:
         text = f"generation {seen.spec.generation} is asked for"
         kill = Kill(seen.status.generation, str(Reason.SUPERSEDED), text)
@@ -203,7 +206,8 @@ def _problems(facts: Facts, seen: sync_set.SyncSet) -> list[sync_set_validation.
 
 
 def _plan_before_flow(facts: Facts, seen: sync_set.SyncSet) -> Plan:
-    """Pin the data, create what the flow needs, and start it.
+    """Plan for a generation whose flow does not run yet: pin the data, create what the flow needs,
+    and start it.
 
     A flow that has run before continues with its data and spec.
     """
@@ -250,7 +254,7 @@ def _plan_before_flow(facts: Facts, seen: sync_set.SyncSet) -> Plan:
 def _plan_placement(
     facts: Facts, seen: sync_set.SyncSet, program: requirements.Program, *, again_s: float | None
 ) -> Plan:
-    """Create the objects and request the gang, now that all its parts are known."""
+    """Plan to create the objects and to request the gang, once the data of the flow is known."""
     if program.needs_pond and (facts.pond is None or not facts.pond.nodes):
         why = _no_pond(seen) if facts.pond is None else snapshot_pins.explain_no_agent(seen)
         return _plan_wait(facts, seen, _P.PLACING, why, again_s=times.shortest(again_s, LOOK_S))
@@ -264,7 +268,7 @@ def _plan_placement(
 
 
 class _Gathered(msgspec.Struct, frozen=True, kw_only=True):
-    """The program, the gang that it needs, and the observed gang."""
+    """The flow to run with its data, the gang that it needs, and the observed gang."""
 
     program: requirements.Program
     spec: port.GangSpec
@@ -274,7 +278,7 @@ class _Gathered(msgspec.Struct, frozen=True, kw_only=True):
 def _plan_gathering(
     facts: Facts, seen: sync_set.SyncSet, gathered: _Gathered, *, again_s: float | None
 ) -> Plan:
-    """Wait for workers and data; start the flow when all are ready."""
+    """Plan to wait for workers and data, and to start the flow when all are ready."""
     program, gang = gathered.program, gathered.gang
     if gang.reason is Reason.OBJECT_REFUSED and not gang.ready:
         return _plan_refusal(facts, seen, gang.message, again_s=again_s)
@@ -318,7 +322,7 @@ def _plan_gathering(
 def _plan_refusal(
     facts: Facts, seen: sync_set.SyncSet, message: str, *, again_s: float | None
 ) -> Plan:
-    """Plan for a SyncSet with an object that cannot be created: retry for a while, then fail."""
+    """Plan for a SyncSet of which an object cannot be created: retry for a while, then fail."""
     left_s = waits.REFUSED_S - facts.refused_s
     if left_s <= 0:
         text = f"{message} (tried for {waits.REFUSED_S:g} s)"
@@ -388,7 +392,7 @@ def _new_run(
 
 
 class _Data(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of nodes with the data."""
+    """The progress of nodes with the data of the generation."""
 
     ready: bool
     why: status.Explanation
@@ -453,7 +457,9 @@ def _lease(
     gang: port.GangState,
     nodes: frozenset[str],
 ) -> DataLease:
-    """Return what each node should hold: the portions of its workers, and what it held before."""
+    """Return the lease for the data that each node should hold: the portions of its workers, and
+    the portions that it held before.
+    """
     kept = {
         group: {node: has for node, has in by_node.items() if node in nodes}
         for group, by_node in facts.held.items()
@@ -492,7 +498,9 @@ def _explain_fetching(
 
 
 def _message_of(node: str, of: model.Readiness) -> str:
-    """Return a node's message without the node's name, with which our texts begin."""
+    """Return a node's message without the name of the node, with which the message of the status
+    begins already.
+    """
     return of.message.removeprefix(f"node {node}: ")
 
 
@@ -524,8 +532,9 @@ def _plan_running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRun
 
 
 def _explain_broken(gang: port.GangState, data: _Data) -> status.Explanation | None:
-    """Return why the flow cannot continue. A late node that cannot fetch the data is not a
-    reason."""
+    """Return why the flow cannot continue, or None if it can. A late node that cannot fetch the
+    data is not a reason.
+    """
     if gang.broken:
         return status.Explanation(Reason.WORKER_ENDED, gang.broken)
     failed = data.failed
@@ -549,8 +558,9 @@ def _plan_continuation(
     data: _Data,
     serve: data_portions.Places,
 ) -> Plan:
-    """Keep the gang complete while the flow runs; a node that fetches late does not delay
-    others."""
+    """Plan for a running flow: keep the gang complete. A node that fetches its data late does not
+    delay other nodes.
+    """
     phase, why = _P.RUNNING, status.Explanation(Reason.FLOW_RUNNING, flow.message)
     if seen.spec.suspend:
         phase = _P.SUSPENDED
@@ -595,7 +605,9 @@ def _outcome(flow: flow_model.FlowRunView) -> tuple[sync_set.Phase, status.Expla
 
 
 def _plan_finish(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> Plan:
-    """Plan for a finished flow: its outputs are stored before the end is written."""
+    """Plan for a flow that has just finished: store its outputs before its end is written to the
+    status.
+    """
     phase, why = _outcome(flow)
     pins = facts.pins_of_outputs
     if phase is not _P.SUCCEEDED or not (pins or facts.unknown_output):
@@ -634,7 +646,9 @@ def _plan_finish(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunV
 
 
 def _plan_finished(facts: Facts, seen: sync_set.SyncSet) -> Plan:
-    """Release all resources; delete the object when its time to live has expired."""
+    """Plan for a finished generation: release all resources; delete the SyncSet when its time to
+    live has expired.
+    """
     if seen.spec.run > seen.status.run:
         return _plan_next_run(facts, seen)
     kept = {one.generation for one in seen.status.generations} | {seen.status.generation}
@@ -654,7 +668,9 @@ def _plan_finished(facts: Facts, seen: sync_set.SyncSet) -> Plan:
 
 
 def _plan_next_run(facts: Facts, seen: sync_set.SyncSet) -> Plan:
-    """Start the next run when nothing is left of the previous one."""
+    """Plan to start the next run of a finished generation, when nothing of the previous run is
+    left.
+    """
     if (why := _rerun_obstacle(facts, seen)) is not None:
         return Plan(release_lease=True, status=status.refuse_run(seen, why), again_s=0.0)
     if facts.left:

@@ -16,7 +16,7 @@ from kilnwork.jobs.flows import model as flow_model
 
 
 class Flows(Protocol):
-    """The engine of flows. The effect of a coroutine method is durable when it returns."""
+    """Port of the engine of flows. The effect of a coroutine method is durable when it returns."""
 
     async def start(self, new: flow_model.NewFlowRun) -> flow_model.FlowRunView:
         """Start a run; a known run is returned unchanged."""
@@ -31,7 +31,7 @@ class Flows(Protocol):
         ...
 
     async def retry(self, key: flow_model.FlowKey, *, run: int) -> flow_model.FlowRunView | None:
-        """Start a numbered run of a finished flow, for its failed parts. Repeatable."""
+        """Start the run with this number of a finished flow, for its failed parts. Repeatable."""
         ...
 
     async def forget(self, key: flow_model.FlowKey) -> None:
@@ -41,8 +41,9 @@ class Flows(Protocol):
     async def reshard(
         self, key: flow_model.FlowKey, shards: Mapping[str, list[Any]]
     ) -> flow_model.NewFlowRun | None:
-        """Divide snapshots again that no step has used yet; return the resulting definition of
-        the run."""
+        """Divide again the snapshots that no step has used yet; return the resulting definition of
+        the run.
+        """
         ...
 
     def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
@@ -56,7 +57,9 @@ class Flows(Protocol):
     async def steps(
         self, key: flow_model.FlowKey, *, step: str = "", after: str = "", limit: int = 100
     ) -> list[flow_model.InstanceView]:
-        """Return step instances and their shards: up to `limit` of them after the key `after`."""
+        """Return instances of steps and their shards: up to `limit` instances after the key
+        `after`.
+        """
         ...
 
     def code(self) -> dict[str, set[bytes]]:
@@ -64,13 +67,16 @@ class Flows(Protocol):
         ...
 
     async def changes(self, since: int) -> tuple[int, list[flow_model.FlowRunView]]:
-        """Wait for changes after `since`; with 0, return all runs. The progress of running jobs
-        is only in `view`."""
+        """Wait for changes of runs after revision `since`; return the new revision and the changed
+        runs. With 0, return all.
+
+        The progress of running jobs is only in `view`.
+        """
         ...
 
 
 class Pond(msgspec.Struct, frozen=True, kw_only=True):
-    """A DataPond as a generation uses it."""
+    """The DataPond that a generation uses."""
 
     path: str
     """Directory of the generation's snapshots, the same on every node."""
@@ -81,14 +87,14 @@ class Pond(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PondLedger(Protocol):
-    """The ledger of all ponds: what is wanted of them, and what they hold."""
+    """The ledger of all ponds: the data that users want on nodes, and the data that nodes hold."""
 
     def state(self, namespace: str, name: str) -> object | None:
         """Return the state of a DataPond, or None if there is none."""
         ...
 
     def nodes(self, namespace: str, pond: str) -> frozenset[str]:
-        """Return the nodes whose agents report."""
+        """Return the nodes whose agents currently report."""
         ...
 
     def directory(self, namespace: str, pond: str, lease: str) -> str | None:
@@ -104,7 +110,9 @@ class PondLedger(Protocol):
         request: str,
         digest: str | None = None,
     ) -> model.Pin:
-        """Request the digest of a source; the same `request` always gives the same digest."""
+        """Request that a source is converted to a snapshot, and return the progress as a pin; the
+        same `request` always gives the same digest.
+        """
         ...
 
     def forget_pin(self, namespace: str, pond: str, request: str) -> None:
@@ -121,15 +129,19 @@ class PondLedger(Protocol):
         attempts: Mapping[str, tuple[str, ...]],
         glob: str = "",
     ) -> model.Pin:
-        """Merge files that attempts have written on several nodes into one snapshot."""
+        """Request that files which attempts have written on several nodes are merged into one
+        snapshot; return the progress as a pin.
+        """
         ...
 
     def forget_output(self, namespace: str, pond: str, request: str) -> None:
-        """Forget a pin that is not needed any more."""
+        """Forget the pin of an output that is not needed any more."""
         ...
 
     def outputs_directory(self, namespace: str, pond: str, lease: str) -> str:
-        """Return the directory in which tasks of a lease's run write, the same on every node."""
+        """Return the directory in which the tasks of a run write their outputs, the same on every
+        node.
+        """
         ...
 
     def want(
@@ -142,30 +154,35 @@ class PondLedger(Protocol):
         snapshots: Sequence[model.WantedSnapshot],
         outputs: bool = False,
     ) -> None:
-        """Set what these nodes should hold for the lease. `outputs`: whether its tasks write
-        files."""
+        """Set the snapshots that `nodes` should hold for a lease. `outputs`: whether its tasks
+        write files.
+        """
         ...
 
     def release(self, namespace: str, pond: str, lease: str) -> None:
-        """Release the lease."""
+        """Release a lease, so that nodes may drop its data."""
         ...
 
     def ready(self, namespace: str, pond: str, lease: str) -> Mapping[str, model.Readiness]:
-        """Return the progress of the nodes of a lease."""
+        """Return the progress of each node with the data of a lease."""
         ...
 
     def holders(self, namespace: str, pond: str, digest: str) -> Mapping[str, int]:
-        """Return the bytes of a snapshot, by node."""
+        """Return how many bytes of a snapshot each node holds."""
         ...
 
     def find_manifest(self, namespace: str, pond: str, digest: str) -> manifest.Manifest | None:
-        """Return the files of a snapshot, if they are known."""
+        """Return the manifest of a snapshot, which lists its files; None if the ledger does not
+        have it.
+        """
         ...
 
     def leases(self, namespace: str) -> frozenset[tuple[str, str]]:
-        """Return the pond and name of all leases that are wanted or held."""
+        """Return the (pond, lease name) pairs of a namespace for all leases that are wanted or that
+        an agent still holds.
+        """
         ...
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Register a callback for changes."""
+        """Register a callback that is called after each change of the ledger."""
         ...

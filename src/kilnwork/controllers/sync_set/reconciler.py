@@ -47,7 +47,7 @@ _RUN = re.compile(rf"-g[0-9]+({re.escape(outputs.SUFFIX)})?$")
 
 
 class _KnownState(msgspec.Struct):
-    """State of one object that is kept in memory between passes."""
+    """The state of one SyncSet that is kept in memory between passes."""
 
     uid: str
     written: float | None = None
@@ -73,7 +73,9 @@ class _KnownState(msgspec.Struct):
 
 
 class Reconciler:
-    """Reconciles one SyncSet at a time. `served`: the kinds of the API server."""
+    """The reconciler of SyncSets; each pass handles one SyncSet. `served`: the kinds of the API
+    server.
+    """
 
     def __init__(
         self,
@@ -120,8 +122,9 @@ class Reconciler:
         old: task_cluster.TaskCluster | None,
         new: task_cluster.TaskCluster | None,
     ) -> None:
-        """Handle the creation, change or deletion of a TaskCluster: its status shows which
-        workers are connected."""
+        """Handle the creation, change or deletion of a TaskCluster, whose status shows which
+        workers are connected.
+        """
         seen = new or old
         owner = None if seen is None else seen.metadata.controller()
         if owner is not None and owner.kind == kinds.SYNC_SETS.kind:
@@ -148,7 +151,7 @@ class Reconciler:
                     self._queue.add((namespace, name))
 
     def use(self, hub: hub_ports.ClusterHub, ledger: ports.PondLedger) -> None:
-        """Set the hub and the ledger to use."""
+        """Set the dispatcher's hub and the ledger of ponds to use."""
         self._local.use(hub)
         self._pods.use(hub)
         self._hub = hub
@@ -156,7 +159,7 @@ class Reconciler:
         ledger.subscribe(self.ponds_changed)
 
     async def follow(self, flows: ports.Flows) -> None:
-        """Process what the engine of flows publishes, until cancelled."""
+        """Process the changes of runs that the engine of flows publishes, until cancelled."""
         self._flows = flows
         since = 0
         while True:
@@ -168,8 +171,11 @@ class Reconciler:
                 self._queue.add(key)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return when to look again, which replaces the result of the previous
-        pass."""
+        """Make one pass over a SyncSet; return in how many seconds to make the next one, if no
+        change comes first.
+
+        The result replaces that of the previous pass.
+        """
         self._queue.cancel(key)
         await self._forget_strays(key)
         facts = await self._facts(key)
@@ -203,7 +209,9 @@ class Reconciler:
     async def _gather(
         self, key: Key, seen: sync_set.SyncSet, facts: plan.Facts, *, wanted: plan.Plan
     ) -> plan.Facts:
-        """Create the objects and request the gang; return the facts with their state."""
+        """Create the objects of the spec and request the gang; return the facts with the state of
+        both.
+        """
         if wanted.objects:
             obstacle = await self._objects.ensure(seen)
             if obstacle:
@@ -268,8 +276,9 @@ class Reconciler:
         return self._engine().view(flow_model.FlowKey(seen.metadata.uid, seen.status.generation))
 
     def _stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
-        """Return the definition with which a run was started; it does not change and is read
-        once."""
+        """Return the definition with which a run was started; it never changes, so it is read only
+        once.
+        """
         found = self._definitions.get(key)
         if found is None:
             found = self._engine().stored(key)
@@ -278,7 +287,10 @@ class Reconciler:
         return found
 
     async def _choose(self, seen: sync_set.SyncSet, *, current: bool) -> sync_set.Backend | None:
-        """Return the backend of the gang, as decided at the admission."""
+        """Return the backend of the gang; None while no node exists by which to choose it.
+
+        `current`: the generation is admitted already, and keeps the backend in its status.
+        """
         if current and seen.status.backend_ref is not None:
             return sync_set.Backend(seen.status.backend_ref.backend)
         if seen.spec.backend is not sync_set.Backend.AUTO:
@@ -345,8 +357,9 @@ class Reconciler:
         run: flow_model.NewFlowRun | None,
         view: flow_model.FlowRunView | None,
     ) -> Mapping[str, outputs.WrittenOutput]:
-        """Return where the tasks of each output have run, from the success of the flow until it
-        is written."""
+        """Return where the tasks of each output have written it; only from the success of the flow
+        until that is in the status.
+        """
         if run is None or view is None or view.phase is not flow_model.FlowPhase.SUCCEEDED:
             return {}
         if known.written_by is None or known.written_by[0] != run.generation:
@@ -375,8 +388,10 @@ class Reconciler:
         return self._get_ledger().ready(namespace, pond, _lease(seen))
 
     def _bytes_near(self, seen: sync_set.SyncSet) -> dict[str, dict[str, int]]:
-        """Return, by group and node, the number of bytes on the node of the snapshots that the
-        group names in `near`. Groups without such data are omitted.
+        """Return how many bytes each node holds of the snapshots that a group names in `near`, by
+        group and node.
+
+        Groups without such data are omitted.
         """
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
         found: dict[str, dict[str, int]] = {}
@@ -439,7 +454,9 @@ class Reconciler:
             self._names.setdefault(key, set()).add(uid)
 
     async def _reshard(self, key: Key, seen: sync_set.SyncSet, counts: Mapping[str, int]) -> None:
-        """Have the flow divide unread snapshots again, once for each number of shards."""
+        """Have the engine divide unread snapshots of the flow again, once for each number of
+        shards.
+        """
         known = self._memory(key, seen)
         pond, shards = seen.spec.data.pond.name, {}
         given = {one.name: one.shard for one in seen.spec.data.snapshots}
@@ -500,7 +517,9 @@ class Reconciler:
             known.written_by = None
 
     def _release_leases(self, key: Key, *, but: Collection[tuple[str, str]]) -> None:
-        """Release leases, including those of an earlier manager, which agents still report."""
+        """Release the leases of a SyncSet except `but`, including those of an earlier manager,
+        which agents still report.
+        """
         for pond, lease in self._get_ledger().leases(key[0]):
             if _RUN.sub("", lease) == key[1] and lease != key[1] and (pond, lease) not in but:
                 self._get_ledger().release(key[0], pond, lease)
@@ -510,7 +529,7 @@ class Reconciler:
             del self._definitions[known]
 
     async def _forget_strays(self, key: Key) -> None:
-        """End the flows of deleted SyncSets, including an earlier one with the same name."""
+        """End the flows of deleted SyncSets with this name."""
         found = self._caches.sync_sets.get(key)
         there = None if found is None or found.metadata.deletion_timestamp else found.metadata.uid
         for uid in tuple(self._names.get(key, ())):
@@ -530,7 +549,7 @@ class Reconciler:
     async def _write(
         self, key: Key, seen: sync_set.SyncSet, wanted: sync_set.SyncSetStatus
     ) -> float | None:
-        """Write the status if it is due; return when to look again."""
+        """Write the status of a SyncSet if it is due; return in how many seconds it will be."""
         known, now = self._memory(key, seen), self._clock.monotonic()
         if seen.status == wanted:
             known.differs = None
@@ -555,7 +574,9 @@ class Reconciler:
     def _announce_wait(
         self, key: Key, seen: sync_set.SyncSet, shown: sync_set.SyncSetStatus
     ) -> float | None:
-        """Emit a kube event for a long wait; return when the current wait becomes long."""
+        """Emit a kube event if the SyncSet has waited long; otherwise return the seconds until the
+        wait counts as long.
+        """
         known, now = self._memory(key, seen), self._clock.monotonic()
         known.wait = waits.follow(known.wait, shown, now=now)
         left_s = waits.seconds_to_announcement(known.wait, now=now)
@@ -583,7 +604,9 @@ class Reconciler:
 
 
 def _lease(seen: sync_set.SyncSet) -> str:
-    """Return the name of the lease, and of the directory, of the newest generation."""
+    """Return the name of the lease of the newest generation, which is also the name of its
+    directory.
+    """
     return cluster_manifests.run_name(seen.metadata.name, seen.status.generation)
 
 
@@ -592,24 +615,25 @@ def _outputs_lease(seen: sync_set.SyncSet) -> str:
 
 
 def _pond(seen: sync_set.SyncSet) -> tuple[str, str]:
-    """Return the namespace and name of the DataPond."""
+    """Return the namespace and name of the DataPond of a SyncSet."""
     return seen.metadata.namespace, seen.spec.data.pond.name
 
 
 def _request(seen: sync_set.SyncSet, snapshot: str) -> str:
-    """Return the request of a snapshot's pin, unique to the generation."""
+    """Return the request name of the pin of a snapshot, unique to the generation."""
     return f"{seen.metadata.uid}-g{seen.status.generation}-{snapshot}"
 
 
 def _changes_flow(decided: plan.Plan) -> bool:
-    """Return whether the plan changes the flow."""
+    """Return whether the plan starts, stops or changes the flow."""
     asked = (decided.start, decided.kill, decided.retry, decided.suspend)
     return any(one is not None for one in asked)
 
 
 def _is_rerun_requested(seen: sync_set.SyncSet, view: flow_model.FlowRunView) -> bool:
-    """Return whether another run of a finished generation is requested and its flow has not
-    succeeded."""
+    """Return whether a finished generation should run again: another run is requested, and the flow
+    has not succeeded.
+    """
     asked = seen.spec.run > seen.status.run
     return asked and view.phase is not flow_model.FlowPhase.SUCCEEDED
 

@@ -1,4 +1,4 @@
-"""The requirements of a generation: snapshots with shards, groups of workers, a flow.
+"""The requirements of a generation: its snapshots with shards, its groups of workers, and its flow.
 
 Pure. Used by `plan`. A replay uses the snapshots and the flow of the generation that it repeats.
 """
@@ -19,7 +19,7 @@ LEAD_BYTES = 256 << 20
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """The flow to run, and its pinned data."""
+    """A flow to run, with its pinned data."""
 
     flow: flow.Flow
     snapshots: Mapping[str, flow_model.SnapshotRef]
@@ -27,12 +27,12 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_pond(self) -> bool:
-        """Whether it reads data or writes outputs."""
+        """Whether the flow reads data or writes outputs."""
         return bool(self.snapshots or self.outputs)
 
 
 def replicas(group: sync_set.Group, refs: Mapping[str, flow_model.SnapshotRef]) -> int:
-    """Return the number of workers of a group."""
+    """Return the number of workers that a group should have."""
     if group.replicas_of is None:
         return group.count
     found = refs.get(group.replicas_of.snapshot)
@@ -47,7 +47,7 @@ def groups(
     *,
     backend: sync_set.Backend | None,
 ) -> tuple[port.GroupSpec, ...]:
-    """Return the requested groups of workers."""
+    """Return the groups of workers that a generation needs."""
     refs = program.snapshots
     readers = _readers(seen, program, backend=backend)
     found = []
@@ -66,7 +66,9 @@ def sharded_snapshots(
     *,
     backend: sync_set.Backend | None,
 ) -> tuple[str, ...]:
-    """Return the snapshots of which a node gets only its workers' shards; none on a single node."""
+    """Return the snapshots that are divided over nodes, so that each node gets only the shards of
+    its workers; none on a single node.
+    """
     if backend is not sync_set.Backend.PODS:
         return ()
     return tuple(
@@ -81,7 +83,7 @@ def sharded_snapshots(
 def _readers(
     seen: sync_set.SyncSet, program: Program, *, backend: sync_set.Backend | None
 ) -> dict[str, list[str]]:
-    """Return, by group, the snapshots that are delivered by shards and read by its steps."""
+    """Return for each group the snapshots that its steps read and that are delivered by shards."""
     names = sharded_snapshots(seen, program.snapshots, backend=backend)
     if not names:
         return {}
@@ -114,7 +116,7 @@ def _group(
 
 
 def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -> str:
-    """Return the TaskCluster for tasks spawned by functions on the controller."""
+    """Return the name of the TaskCluster for tasks that functions on the controller group spawn."""
     resources = seen.spec.resources
     if resources.controller is None or group.name != sync_set.CONTROLLER:
         return ""
@@ -123,8 +125,10 @@ def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -
 
 
 class ShardCache:
-    """A cache for the planned shards of one SyncSet: each pass before the flow's start needs
-    them, and planning many thousands takes a while."""
+    """A cache for the planned shards of one SyncSet.
+
+    Each pass before the flow's start needs them, and planning many thousands takes a while.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[object, ...], list[Any]]] = {}
@@ -132,7 +136,9 @@ class ShardCache:
     def shards(
         self, seen: sync_set.SyncSet, shard: sync_set.Shard, of: manifest.Manifest, *, name: str
     ) -> list[Any]:
-        """Return the shards as `shard_documents` does."""
+        """Return the shards of a snapshot as `shard_documents` does, from the cache if they are
+        there.
+        """
         key = (of.digest, shard, _shard_count(seen, shard))
         known = self._known.get(name)
         if known is None or known[0] != key:
@@ -140,14 +146,14 @@ class ShardCache:
         return known[1]
 
     def forget(self) -> None:
-        """Forget all shards."""
+        """Remove all shards from the cache."""
         self._known.clear()
 
 
 def snapshot_ref(
     seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin, *, planned: ShardCache
 ) -> flow_model.SnapshotRef | None:
-    """Return a pinned snapshot in the form of the flow; None while its manifest is missing."""
+    """Return the flow's reference to a pinned snapshot; None while its manifest is missing."""
     if snapshot.shard is None:
         return flow_model.SnapshotRef(name=snapshot.name, digest=pin.digest, bytes=pin.bytes)
     if pin.manifest is None:
@@ -163,7 +169,9 @@ def snapshot_ref(
 def shard_documents(
     seen: sync_set.SyncSet, shard: sync_set.Shard, of: manifest.Manifest, *, name: str
 ) -> list[Any]:
-    """Return the shards of a snapshot in the form of steps' inputs. Raises ManifestRefused."""
+    """Return the shards of a snapshot as JSON documents, which are inputs of steps. Raises
+    ManifestRefused.
+    """
     scheme = shards.Scheme(by=shard.by, key=shard.key, patterns=shard.patterns, unit=shard.unit)
     planned = shards.plan(of, scheme, _shard_count(seen, shard), snapshot=name)
     found: list[Any] = msgspec.to_builtins(planned)
@@ -176,8 +184,8 @@ def changed_shard_counts(
     *,
     backend: sync_set.Backend | None,
 ) -> dict[str, int]:
-    """Return the new shard counts of snapshots that should have one shard for each worker but do
-    not.
+    """Return the new numbers of shards of snapshots that should have one shard for each worker but
+    do not.
 
     Empty for a replay, which keeps its division, and for snapshots that nodes hold in portions.
     """
@@ -199,7 +207,7 @@ def _shard_count(seen: sync_set.SyncSet, shard: sync_set.Shard) -> int | None:
 
 
 def data_leads(seen: sync_set.SyncSet, refs: Mapping[str, flow_model.SnapshotRef]) -> bool:
-    """Return whether the data is fetched first and workers start where it is."""
+    """Return whether the data is fetched first, so that workers start on the nodes that hold it."""
     order = seen.spec.data.pond.order
     if order is not sync_set.StartOrder.AUTO:
         return order is sync_set.StartOrder.LEAD
@@ -217,8 +225,8 @@ def wanted_snapshots(
     portions: data_portions.Places,
     backend: sync_set.Backend | None,
 ) -> tuple[model.WantedSnapshot, ...]:
-    """Return what each node should hold: all files of the snapshots in the status, but of divided
-    ones only those of its `portions`.
+    """Return the snapshots that each node should hold: all files, or for divided snapshots only
+    those of its `portions`.
 
     `counts`: number of portions of each group.
     """
@@ -251,7 +259,7 @@ def wanted_snapshots(
 
 
 def _files(ref: flow_model.SnapshotRef, portions: int) -> list[set[str]]:
-    """Return the files of each portion of a snapshot."""
+    """Return the paths of the files of each portion of a snapshot."""
     found: list[set[str]] = [set() for _ in range(portions)]
     for shard in ref.shards or ():
         portion = shards.portion(shard["index"], shard["count"], portions)

@@ -1,4 +1,4 @@
-"""The pins of a generation's snapshots: the progress of each one until its digest is known.
+"""The pins of a generation's snapshots, each until its digest is known.
 
 Pure. Used by `plan`. A digest in the status does not change; a replay uses the digests of the
 generation that it repeats.
@@ -32,7 +32,7 @@ class CannotPin(errors.ControllerError):
 
 
 class Pinned(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a generation's pins."""
+    """The state of all pins of a generation."""
 
     program: requirements.Program | None
     """The program with its pinned data; None while a snapshot is missing."""
@@ -41,7 +41,9 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
     why: status.Explanation
 
     def is_new(self, shown: sync_set.SyncSetStatus) -> bool:
-        """Return whether the status lacks a digest, or the statement that all are known."""
+        """Return whether the status must be written: it lacks a digest, or the statement that all
+        digests are known.
+        """
         known = {name: one.digest for name, one in shown.snapshots.items()}
         if any(known.get(name) != one.digest for name, one in self.snapshots.items()):
             return True
@@ -49,7 +51,7 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reason_of(word: str, otherwise: reasons.SetReason) -> reasons.SetReason:
-    """Return the SyncSet's reason for a pond's reason."""
+    """Return the reason for a SyncSet that corresponds to the reason of a pond."""
     return _REASONS.get(word, otherwise)
 
 
@@ -74,7 +76,7 @@ def resolve_pins(
     pond: ports.Pond | None,
     planned: requirements.ShardCache,
 ) -> Pinned:
-    """Return the state of all pins. Raises CannotPin."""
+    """Return the state of all pins of a generation. Raises CannotPin."""
     if seen.status.replay_of is not None:
         return _of_replay(seen, stored)
     snapshots = seen.spec.data.snapshots
@@ -93,7 +95,7 @@ def resolve_pins(
 
 
 def explain_no_agent(seen: sync_set.SyncSet) -> status.Explanation:
-    """Return the explanation while no node can hold the data."""
+    """Return the reason and message to show while no node can hold the data."""
     name = seen.spec.data.pond.name
     text = f"no agent of DataPond {name} is connected: its condition Ready says why"
     return status.Explanation(Reason.WAITING_FOR_POND, text)

@@ -1,4 +1,4 @@
-"""The status of a SyncSet, and when a difference is written.
+"""The status of a SyncSet, and the decision when to write a changed status.
 
 Pure. Used by `plan` and `reconciler`. Conditions: `SnapshotPinned`, `DataReady`, `GangReady`,
 `FlowRunning`, `Succeeded`; the last one is Unknown until the newest generation has finished.
@@ -28,15 +28,16 @@ _P = sync_set.Phase
 
 
 class Explanation(NamedTuple):
-    """A reason, and the message with the facts."""
+    """A reason, and a message with the facts."""
 
     reason: str
     message: str
 
 
 class StatusContent(msgspec.Struct, frozen=True):
-    """The content of the next status. None keeps the value of the current status of the
-    generation."""
+    """The content of the next status. A field that is None keeps the value of the current status of
+    the generation.
+    """
 
     phase: sync_set.Phase
     why: Explanation
@@ -61,7 +62,7 @@ class Announcement(NamedTuple):
 def admit(
     seen: sync_set.SyncSet, *, backend: sync_set.Backend | None, now: float
 ) -> sync_set.SyncSet:
-    """Return the object with the status of a generation that was just admitted."""
+    """Return the SyncSet with the status of a generation that was just admitted."""
     spec = seen.spec
     fresh = sync_set.SyncSetStatus(
         generation=spec.generation,
@@ -134,7 +135,7 @@ def _generation_status(shown: sync_set.SyncSetStatus) -> sync_set.GenerationStat
 
 
 def make(seen: sync_set.SyncSet, shown: StatusContent, *, now: float) -> sync_set.SyncSetStatus:
-    """Return the status with this content."""
+    """Return the status of a SyncSet with this content."""
     before, flow = seen.status, shown.flow
     final = shown.phase.final
     finished = before.finish_time or clock.rfc3339(now) if final else None
@@ -168,7 +169,7 @@ def make(seen: sync_set.SyncSet, shown: StatusContent, *, now: float) -> sync_se
 
 
 def observed(seen: sync_set.SyncSet) -> sync_set.SyncSetStatus:
-    """Return the current status with the observed generation of the object."""
+    """Return the current status, with the object generation that was observed."""
     current = seen.status.generations[: seen.spec.keep.generations]
     return msgspec.structs.replace(
         seen.status, observed_generation=seen.metadata.generation, generations=current
@@ -299,11 +300,11 @@ def wait_s(
     differs_since: float,
     now: float,
 ) -> float | None:
-    """Return in how many seconds `wanted` may be written: 0 for now, None if there is nothing to
-    write.
+    """Return in how many seconds the status `wanted` may be written: 0 for now, None if it equals
+    the current one.
 
-    `written`: when this object was last written; `differs_since`: since when there is a
-    difference; both in monotonic seconds.
+    `written`: when this object was last written; `differs_since`: since when there is a difference;
+    both in monotonic seconds.
     """
     if current == wanted:
         return None
@@ -315,8 +316,9 @@ def wait_s(
 
 
 def _decisive_fields(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
-    """Return the fields on which other decisions depend: a digest is used only after it is
-    written."""
+    """Return the fields of a status on which other decisions depend, such as digests, which are
+    used only after they are written.
+    """
     final = shown.phase if shown.phase and _P(shown.phase).final else ""
     return (
         shown.generation,
@@ -340,7 +342,8 @@ def _class(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
 def announcement(
     current: sync_set.SyncSetStatus, wanted: sync_set.SyncSetStatus
 ) -> Announcement | None:
-    """Return the kube event for the change from `current` to `wanted`, if it deserves one.
+    """Return the kube event for the change from the status `current` to `wanted`; None if the
+    change gets none.
 
     Waits get one only when they are long (`waits`).
     """

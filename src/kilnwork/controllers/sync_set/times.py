@@ -1,4 +1,4 @@
-"""The time limits of a SyncSet: killTimestamp, deadline, and the time for data.
+"""The time limits of a SyncSet: killTimestamp, deadline, and the limit for fetching data.
 
 Pure. Used by `plan`. `now`: wall clock, in seconds.
 """
@@ -11,7 +11,9 @@ Reason = reasons.SetReason
 
 
 def requested_end(seen: sync_set.SyncSet, now: float) -> status.Explanation | None:
-    """Return why the SyncSet must end now, or None if no limit has passed."""
+    """Return why the SyncSet must end now, or None if neither killTimestamp nor deadline has
+    passed.
+    """
     kill_in = seconds_until(seen.spec.kill_timestamp, now)
     if kill_in is not None and kill_in <= 0:
         return status.Explanation(
@@ -25,7 +27,9 @@ def requested_end(seen: sync_set.SyncSet, now: float) -> status.Explanation | No
 
 
 def seconds_to_next_end(seen: sync_set.SyncSet, now: float) -> float | None:
-    """Return the seconds until the next of these limits, or None if there is none."""
+    """Return the seconds until killTimestamp or deadline, whichever is first; None if there is
+    neither.
+    """
     return shortest(seconds_until(seen.spec.kill_timestamp, now), _deadline_s(seen, now))
 
 
@@ -39,19 +43,19 @@ def _deadline_s(seen: sync_set.SyncSet, now: float) -> float | None:
 def seconds_to_data_timeout(
     seen: sync_set.SyncSet, since: float | None, *, now: float
 ) -> float | None:
-    """Return the seconds until the time for data ends, which started at `since` (wall clock)."""
+    """Return the seconds until the limit for fetching data, counted from `since` (wall clock)."""
     return None if since is None else since + seen.spec.data.pond.timeout_seconds - now
 
 
 def time_of(text: str | None) -> float | None:
-    """Return a time of the status in seconds, or None."""
+    """Return a time of the status in seconds, or None if it is missing."""
     return clock.parse_rfc3339(text) if text else None
 
 
 def timeout_explanation(
     seen: sync_set.SyncSet, what: str, why: status.Explanation
 ) -> status.Explanation:
-    """Return the explanation that `what` has taken too long. `why`: what it waited for."""
+    """Return the reason and message that `what` has taken too long. `why`: what it waited for."""
     limit = seen.spec.data.pond.timeout_seconds
     text = f"{what} took longer than data.pond.timeoutSeconds, {limit}: {why.message}"
     return status.Explanation(Reason.DATA_TIMED_OUT, text)
@@ -63,5 +67,5 @@ def shortest(*waits: float | None) -> float | None:
 
 
 def seconds_until(time: str | None, now: float) -> float | None:
-    """Return the seconds until a time (RFC 3339), or None without a time."""
+    """Return the seconds until a time (RFC 3339), or None if there is no time."""
     return None if time is None else clock.parse_rfc3339(time) - now

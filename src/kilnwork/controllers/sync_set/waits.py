@@ -1,5 +1,5 @@
-"""Waits of a SyncSet: when a wait gets a kube event, and when a refused object is not retried any
-more.
+"""The waits of a SyncSet: when a wait gets a kube event, and when a refused object is not retried
+any more.
 
 Pure. Used by `plan` and `reconciler`. Times are counted by this manager: another one starts at
 zero.
@@ -21,7 +21,9 @@ _WAITING = frozenset({_P.PENDING, _P.FETCHING, _P.PLACING, _P.KILLING})
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """One wait. `since`: monotonic seconds; `announced`: whether a kube event was emitted."""
+    """One wait of a SyncSet. `since`: monotonic seconds; `announced`: whether a kube event was
+    emitted.
+    """
 
     generation: int
     phase: str
@@ -31,12 +33,14 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def subject(self) -> tuple[int, str, str]:
-        """The identity of the wait; the message may change."""
+        """The identity of the wait, by which it is the same although its message changes."""
         return self.generation, self.phase, self.reason
 
 
 def follow(before: Wait | None, shown: sync_set.SyncSetStatus, *, now: float) -> Wait | None:
-    """Return the wait shown in a status, or None if it waits only for time."""
+    """Return the wait that a status shows, or None if the SyncSet does not wait or waits only for
+    time.
+    """
     phase = _P(shown.phase or _P.PENDING)
     keeps = shown.reason == reasons.SetReason.KEEPING_OUTPUTS
     if phase not in _WAITING and not keeps:
@@ -53,7 +57,7 @@ def seconds_to_announcement(wait: Wait | None, *, now: float) -> float | None:
 
 
 def refusal_duration_s(wait: Wait | None, *, now: float) -> float:
-    """Return for how many seconds an object has been refused; 0 if none is."""
+    """Return for how many seconds the creation of an object has been refused; 0 if it is not."""
     if wait is None or wait.reason != reasons.SetReason.OBJECT_REFUSED:
         return 0.0
     return now - wait.since

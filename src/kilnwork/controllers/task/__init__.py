@@ -1,4 +1,4 @@
-"""The Task controller: passes declared tasks to the dispatcher, and writes their states to the
+"""The Task controller: passes declared tasks to the dispatcher, and writes their states to the Task
 objects.
 
 `reconciler` is the shell that reads and writes, `plan` decides what to do with one Task, `status`

@@ -1,5 +1,5 @@
-"""The use of a Task's image: ignored where images are labels, otherwise run in a separate Pod or
-container.
+"""The use of a Task's image: the command runs in a Pod or container of its own, or the image is
+ignored.
 
 Pure. Used by `plan`, and by `assembly` for spawned tasks. A worker runs commands in its own
 container; a command with another image needs a container of its own: an ephemeral container if the
@@ -27,14 +27,16 @@ which image secrets."""
 
 
 class WorkerImage(msgspec.Struct, frozen=True):
-    """The image of a TaskCluster's workers, and whether it is only a label."""
+    """The image of a TaskCluster's workers, and whether images are only labels there."""
 
     image: str
     are_local: bool
 
 
 def worker_image(pods: Iterable[pod.Pod]) -> WorkerImage | None:
-    """Return the image of workers, from their Pods; None before the first Pod has a container."""
+    """Return the image of a TaskCluster's workers, from their Pods; None before the first Pod has a
+    container.
+    """
     images, schemes = [], set()
     for seen in pods:
         ids = [status.container_id for status in seen.status.container_statuses]
@@ -45,7 +47,7 @@ def worker_image(pods: Iterable[pod.Pod]) -> WorkerImage | None:
 
 
 def differs(spec: task.TaskSpec, known: WorkerImage) -> bool:
-    """Return whether a command should run in another image than that of the workers."""
+    """Return whether a command names another image than that of the workers."""
     return bool(spec.image) and spec.image != known.image
 
 
@@ -66,7 +68,9 @@ def needs_pod(
 
 
 def with_pod(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> task.TaskSpec:
-    """Return the task with a `spec.pod` whose container gets the command, variables and so on."""
+    """Return the task's spec with a `spec.pod` whose container gets the command, variables and so
+    on.
+    """
     container: dict[str, Any] = {"name": "main", "image": spec.image}
     if spec.command:
         container["command"] = list(map(_literal, spec.command))
@@ -91,7 +95,8 @@ def with_pod(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> task.Tas
 def use_for_spawned(
     spec: task.TaskSpec, cluster: task_cluster.TaskCluster | None, known: WorkerImage | None
 ) -> model.ImageUse:
-    """Return how the image of a spawned command is used.
+    """Return how the image of a spawned command is used: ignored, or run in a separate Pod or
+    container.
 
     It has no object that could wait: if no worker is known, it gets a Pod.
     """
@@ -106,7 +111,9 @@ def use_for_spawned(
 def ignored_condition(
     seen: task.Task, cluster: task_cluster.TaskCluster | None, known: WorkerImage | None
 ) -> meta.Condition | None:
-    """Return the condition of a task whose image has no effect, or None if it has one."""
+    """Return the condition `ImageIgnored` of a task whose image has no effect, or None if it has an
+    effect.
+    """
     why = "" if cluster is None else _no_effect(seen.spec, cluster, known)
     if not why:
         return None
@@ -122,8 +129,9 @@ def ignored_condition(
 def _no_effect(
     spec: task.TaskSpec, cluster: task_cluster.TaskCluster, known: WorkerImage | None
 ) -> str:
-    """Return why a command runs on the worker although it names another image; "" if it does
-    not."""
+    """Return why a command runs on the worker although it names another image; "" if it does not
+    run there.
+    """
     if known is None or not differs(spec, known):
         return ""
     field, named = f"spec.image {spec.image}", f"TaskCluster {cluster.metadata.name}"

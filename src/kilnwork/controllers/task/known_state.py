@@ -1,4 +1,4 @@
-"""State of one Task that the reconciler keeps in memory between passes.
+"""The state of one Task that the reconciler keeps in memory between passes.
 
 Used only by `reconciler`. After a restart it is derived again from the object and the dispatcher.
 """
@@ -20,7 +20,7 @@ _QUIET = frozenset({reasons.Reason.SUSPENDED, reasons.Reason.RETRY_BACKOFF})
 
 
 class KnownState(msgspec.Struct):
-    """State of the object with this uid."""
+    """The remembered state of the Task object with this uid."""
 
     uid: str
     held: status.StatusHold | None = None
@@ -36,8 +36,9 @@ class KnownState(msgspec.Struct):
     _reported: bool = False
 
     def pending_since(self, seen: task.Task, now: float) -> float:
-        """Return since when this run waits for its start (wall clock, in seconds), not counting
-        suspension."""
+        """Return since when the current run waits for its start (wall clock, in seconds), not
+        counting suspension.
+        """
         if seen.spec.suspend:
             self._pending = None
             return now
@@ -55,12 +56,13 @@ class KnownState(msgspec.Struct):
         return None
 
     def unfit_for(self, run: int) -> str:
-        """Return why the dispatcher can never accept this run; "" if it can."""
+        """Return why the dispatcher can never accept a run; "" if it can."""
         return self.unfit[1] if self.unfit is not None and self.unfit[0] == run else ""
 
     def long_wait(self, shown: task.TaskStatus, now: float) -> tuple[bool, float | None]:
-        """Return whether to report a wait now, and otherwise in how many seconds. `now` is
-        monotonic."""
+        """Return whether to report now that the Task waits long, and otherwise the seconds until
+        that. `now` is monotonic.
+        """
         if shown.state != task.State.PENDING or shown.reason in _QUIET:
             self._wait = None
             return False, None

@@ -1,4 +1,4 @@
-"""The TaskObject of `spec.outputObject`, from which another task can read the result.
+"""The TaskObject that `spec.outputObject` names, from which another task can read the result.
 
 Used by `reconciler`. The object records task and run, so that repeating changes nothing; an object
 created by an earlier run of the same task is replaced; objects of other owners are left unchanged.
@@ -20,7 +20,9 @@ RUN_ANNOTATION = "kilnwork.dev/run"
 async def make(
     kube: client.Client, seen: task.Task, *, run: int, name: str, data: Any
 ) -> str | None:
-    """Ensure that the TaskObject `name` contains `data`; return why that is impossible, or None."""
+    """Create the TaskObject `name` with `data`, unless it exists; return why that is impossible, or
+    None.
+    """
     body = _body(seen, run, name=name, data=data)
     for _ in range(2):
         try:
@@ -37,7 +39,7 @@ async def make(
 
 
 async def _resolve(kube: client.Client, body: meta.JsonObject) -> str | None:
-    """Handle an existing object of the same name.
+    """Handle an existing TaskObject with the name of the output.
 
     Return "" if it is correct, None if it was removed, otherwise why it must stay.
     """

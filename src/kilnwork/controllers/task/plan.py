@@ -22,19 +22,21 @@ IMAGE_LOOK_S = 1.0
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The data of an input exists."""
+    """State of an input whose data exists."""
 
     value: Any
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """The data of an input does not exist yet; `message` says what it waits for."""
+    """State of an input whose data does not exist yet; `message` says what it waits for."""
 
     message: str
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """The data of an input will never exist: its task ended without a usable result."""
+    """State of an input whose data will never exist, because its task ended without a usable
+    result.
+    """
 
     message: str
 
@@ -43,7 +45,9 @@ Found = Ready | Missing | Broken
 
 
 class Wake(msgspec.Struct, frozen=True):
-    """An object in the task's namespace whose change may end its wait."""
+    """An object in the task's namespace for which the task waits: a change of it may end the
+    wait.
+    """
 
     kind: str
     name: str
@@ -58,7 +62,7 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """A TaskObject to create before the status names it.
+    """The TaskObject with the result, which is created before the status names it.
 
     `obstacle`: why it cannot be created from the result; "" if it can.
     """
@@ -95,7 +99,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What should happen, in this order; repeating it changes nothing."""
+    """The actions to take for one Task, in the order of the fields; repeating them changes
+    nothing.
+    """
 
     kills: tuple[Kill, ...] = ()
     suspend: bool | None = None
@@ -129,7 +135,7 @@ def _deleted(task_id: ids.TaskId) -> Kill:
 
 
 def result_of(source: task.Task, view: model.TaskView | None) -> Found:
-    """Return the result of another Task as an input."""
+    """Return the result of another Task in the form of an input."""
     name, wanted = source.metadata.name, source.spec.run
     if view is not None and view.run >= wanted and view.state.final:
         if view.state is task.State.SUCCESS:
@@ -144,13 +150,14 @@ def result_of(source: task.Task, view: model.TaskView | None) -> Found:
 
 
 def is_forced(seen: task.Task) -> bool:
-    """Return whether the object allows this run although the previous one succeeded."""
+    """Return whether the Task allows its current run although the previous run succeeded."""
     return seen.metadata.annotations.get(task.FORCE_ANNOTATION) == str(seen.spec.run)
 
 
 def _plan_deletion(facts: Facts, seen: task.Task, kills: tuple[Kill, ...]) -> Plan:
-    """Plan for an object that only a finalizer keeps: kill the task, and keep writing the
-    status."""
+    """Plan for a deleted Task that only a finalizer keeps: kill the task, and continue to write the
+    status.
+    """
     view = facts.view
     if view is None:
         return Plan(kills=kills)
@@ -173,7 +180,7 @@ def _plan_run(facts: Facts, seen: task.Task) -> Plan:
 
 
 def _plan_replacement(facts: Facts, seen: task.Task, view: model.TaskView) -> Plan:
-    """Plan for a new run while the previous one still runs: that one is killed first."""
+    """Plan for a new run while the previous run is unfinished: kill the previous run first."""
     if view.state is task.State.KILLING:
         return _plan_report(facts, seen, view)
     kill = Kill(view.task, Reason.REPLACED, f"run {seen.spec.run} takes its place")
@@ -243,7 +250,7 @@ def _output(facts: Facts, seen: task.Task, view: model.TaskView) -> Output | Non
 
 
 def _plan_deletion_after_ttl(facts: Facts, seen: task.Task, finish_time: str | None) -> Plan:
-    """Plan for a finished run: delete the object when its time to live has expired."""
+    """Plan for a finished run: delete the Task when its time to live has expired."""
     ttl = seen.spec.ttl_seconds_after_finished
     if ttl is None or finish_time is None:
         return Plan()
@@ -319,7 +326,7 @@ def _submission(facts: Facts, seen: task.Task, document: bytes | None) -> model.
 
 
 def _spec_for_dispatcher(facts: Facts, spec: task.TaskSpec) -> task.TaskSpec:
-    """Return the spec for the dispatcher; the object is left unchanged."""
+    """Return the spec to pass to the dispatcher; the Task object is left unchanged."""
     cluster = facts.cluster
     if cluster is not None and images.needs_pod(spec, cluster, facts.workers):
         return images.with_pod(spec, cluster)
@@ -371,7 +378,9 @@ def _no_input(missing: Mapping[inputs.InputSource, Missing]) -> status.Explanati
 def _explain_view(
     view: model.TaskView, cluster: task_cluster.TaskCluster | None
 ) -> status.Explanation:
-    """Return the view's reason, or that of the TaskCluster if it has no worker."""
+    """Return the reason and message of the view, or those of the TaskCluster if it has no
+    worker.
+    """
     if view.reason != Reason.NO_WORKER or cluster is None:
         return status.Explanation(view.reason, view.message)
     available = next((c for c in cluster.status.conditions if c.type == "Available"), None)
@@ -416,7 +425,7 @@ def _soonest(*delays: float | None) -> float | None:
 
 
 def decode_input(what: str, payload: attempts.Payload | None) -> Found:
-    """Return the result of `what` as an input."""
+    """Return the result of the task `what` in the form of an input."""
     if payload is None:
         return Ready(None)
     if payload.media_type != "application/json":
@@ -433,7 +442,9 @@ def decode_input(what: str, payload: attempts.Payload | None) -> Found:
 
 
 def input_from_status(what: str, result: task.Result | None) -> Found:
-    """Return the result in a status as an input, after the journal has forgotten the task."""
+    """Return the result in the status of a task in the form of an input, for use after the journal
+    has forgotten the task.
+    """
     if result is None:
         return Ready(None)
     if result.value is msgspec.UNSET:

@@ -20,7 +20,7 @@ Key = tuple[str, str]
 
 
 class Reconciler:
-    """Reconciles one Task at a time."""
+    """The reconciler of Tasks; each pass handles one Task."""
 
     def __init__(
         self, context: reconciler_context.ReconcilerContext, work: queue.WorkQueue
@@ -63,12 +63,14 @@ class Reconciler:
         old: task_cluster.TaskCluster | None,
         new: task_cluster.TaskCluster | None,
     ) -> None:
-        """Handle the creation or deletion of a TaskCluster, or a change of its problems."""
+        """Handle the creation or deletion of a TaskCluster, or a change of the problems in its
+        status.
+        """
         if old is None or new is None or _news(old) != _news(new):
             self._wake("TaskCluster", key)
 
     async def follow(self, hub: ports.TaskHub) -> None:
-        """Process what the dispatcher publishes, until cancelled."""
+        """Process the changes of tasks that the dispatcher publishes, until cancelled."""
         self._hub = hub
         since = 0
         while True:
@@ -77,8 +79,11 @@ class Reconciler:
                 self._seen_view(view)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return when to look again, which replaces the result of the previous
-        pass."""
+        """Make one pass over a Task; return in how many seconds to make the next one, if no change
+        comes first.
+
+        The result replaces that of the previous pass.
+        """
         self._queue.cancel(key)
         decided, facts = self._decide(key)
         await self._kill(decided)
@@ -138,8 +143,9 @@ class Reconciler:
         )
 
     def _workers(self, cluster: task_cluster.TaskCluster | None) -> images.WorkerImage | None:
-        """Return the workers' image, only for tasks with an image: this reads all Pods of a
-        cluster."""
+        """Return the image of the cluster's workers. Only for tasks with an image, since this reads
+        all Pods of the cluster.
+        """
         if cluster is None:
             return None
         return images.worker_image(self._caches.pods.owned_by(cluster.metadata.uid))
@@ -177,7 +183,7 @@ class Reconciler:
         return known
 
     async def _drop_views(self, key: Key, seen: task.Task | None) -> None:
-        """Release finished tasks whose objects are gone."""
+        """Release finished tasks whose objects are gone, and forget their views."""
         own = None if seen is None else ids.task_id(seen.metadata.uid)
         gone = [v.task for v in self._views.named(key) if v.state.final and v.task != own]
         if gone:
@@ -261,7 +267,9 @@ class Reconciler:
     async def _update_status(
         self, key: Key, seen: task.Task, wanted: task.TaskStatus
     ) -> list[float | None]:
-        """Write the status if it is due; return when to look again."""
+        """Write the status of a Task if it is due; return the delays in seconds after which the
+        Task needs further passes.
+        """
         known, now = self._memory(key, seen), self._clock.monotonic()
         due, later_s = known.long_wait(wanted, now)
         if due:
@@ -299,8 +307,9 @@ def _unfinished(known: tuple[model.TaskView, ...]) -> tuple[ids.TaskId, ...]:
 
 
 def _news(cluster: task_cluster.TaskCluster) -> tuple[object, ...]:
-    """Return the state of a cluster that matters to tasks waiting for a worker, without its
-    counts."""
+    """Return the part of a TaskCluster's state that matters to tasks waiting for a worker, without
+    its counts.
+    """
     conditions = tuple((c.type, c.status, c.reason, c.message) for c in cluster.status.conditions)
     return cluster.metadata.uid, cluster.metadata.deletion_timestamp, conditions
 

@@ -1,4 +1,4 @@
-"""The status of a Task, and when a difference is written.
+"""The status of a Task, and the decision when to write a changed status.
 
 Pure. Used by `plan` and `reconciler`. The journal is the authority: a status is created from the
 hub's view of the task, or from why the hub does not have it yet.
@@ -49,14 +49,16 @@ _CHATTY = frozenset(
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A reason, and the message with the facts."""
+    """A reason, and a message with the facts."""
 
     reason: str
     message: str
 
 
 class StatusHold(msgspec.Struct, frozen=True):
-    """A difference that is not written yet: its class, and since when (monotonic seconds)."""
+    """A change of the status that is not written yet: its class, and since when it is held
+    (monotonic seconds).
+    """
 
     sort: str
     since: float
@@ -71,7 +73,9 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 def _earlier_loss(view: model.TaskView) -> str:
-    """Return, for a running attempt, that an earlier attempt was lost and why."""
+    """Return a sentence about the loss of an earlier attempt, for a running attempt; "" if none was
+    lost.
+    """
     running = view.state is task.State.RUNNING and view.loss
     return f"an attempt before was lost ({view.loss})" if running else ""
 
@@ -79,7 +83,9 @@ def _earlier_loss(view: model.TaskView) -> str:
 def without_view(
     seen: task.Task, state: task.State, why: Explanation, *, now: float
 ) -> task.TaskStatus:
-    """Return the status of a run that the dispatcher does not have: it waits, or has ended."""
+    """Return the status of a Task whose run the dispatcher does not have: it waits, or has
+    ended.
+    """
     before = seen.status
     same_run = before.run == seen.spec.run
     wanted = task.TaskStatus(
@@ -104,7 +110,8 @@ def from_view(
     image: meta.Condition | None = None,
     now: float,
 ) -> task.TaskStatus:
-    """Return the status for the hub's view; `why` replaces the view's reason and message.
+    """Return the status of a Task, derived from the hub's view; `why` replaces the view's reason
+    and message.
 
     `image`: the condition `ImageIgnored`, if the task has it.
     """
@@ -129,12 +136,12 @@ def from_view(
 
 
 def is_pod(view: model.TaskView | None) -> bool:
-    """Return whether the attempts of the task are Pods of their own."""
+    """Return whether each attempt of a task is a Pod of its own."""
     return view is not None and view.cluster == _PODS
 
 
 def _own_pod(view: model.TaskView) -> str:
-    """Return the Pod of the newest attempt if executor `pod` runs it."""
+    """Return the name of the newest attempt's Pod if executor `pod` runs it."""
     if not is_pod(view) or not view.attempt:
         return ""
     ref = attempts.AttemptRef(view.task, view.run, view.attempt)
@@ -211,8 +218,9 @@ def _condition(seen: task.Task, kind: str, value: str, why: Explanation) -> meta
 
 
 def settle(current: task.TaskStatus, wanted: task.TaskStatus) -> task.TaskStatus:
-    """Return `wanted` without changes that are not worth a write: messages with another
-    position."""
+    """Return the status `wanted` without changes that are not worth a write: messages with another
+    position in the queue.
+    """
     if _visible_fields(current) != _visible_fields(wanted) or wanted.reason not in _CHATTY:
         return wanted
     return msgspec.structs.replace(wanted, message=current.message, conditions=current.conditions)
@@ -226,7 +234,8 @@ def hold(
     now: float,
     is_pod: bool = False,
 ) -> tuple[StatusHold | None, float | None]:
-    """Decide when to write `wanted`: return the hold to remember, and the seconds to wait.
+    """Decide when to write the status `wanted`: return the hold to remember, and the seconds to
+    wait.
 
     0 means now, None that there is nothing to write. `now`: monotonic seconds. Reasons for waiting
     are written after `WAITING_HOLD_S` (design: each waiting object shows its reason within a
@@ -260,7 +269,7 @@ def _classify(
 
 
 def _visible_fields(status: task.TaskStatus) -> tuple[object, ...]:
-    """Return the fields by which a waiting client distinguishes two statuses."""
+    """Return the fields of a status in which a change matters to a waiting client."""
     message = "" if status.reason in _CHATTY else status.message
     conditions = frozenset((c.type, c.status) for c in status.conditions)
     return (
@@ -279,7 +288,8 @@ def _visible_fields(status: task.TaskStatus) -> tuple[object, ...]:
 def announcement(
     current: task.TaskStatus, wanted: task.TaskStatus, *, loss: str = ""
 ) -> Announcement | None:
-    """Return the kube event for writing `wanted` over `current`, if it deserves one.
+    """Return the kube event for the change from the status `current` to `wanted`; None if the
+    change gets none.
 
     `loss`: why the newest lost attempt was lost.
     """
@@ -302,7 +312,7 @@ def announcement(
 
 
 def _describe_loss(before: task.TaskStatus, why: str) -> str:
-    """Return why the newest attempt was lost.
+    """Return a message why the newest attempt was lost.
 
     There is no delay after the first loss, so that possibly no status between the attempts names
     it.

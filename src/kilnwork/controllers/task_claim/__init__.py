@@ -1,4 +1,5 @@
-"""Kind TaskClaim: tasks of `spec.external` for programs that use only the Kubernetes API.
+"""The controller of kind TaskClaim, by which programs that use only the Kubernetes API take tasks
+of `spec.external`.
 
 `controller` serves all claims, `claim` is one claim at the API server, `claim_executor` presents it
 to the dispatcher as a process of an executor with one slot, for one task. Programs in Python use

@@ -23,7 +23,9 @@ RETRY_S = 1.0
 
 
 class Claim:
-    """A claim that is updated with each change. `first`: the first version that was seen."""
+    """One TaskClaim, updated with each change of the object. `first`: the first version that was
+    seen.
+    """
 
     def __init__(
         self, first: task_claim.TaskClaim, kube: client.Client, *, time: clock.Clock
@@ -38,7 +40,7 @@ class Claim:
         self._progress = first.status.progress
 
     def update(self, new: task_claim.TaskClaim | None) -> None:
-        """Store a new version, or None if the claim is deleted."""
+        """Store a new version of the object, or None if it is deleted."""
         old = self.current
         self.current = None if new is None or new.metadata.deletion_timestamp else new
         if new is not None and old is not None and new.status.renew_time != old.status.renew_time:
@@ -46,13 +48,13 @@ class Claim:
         self._changed.set()
 
     def renew(self) -> None:
-        """Start a new full term of the lease, and wake waiting coroutines."""
+        """Start a new full term of the lease, and wake coroutines that wait for the claim."""
         self._renewed = self._time.monotonic()
         self._changed.set()
 
     @property
     def loss_reason(self) -> str:
-        """Return why no client holds the claim any more; "" while one does."""
+        """Return why no client holds the claim any more; "" while a client holds it."""
         if self.current is None:
             return "its TaskClaim was deleted"
         if self._left_s() > 0:
@@ -75,8 +77,9 @@ class Claim:
     async def outcome(
         self, on_progress: Callable[[float | None, str], None] | None = None
     ) -> task_claim.ClaimOutcome | None:
-        """Wait for the holder's outcome, and pass its progress on. Returns None if the holder is
-        lost."""
+        """Wait for the outcome that the holder writes, and pass its progress on. Returns None if
+        the holder is lost.
+        """
         while True:
             seen = self.current
             if seen is not None and seen.status.outcome is not None:
@@ -90,7 +93,7 @@ class Claim:
             await self.wait()
 
     async def write_status(self, status: dict[str, Any]) -> None:
-        """Write fields of the status, unless the claim is gone.
+        """Write fields of the claim's status, unless the claim is gone.
 
         Raises Invalid if the API server will never accept them; retries after other errors.
         """
@@ -136,6 +139,8 @@ class Claim:
 
 
 def _is_other_object(error: errors.Invalid) -> bool:
-    """Return whether the uid of a patch did not match: the claim was deleted and created again."""
+    """Return whether the API server refused a patch because the uid differs: the claim was deleted
+    and created again.
+    """
     causes = error.details.get("causes") or ()
     return any(cause.get("field") == "metadata.uid" for cause in causes)

@@ -1,4 +1,4 @@
-"""A TaskClaim as the dispatcher sees it: a process of an executor with one slot, for one task.
+"""A TaskClaim presented to the dispatcher as a process of an executor with one slot, for one task.
 
 Used by `controller`. It uses the same protocol as a program with `kilnwork.executor`, on a socket
 of the manager, so that dispatch, kills, losses and fencing are the same. Its session is derived
@@ -42,7 +42,8 @@ class InvalidClaim(kit_errors.KilnError):
 
 
 class ClaimExecutor(service.ExecutorService):
-    """The executor process of a claim: call `start`, await `finished`, then call `leave`.
+    """The executor process that represents a claim: call `start`, await `finished`, then call
+    `leave`.
 
     The constructor raises InvalidClaim.
     """
@@ -102,11 +103,11 @@ class ClaimExecutor(service.ExecutorService):
             self.settle()
 
     def settle(self) -> None:
-        """Record that nothing is left to report."""
+        """Record that the executor has nothing left to report."""
         self._settled.set()
 
     def _disconnected(self, text: str) -> None:
-        """Record that the dispatcher has refused the executor, or is gone permanently."""
+        """Record that the dispatcher has refused the executor, or is gone for good."""
         log.error("TaskClaim lost the dispatcher", extra={"claim": self.claim.uid, "error": text})
         self.ended = _R.WORKER_LOST.value, text
         self._settled.set()
@@ -114,7 +115,9 @@ class ClaimExecutor(service.ExecutorService):
 
 
 class ClaimAttempt(external.ExternalAttempt):
-    """The attempt of a claim, which its holder carries out through the status of the claim."""
+    """The attempt of a claim, which the holder carries out and reports through the status of the
+    claim.
+    """
 
     def __init__(self, run: messages.Run, executor: ClaimExecutor) -> None:
         super().__init__(run, executor.link, executor.time, call=self._assign, keep=executor.keep)
@@ -147,7 +150,7 @@ class ClaimAttempt(external.ExternalAttempt):
         raise external.Failed(text, reason=outcome.reason or _R.RAISED, retry=outcome.retry)
 
     async def _halted(self, halt: process_attempt.Halt) -> attempts.Outcome:
-        """Have the holder stop; its outcome proves that it has."""
+        """Ask the holder to stop and wait for its outcome, which proves that it has stopped."""
         proof = True
         if self._started is not None:
             current = self._claim.current
@@ -174,8 +177,9 @@ class ClaimAttempt(external.ExternalAttempt):
 
 
 class BlobDirectory:
-    """`service.BlobStore` in the manager's own directory of blobs; stores nothing without a
-    directory."""
+    """A `service.BlobStore` in the manager's own directory of blobs; stores nothing without a
+    directory.
+    """
 
     def __init__(self, directory: Path | None, namespace: str) -> None:
         self._directory = None if directory is None else directory / namespace
@@ -192,7 +196,7 @@ class BlobDirectory:
 
 
 def _restored_run(seen: task_claim.TaskClaim, had: task_claim.AssignedTask) -> messages.Run:
-    """Return the order of a task that the holder had before a restart of the manager.
+    """Return the order to run the task that the holder had before a restart of the manager.
 
     Its payload is in the claim already and is not repeated. Raises InvalidClaim.
     """

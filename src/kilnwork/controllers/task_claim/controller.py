@@ -19,7 +19,8 @@ from kilnwork.kube import cache, client, objects
 
 
 class TaskClaims:
-    """Serves all TaskClaims. `changed` is for a reflector; claims are served only after `start`.
+    """The controller of all TaskClaims. `changed` is for a reflector; claims are served only after
+    `start`.
 
     `token`: the credential of claims at the dispatcher, which listens on `socket`; the API server
     has already checked who may claim. `blobs`: the manager's directory of blobs.
@@ -48,13 +49,15 @@ class TaskClaims:
         self._started = False
 
     def start(self) -> None:
-        """Serve the known claims, now that the dispatcher is ready."""
+        """Begin to serve claims, including those known already; call when the dispatcher is
+        ready.
+        """
         self._started = True
         for seen in self._known.list():
             self._begin(seen)
 
     async def stop(self) -> None:
-        """Stop to serve; the claims are left unchanged for the next manager."""
+        """Stop serving claims; they are left unchanged for the next manager."""
         await self._background.stop()
 
     def changed(
@@ -63,7 +66,7 @@ class TaskClaims:
         old: task_claim.TaskClaim | None,
         new: task_claim.TaskClaim | None,
     ) -> None:
-        """Handle a change of a claim."""
+        """Handle the creation, change or deletion of a TaskClaim."""
         seen = new or old
         served = None if seen is None else self._served.get(seen.metadata.uid)
         if served is not None:
@@ -89,7 +92,9 @@ class TaskClaims:
             del self._served[held.uid]
 
     async def _execute(self, held: claim.Claim) -> tuple[str, str]:
-        """Present a claim as an executor until its end; return reason and message."""
+        """Present a claim to the dispatcher as an executor until its end; return reason and
+        message.
+        """
         try:
             running = claim_executor.ClaimExecutor(held, self._manager, time=self._time)
         except claim_executor.InvalidClaim as error:
@@ -104,4 +109,4 @@ class TaskClaims:
 
 
 def _drop_report(text: str) -> None:
-    """Ignore a report: there is no client for it."""
+    """Ignore a text for people: it has no reader here."""

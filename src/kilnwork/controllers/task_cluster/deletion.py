@@ -1,4 +1,5 @@
-"""The deletion of a TaskCluster: for how long running tasks may continue, and what it waits for.
+"""The deletion of a TaskCluster: for how long running tasks may continue, and what the deletion
+waits for.
 
 Pure. Used by `plan`. A finalizer keeps the object, and with it the Pods that it owns, until its
 workers hold no tasks or its time has expired. It is set only while the cluster has work, so that
@@ -33,7 +34,8 @@ def finalizer_change(
     worked: float,
     now: float,
 ) -> tuple[bool | None, float | None]:
-    """Return whether to set or remove the finalizer, or None to leave it; and when to look again.
+    """Return whether to set (True) or remove (False) the finalizer, or None to keep it as it is;
+    and the seconds until the next check.
 
     `worked`: when the cluster last had work (wall clock, in seconds).
     """
@@ -46,7 +48,9 @@ def finalizer_change(
 
 
 def remaining_s(cluster: task_cluster.TaskCluster, *, now: float) -> float:
-    """Return the remaining seconds of a deleted cluster; 0 if its time has expired."""
+    """Return for how many seconds tasks of a deleted cluster may still run; 0 if the time has
+    expired.
+    """
     deleted = cluster.metadata.deletion_timestamp
     if deleted is None or not has_finalizer(cluster):
         return 0.0
@@ -56,7 +60,7 @@ def remaining_s(cluster: task_cluster.TaskCluster, *, now: float) -> float:
 def drain_reason(
     cluster: task_cluster.TaskCluster, view: model.ClusterView, *, until: float
 ) -> status.CreationRefusal:
-    """Return reason and message of a deleted cluster while it drains."""
+    """Return the reason and message of a deleted cluster while it drains."""
     count = sum(w.holding for w in view.workers)
     tasks = "1 task ends" if count == 1 else f"{count} tasks end"
     text = (

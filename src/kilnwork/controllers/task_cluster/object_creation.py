@@ -23,8 +23,9 @@ watched."""
 
 
 class Creation(NamedTuple):
-    """The created object; or None with the reason of the refusal, if known, and when to look
-    again."""
+    """The result of creating an object: the object, or None with the reason of the refusal, if
+    known, and the seconds until the next try.
+    """
 
     body: meta.JsonObject | None = None
     refusal: status.CreationRefusal | None = None
@@ -51,8 +52,9 @@ async def create(
 async def dry_run(
     kube: client.Client, body: meta.JsonObject, *, cluster: task_cluster.TaskCluster
 ) -> status.CreationRefusal | None:
-    """Return why the API server would refuse such a Pod, except for a quota that existing Pods
-    use up."""
+    """Return why the API server would refuse a Pod, except for a quota that existing Pods use up;
+    None if it would not.
+    """
     try:
         await kube.create(resource.PODS, body, cluster.metadata.namespace, dry_run=True)
     except errors.AlreadyExists:
@@ -70,7 +72,7 @@ async def dry_run(
 async def update_secret(
     kube: client.Client, name: str, data: dict[str, str], *, cluster: task_cluster.TaskCluster
 ) -> None:
-    """Change some of the data of a Secret; if it was deleted, the next pass creates it again."""
+    """Change some entries of a Secret; if it was deleted, the next pass creates it again."""
     try:
         await kube.merge_patch(resource.SECRETS, name, {"data": data}, cluster.metadata.namespace)
     except errors.NotFound:
@@ -103,7 +105,7 @@ async def _check_name_owner(
 
 
 def _classify_refusal(error: errors.ApiError) -> reasons.ClusterReason:
-    """Classify a refusal.
+    """Return the reason for which the API server has refused an object.
 
     Admission of ServiceAccounts and quotas responds with 403 and gives the cause only in the text
     (kubernetes plugin/pkg/admission/serviceaccount, staging/src/k8s.io/apiserver/pkg/admission/
@@ -124,7 +126,7 @@ and deleted while the watch was interrupted."""
 
 
 class ExpectedPods:
-    """Created Pods that the cache does not have yet, by uid.
+    """Register of created Pods that the cache does not have yet, by uid.
 
     Without them, a pass before the watch delivers a new Pod would consider its place empty and
     create another one.
@@ -135,7 +137,7 @@ class ExpectedPods:
         self._made: dict[str, tuple[str, pod.Pod, float]] = {}
 
     def add(self, owner_uid: str, made: pod.Pod) -> None:
-        """Add a Pod that the API server has now."""
+        """Add a Pod that was just created at the API server."""
         due = self._clock.monotonic() + PATIENCE_S
         self._made[made.metadata.uid] = (owner_uid, made, due)
 
@@ -143,7 +145,9 @@ class ExpectedPods:
         self._made.pop(uid, None)
 
     def merge_with(self, owner_uid: str, known: Iterable[pod.Pod]) -> list[pod.Pod]:
-        """Return the Pods of one owner: those in the cache, and those that the cache will get."""
+        """Return the Pods of one owner: those in the cache, and those that were created and will
+        appear in the cache.
+        """
         pods = list(known)
         names = {p.metadata.name for p in pods}
         now = self._clock.monotonic()

@@ -30,7 +30,7 @@ children."""
 
 
 class Removal(msgspec.Struct, frozen=True):
-    """Delete this Pod. `grace_s`: None keeps the Pod's own grace period."""
+    """An order to delete a Pod. `grace_s`: grace period; None keeps the Pod's own."""
 
     name: str
     uid: str
@@ -39,7 +39,7 @@ class Removal(msgspec.Struct, frozen=True):
 
 
 class EndedWorker(msgspec.Struct, frozen=True):
-    """A worker that has ended; `why` in one sentence, "" if nothing was wrong.
+    """A worker that has ended; `why`: the cause in one sentence, "" if nothing was wrong.
 
     `ended`: set if the Pod still exists but its container ended at this time, by the wall clock of
     its node.
@@ -80,12 +80,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def draining(self) -> frozenset[str]:
-        """Uids of the Pods whose workers the dispatcher is draining."""
+        """Uids of the Pods whose workers are draining."""
         return self.view.draining if self.view else frozenset()
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What should happen, in this order; repeating it changes nothing."""
+    """The actions to take for one TaskCluster, in the order of the fields; repeating them changes
+    nothing.
+    """
 
     close: bool = False
     """Whether the cluster is gone, so that the dispatcher must end its tasks."""
@@ -157,8 +159,9 @@ def _base_plan(
     *,
     problem: str,
 ) -> Plan:
-    """Return the part of the plan that does not depend on the template: the status, and ended
-    workers."""
+    """Return the part of the plan that does not depend on the Pod template: the status, and the
+    workers that have ended.
+    """
     outdated = frozenset[str]()
     if made_from is not None:
         digest = worker_pods.digest_of(made_from)
@@ -186,8 +189,9 @@ def _base_plan(
 
 
 def _plan_deletion(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
-    """Plan for a deleted cluster: running tasks may finish, nothing new starts; without the
-    finalizer everything ends now."""
+    """Plan for a deleted cluster: running tasks may finish and nothing new starts. Without the
+    finalizer everything ends now.
+    """
     left_s = deletion.remaining_s(cluster, now=facts.now)
     if facts.view is None or left_s <= 0 or not any(w.holding for w in facts.view.workers):
         finalizer = False if deletion.has_finalizer(cluster) else None
@@ -217,8 +221,9 @@ def _plan_deletion(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
 def _new_pods(
     facts: Facts, cluster: task_cluster.TaskCluster, made_from: meta.JsonObject, *, count: int
 ) -> tuple[meta.JsonObject, ...]:
-    """Return new Pods to replace those that are gone or being deleted; on a lost node the
-    deletion may take long."""
+    """Return manifests of Pods that replace Pods which are gone or being deleted; on a lost node
+    the deletion may take long.
+    """
     if not facts.account_exists:
         return ()
     taken = frozenset(p.metadata.name for p in facts.pods)
@@ -234,7 +239,9 @@ def _trial_pod(
 
 
 def service_account(cluster: task_cluster.TaskCluster) -> str:
-    """Return the ServiceAccount of its Pods (`default` if none is named, as in Kubernetes)."""
+    """Return the ServiceAccount of the cluster's Pods (`default` if none is named, as in
+    Kubernetes).
+    """
     return cluster.spec.service_account_name or "default"
 
 
@@ -271,7 +278,7 @@ def _workers_without_pod(facts: Facts) -> tuple[model.WorkerView, ...]:
 
 
 def _gone_workers(facts: Facts) -> tuple[EndedWorker, ...]:
-    """Return workers that have ended although their Pods still exist."""
+    """Return the workers that have ended although their Pods still exist."""
     over = {p.metadata.uid: pod.find_trouble(p) for p in facts.pods if p.is_finished}
     found = ((w.pod_uid, over[w.pod_uid]) for w in _workers(facts) if w.pod_uid in over)
     gone = (EndedWorker(uid, trouble.text if trouble else "") for uid, trouble in found)
@@ -279,7 +286,9 @@ def _gone_workers(facts: Facts) -> tuple[EndedWorker, ...]:
 
 
 def _stopped_workers(facts: Facts) -> Iterator[EndedWorker]:
-    """Yield unconnected workers whose container is not running: its restart may take minutes."""
+    """Yield unconnected workers whose container is not running, since its restart may take
+    minutes.
+    """
     silent = {w.pod_uid for w in _workers(facts) if not w.ready}
     for seen in facts.pods:
         status = worker_pods.container_status(seen)
@@ -290,6 +299,7 @@ def _stopped_workers(facts: Facts) -> Iterator[EndedWorker]:
 
 
 def awaited_account(cluster: task_cluster.TaskCluster) -> tuple[str, str, str]:
-    """Return (plural, namespace, name) of the ServiceAccount without which no Pod can be
-    created."""
+    """Return the ServiceAccount that must exist before a Pod can be created, as (plural, namespace,
+    name).
+    """
     return resource.SERVICE_ACCOUNTS.plural, cluster.metadata.namespace, service_account(cluster)

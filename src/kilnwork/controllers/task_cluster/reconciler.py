@@ -32,7 +32,7 @@ NewToken = Callable[[], str]
 
 
 class Reconciler:
-    """Reconciles one TaskCluster at a time."""
+    """The reconciler of TaskClusters; each pass handles one TaskCluster."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Reconciler:
                 self._queue.add(waiting)
 
     async def follow(self, hub: ports.ClusterHub) -> None:
-        """Process the dispatcher's changes of clusters, until cancelled."""
+        """Process the changes of clusters that the dispatcher publishes, until cancelled."""
         self._hub = hub
         since = 0
         while True:
@@ -107,7 +107,9 @@ class Reconciler:
                 self._queue.add(key)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return when to look again."""
+        """Make one pass over a TaskCluster; return in how many seconds to make the next one, if no
+        change comes first.
+        """
         hub = self._dispatcher()
         facts = self._facts(key)
         decided = plan.decide(facts, self._settings)
@@ -186,7 +188,7 @@ class Reconciler:
     # Writing
 
     async def _report_gone(self, key: Key, worker: model.WorkerView) -> None:
-        """Report a worker whose Pod is gone to the dispatcher, after asking the API server."""
+        """Report to the dispatcher that a worker's Pod is gone, if the API server confirms it."""
         try:
             found = await self._client.get(resource.PODS, worker.name, key[0], type=meta.Partial)
         except errors.NotFound:
@@ -197,7 +199,7 @@ class Reconciler:
         await self._dispatcher().worker_gone(worker.pod_uid)
 
     async def _hold(self, cluster: task_cluster.TaskCluster | None, *, wanted: bool | None) -> bool:
-        """Set or remove the finalizer; return whether that was done."""
+        """Set or remove the finalizer of a TaskCluster; return whether that was done."""
         if cluster is None or wanted is None or not self._may_hold:
             return False
         change = finalizers.add if wanted else finalizers.remove
@@ -256,8 +258,9 @@ class Reconciler:
     async def _try_out(
         self, key: Key, cluster: task_cluster.TaskCluster, trial: meta.JsonObject
     ) -> tuple[status.CreationRefusal | None, float]:
-        """Check by a dry run that Pods of a template can be created, before workers are
-        replaced."""
+        """Check by a dry run that Pods of a new template can be created, before workers are
+        replaced.
+        """
         refusal = await object_creation.dry_run(self._client, trial, cluster=cluster)
         if refusal is not None:
             return refusal, object_creation.LATER_S

@@ -1,4 +1,4 @@
-"""The status of a TaskCluster, and when a difference is written.
+"""The status of a TaskCluster, and the decision when to write a changed status.
 
 Pure. Used by `plan` and `reconciler`. Pods are counted from the cache; workers, slots and queue
 come from the dispatcher's view.
@@ -24,14 +24,14 @@ Reason = reasons.ClusterReason
 
 
 class CreationRefusal(msgspec.Struct, frozen=True):
-    """Why the last Secret or Pod was not created."""
+    """The reason and message why the last Secret or Pod was not created."""
 
     reason: reasons.ClusterReason
     message: str
 
 
 class ObservedWorkers(NamedTuple):
-    """The Pods and workers of a TaskCluster."""
+    """The observed Pods and workers of a TaskCluster."""
 
     pods: tuple[pod.Pod, ...] = ()
     """Pods in the cache."""
@@ -52,7 +52,7 @@ def make(
     refusal: CreationRefusal | None,
     now: float,
 ) -> task_cluster.TaskClusterStatus:
-    """Return the status. `now`: wall clock, seconds."""
+    """Return the status of a TaskCluster. `now`: wall clock, seconds."""
     view = workers.view
     ready = sum(1 for w in view.workers if w.ready) if view else 0
     wanted = cluster.spec.replicas
@@ -165,7 +165,7 @@ def _describe_leaving(workers: ObservedWorkers) -> str:
 
 
 def _eviction(leaving: pod.Pod) -> str:
-    """Return why a Pod is being evicted.
+    """Return why the Pod of a worker is being evicted.
 
     The Pod of a lost node exists until the node is back or deleted; nothing waits for it.
     """
@@ -206,8 +206,8 @@ def wait_s(
     written: float | None,
     now: float,
 ) -> float | None:
-    """Return in how many seconds `wanted` may be written: 0 for now, None if there is nothing to
-    write.
+    """Return in how many seconds the status `wanted` may be written: 0 for now, None if it equals
+    the current one.
 
     `written`: when this object was last written, in monotonic seconds.
     """

@@ -1,9 +1,9 @@
-"""The choice of the workers of a TaskCluster to remove, and of Pods that may be deleted now.
+"""The choice of the workers of a TaskCluster to remove, and of the Pods to delete now.
 
-Pure. Used by `plan`. A worker to be removed is drained: it finishes its tasks and gets no new
-ones. Its Pod is deleted when the dispatcher reports that it is drained and holds no tasks, so that
-no task is lost. Workers of an older template are removed within the bounds of `spec.strategy`,
-however busy they are: otherwise those of a cluster with a full queue would stay for ever.
+Pure. Used by `plan`. A worker to be removed is drained: it finishes its tasks and gets no new ones.
+Its Pod is deleted when the dispatcher reports that it is drained and holds no tasks, so that no
+task is lost. Workers of an older template are removed within the bounds of `spec.strategy`, however
+busy they are: otherwise those of a cluster with a full queue would stay for ever.
 """
 
 import msgspec
@@ -18,7 +18,7 @@ USED_UP = "it has had as many ephemeral containers as a Pod should have"
 
 
 class RemovalChoice(msgspec.Struct, frozen=True):
-    """The workers to remove."""
+    """The chosen workers to remove."""
 
     pods: tuple[pod.Pod, ...] = ()
     """Pods whose workers must be drained."""
@@ -33,7 +33,7 @@ class RemovalChoice(msgspec.Struct, frozen=True):
 
 
 class _Facts:
-    """The facts for the choice, by Pod."""
+    """The facts on which the choice depends, by Pod."""
 
     def __init__(
         self, cluster: task_cluster.TaskCluster, view: model.ClusterView | None, digest: str
@@ -56,7 +56,7 @@ class _Facts:
         return seen.metadata.uid in self._ready
 
     def serving(self, seen: pod.Pod) -> bool:
-        """Return whether the worker gets tasks, or would if it were not drained."""
+        """Return whether the worker gets tasks, or would get tasks if it were not drained."""
         return seen.metadata.uid in self._serving
 
     def waiting(self, seen: pod.Pod) -> bool:
@@ -69,7 +69,7 @@ class _Facts:
         return is_outdated(self._cluster, seen, self._digest)
 
     def rank(self, seen: pod.Pod) -> tuple[object, ...]:
-        """Return the sort key for removal.
+        """Return the sort key of a Pod for removal.
 
         First come workers without tasks, then drained, unconnected and outdated ones, those with
         the fewest tasks, the youngest.
@@ -87,7 +87,9 @@ class _Facts:
 
 
 def is_outdated(cluster: task_cluster.TaskCluster, seen: pod.Pod, digest: str) -> bool:
-    """Return whether a Pod was created from another template. `digest`: of the current template."""
+    """Return whether a Pod was created from another template than the current one. `digest`: of the
+    current template.
+    """
     made_from = seen.metadata.annotations.get(worker_pods.TEMPLATE_ANNOTATION)
     return made_from != digest or not worker_pods.is_named_for(cluster, seen.metadata.name)
 
@@ -101,7 +103,8 @@ def choose(
     replaceable: bool,
     used_up: frozenset[str] = frozenset(),
 ) -> RemovalChoice:
-    """Choose surplus workers; otherwise outdated ones, some at a time; and all that are used up.
+    """Choose the workers to remove: surplus workers, otherwise some outdated ones; and all whose
+    Pods are used up.
 
     `digest`: digest of the template for new Pods. `replaceable`: whether new Pods can be created.
     `used_up`: uids of Pods that can take no more containers and are replaced immediately.
@@ -154,7 +157,7 @@ def _choose_outdated(
     outdated: list[pod.Pod],
     facts: _Facts,
 ) -> list[pod.Pod]:
-    """Choose as many outdated workers as `maxUnavailable` allows, counting all that are not
+    """Choose as many outdated workers as `maxUnavailable` allows, counting all workers that are not
     connected.
 
     So a template with which no worker can start ends only that many workers, instead of one after

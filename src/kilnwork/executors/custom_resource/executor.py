@@ -1,4 +1,5 @@
-"""Creates, adopts, watches and ends the objects of attempts, of whatever kinds.
+"""Executor of attempts that are Kubernetes objects of any kind: it creates, adopts, watches and
+ends the objects.
 
 Used by `controllers.attempts` through `executors.port`. A `Reader` interprets the objects. Reads
 from the follower's cache, and asks the API server itself if a kind cannot be watched at the moment,
@@ -50,14 +51,14 @@ _INVALID = (
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """The location of an attempt's object, whether or not it exists."""
+    """The kind, namespace and name of an attempt's object, whether or not it exists."""
 
     kind: resource.Resource
     name: str
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """What all executors of objects share.
+    """The parts that all executors of objects share.
 
     `accounts`: the ServiceAccounts of the API server. `blobs`: directory of large results, by
     namespace.
@@ -71,7 +72,9 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectExecutor:
-    """An executor whose attempts are objects: `port.Executor` and `port.WatchesAttempts`."""
+    """An executor whose attempts are Kubernetes objects; implements `port.Executor` and
+    `port.WatchesAttempts`.
+    """
 
     def __init__(self, kube: client.Client, reads: reader.Reader, shared: Shared) -> None:
         self.name = reads.name
@@ -183,7 +186,9 @@ class ObjectExecutor:
         return attempts.Payload(made.media_type, b"", digest, size)
 
     async def release(self, attempt: port.Attempt) -> None:
-        """Remove the finalizer; delete the object of a spawned task, since no Task owns it."""
+        """Remove the finalizer from an attempt's object; delete the object of a spawned task, since
+        no Task owns it.
+        """
         seen = await self._find(attempt)
         place = self._places.pop(attempt.ref, None)
         self._running_since.pop(attempt.ref, None)
@@ -203,8 +208,8 @@ class ObjectExecutor:
         await finalizers.remove(self._client, place.kind, current, finalizer=template.FINALIZER)
 
     async def _end(self, attempt: port.Attempt, seen: meta.JsonObject, how: port.Stop) -> None:
-        """Ask the object to end, unless it has changed since it was observed: it may have ended by
-        itself.
+        """Ask an attempt's object to end, unless it has changed since it was observed: it may have
+        ended by itself.
         """
         place, metadata = self._places[attempt.ref], seen["metadata"]
         if template.is_terminating(seen):
@@ -246,7 +251,9 @@ class ObjectExecutor:
         return msgspec.structs.replace(observed, check_s=check_s)
 
     def _timed(self, attempt: port.Attempt, reading: reader.Reading) -> reader.Reading:
-        """Add the start time that we observed ourselves to a reading without one."""
+        """Complete a reading that has no start time by the time at which the object was first seen
+        running.
+        """
         if reading.started is not None:
             return reading
         if reading.state is reader.State.RUNNING:
@@ -255,8 +262,8 @@ class ObjectExecutor:
         return msgspec.structs.replace(reading, started=since)
 
     async def _unfinished_pods(self, attempt: port.Attempt, seen: meta.JsonObject) -> list[str]:
-        """Return the names of Pods of an object that have not finished, although the object says it
-        has.
+        """Return the names of those Pods of an object that have not finished, although the object
+        is reported as finished.
         """
         selector = self._reads.pods_of(seen)
         if not selector:
@@ -320,7 +327,7 @@ class ObjectExecutor:
     def _problem(
         self, attempt: port.Attempt, kind: resource.Resource, wanted: template.Wanted
     ) -> str:
-        """Return why a task may not create this object, or "" if it may."""
+        """Return why a task may not create the object `wanted`, or "" if it may."""
         if not self._kinds.allowed.allows(kind):
             return _not_allowed(kind.qualified)
         if not kind.namespaced:
@@ -333,8 +340,8 @@ class ObjectExecutor:
         return ""
 
     async def _find(self, attempt: port.Attempt) -> meta.JsonObject | None:
-        """Return the object from the cache, or else from the API server, since the cache may be
-        behind.
+        """Return the object of an attempt from the cache, or else from the API server, since the
+        cache may be behind.
         """
         place = await self._place(attempt)
         if place is None:
@@ -356,8 +363,8 @@ class ObjectExecutor:
             return None
 
     async def _place(self, attempt: port.Attempt) -> _Place | None:
-        """Return where the attempt's object would be; None if its kind is not served, so that it
-        has no object.
+        """Return the kind, namespace and name that the attempt's object has or would have; None if
+        its kind is not served.
         """
         known = self._places.get(attempt.ref)
         if known is not None:
@@ -377,8 +384,8 @@ class ObjectExecutor:
     async def _check_hidden(
         self, attempt: port.Attempt, absent: served_kinds.Absent, name: str
     ) -> None:
-        """Raise Unavailable if the object exists only in another version, which its rules may not
-        fit.
+        """Raise Unavailable if the attempt's object exists only in another version of its kind, to
+        which the rules of the task may not apply.
         """
         if absent.elsewhere is None:
             return

@@ -1,4 +1,4 @@
-"""Watches the objects of attempts, with one reflector per kind, started at its first use.
+"""Watcher of the objects of attempts, with one reflector per kind, started at its first use.
 
 Used by `executor`. Only objects with our label are watched. If a kind is no longer served, its
 reflector keeps retrying at long intervals until the kind comes back; meanwhile `get` returns None.
@@ -25,7 +25,7 @@ SEARCH_AGAIN_S = 5.0
 
 
 class _Followed:
-    """A watched kind: its cache, and its reflector, which may be out of contact."""
+    """A watched kind, with its cache and its reflectors, which may have lost their connection."""
 
     def __init__(self) -> None:
         self.cache: cache.Cache[meta.JsonObject] = cache.Cache()
@@ -37,8 +37,8 @@ class _Followed:
 
 
 class Follower:
-    """Watcher of the objects of attempts, with a cache for each kind. `namespaces`: the only
-    namespaces to watch; if empty, all.
+    """Watcher of the objects of attempts, with a cache for each kind. `namespaces`: the namespaces
+    to watch; all if empty.
     """
 
     def __init__(self, kube: client.Client, *, namespaces: Sequence[str] = ()) -> None:
@@ -49,11 +49,11 @@ class Follower:
         self._executors: dict[str, Changed] = {}
 
     def subscribe(self, executor: str, changed: Changed) -> None:
-        """Call `changed` for every change of an object of that executor."""
+        """Register `changed`, which is called for every change of an object of that executor."""
         self._executors[executor] = changed
 
     def follow(self, kind: resource.Resource) -> None:
-        """Watch a kind from now on."""
+        """Begin to watch a kind, unless it is watched already."""
         if kind in self._kinds:
             return
         followed = self._kinds[kind] = _Followed()
@@ -70,14 +70,14 @@ class Follower:
             self._background.start(f"reflector {kind.qualified}", one.run())
 
     def get(self, kind: resource.Resource, key: objects.Key) -> meta.JsonObject | None:
-        """Return an object from the cache; None if it is unknown, or its kind cannot be watched
+        """Return an object from the cache; None if it is unknown or its kind cannot be watched
         now.
         """
         followed = self._kinds.get(kind)
         return followed.cache.get(key) if followed is not None and followed.heard else None
 
     async def run(self, kinds: served_kinds.Kinds) -> None:
-        """Search for objects that an earlier manager has left, then watch until cancelled."""
+        """Search for objects that an earlier manager has created, then watch until cancelled."""
         try:
             await self._search(kinds)
             await asyncio.Event().wait()
@@ -85,7 +85,7 @@ class Follower:
             await self._background.stop()
 
     async def _search(self, kinds: served_kinds.Kinds) -> None:
-        """Watch every allowed kind that has an object of an attempt."""
+        """Begin to watch every allowed kind of which an object of an attempt exists."""
         while True:
             try:
                 async for kind in kinds.all_allowed():

@@ -1,4 +1,4 @@
-"""Derives the state of an attempt from the object that it is. Pure.
+"""Derivation of the state of an attempt from its Kubernetes object. Pure.
 
 Used by `executor`. What the object says counts only until we asked it to end: a later failure may
 come from the clean-up. If the object is gone, or only our finalizer keeps it, all other finalizers
@@ -25,8 +25,8 @@ def observe(
 ) -> port.Observation:
     """Return the observation of an attempt whose object is `seen`.
 
-    `stop`: set if it is to end. `pods`: names of Pods that have not finished, although the object
-    says it has.
+    `stop`: set if the attempt is to end. `pods`: names of Pods that have not finished, although the
+    object is reported as finished.
     """
     outcome = _outcome(seen, reading, stop, pods=pods)
     if outcome is not None:
@@ -60,7 +60,7 @@ def gone(what: str, stop: port.Stop | None) -> port.Observation:
 
 
 def is_asked(seen: meta.JsonObject, reading: reader.Reading) -> bool:
-    """Return whether the object was asked to end early."""
+    """Return whether an object was asked to end early."""
     return template.is_terminating(seen) or reading.stopping
 
 
@@ -102,7 +102,7 @@ def _own(ending: attempts.Ending, reading: reader.Reading) -> attempts.Outcome:
 
 
 def _waits_for(seen: meta.JsonObject, pods: Sequence[str]) -> str:
-    """Return what must happen before an object that is to end has ended."""
+    """Return a message that says what an object which is to end still waits for."""
     if pods:
         return f"waiting for the end of Pod {pods[0]}" + (
             f" and {len(pods) - 1} more" if len(pods) > 1 else ""

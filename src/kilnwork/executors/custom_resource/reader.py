@@ -1,4 +1,5 @@
-"""Interprets the status of an object: the port `Reader`, and the reader by the rules of a task.
+"""Readers, which interpret the status of an object: the port `Reader`, and the reader by the rules
+of a task.
 
 Used by `executor`. Pure: one object, no clock.
 """
@@ -27,7 +28,7 @@ _R = reasons.Reason
 
 
 class State(enum.Enum):
-    """The progress of the work that an object stands for."""
+    """The progress of the work that an object represents."""
 
     STAGING = enum.auto()
     RUNNING = enum.auto()
@@ -36,11 +37,11 @@ class State(enum.Enum):
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """The interpreted status of an object. `started`, `finished`: wall clock, None if it does not
-    say.
+    """The interpreted status of an object.
 
-    `untouched`: no controller has acted on it yet, so that nothing runs and it may be deleted.
-    `stopping`: it was asked to end early, other than by deleting it.
+    `started`, `finished`: wall clock; None if the object does not state it. `untouched`: no
+    controller has acted on it yet, so that nothing runs and it may be deleted. `stopping`: it was
+    asked to end early, other than by deleting it.
     """
 
     state: State
@@ -58,7 +59,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reader(Protocol):
-    """Interprets the objects of one executor."""
+    """Interpreter of the objects of one executor."""
 
     name: str
     """Of the executor."""
@@ -75,26 +76,31 @@ class Reader(Protocol):
         ...
 
     def stop(self, seen: meta.JsonObject, how: port.Stop, *, now: float) -> meta.JsonObject | None:
-        """Return the merge patch that asks the object to end; {} if nothing is left to ask, None:
-        delete it.
+        """Return the merge patch that asks an object to end.
+
+        {} if all has been asked already; None if the object must be deleted instead.
         """
         ...
 
     def stop_again_s(self, seen: meta.JsonObject, how: port.Stop, *, now: float) -> float | None:
-        """Return the seconds until `stop` returns a further patch, or None."""
+        """Return the seconds until `stop` returns a further patch, or None if it never will."""
         ...
 
     def pods_of(self, seen: meta.JsonObject) -> str:
-        """Return the label selector of Pods whose end proves that of the object; "" for none."""
+        """Return the label selector of Pods whose end proves the end of the object; "" if there are
+        none.
+        """
         ...
 
     def spec_of(self, manifest: meta.JsonObject, seen: meta.JsonObject) -> task.TaskSpec:
-        """Return the part of the task's spec that is needed to read the object."""
+        """Return a task's spec with only the fields that are needed to read the object."""
         ...
 
 
 class RuleReader:
-    """Interprets objects by the rules of `spec.customResource`; ends them by deleting them."""
+    """Reader that interprets objects by the rules of `spec.customResource`, and ends them by
+    deleting them.
+    """
 
     name = "customResource"
 
@@ -151,7 +157,9 @@ class RuleReader:
 
 
 def _failure(what: str, seen: meta.JsonObject) -> str:
-    """Return a message that the object has failed, with the reason if it is in the usual place."""
+    """Return a message that an object has failed, with the cause if its status has one in the usual
+    place.
+    """
     status = seen.get("status")
     message = status.get("message") if isinstance(status, dict) else None
     return f"{what}: {message}" if isinstance(message, str) and message else f"{what} has failed"
@@ -165,8 +173,8 @@ _OUTCOMES = {
 
 
 def payload(value: Any, *, as_bytes: bool) -> attempts.Payload:
-    """Return a result as a payload. Raises `port.ResultError` if bytes are wanted and it is no
-    text.
+    """Return a result as a payload. Raises `port.ResultError` if bytes are wanted and the result is
+    not a text.
     """
     if not as_bytes:
         return attempts.Payload(attempts.JSON, msgspec.json.encode(value))

@@ -1,4 +1,4 @@
-"""The kinds that an API server serves, and which of them tasks may create.
+"""The kinds that an API server serves, and the kinds among them that tasks may create.
 
 Used by `executor` before it creates an object, and by `follower` when the manager starts. Kinds
 come and go with their CustomResourceDefinitions: a served kind is remembered until a request fails,
@@ -38,7 +38,7 @@ class AllowedKinds:
         return EVERY_CUSTOM_KIND in self.names and _is_custom(kind.group)
 
     def may_allow(self, group: str) -> bool:
-        """Return whether any kind of a group is allowed."""
+        """Return whether the patterns allow any kind of an API group."""
         if EVERY_CUSTOM_KIND in self.names and _is_custom(group):
             return True
         return any(name.partition(".")[2] == group for name in self.names)
@@ -52,7 +52,7 @@ def _is_custom(group: str) -> bool:
 
 
 class Absent(msgspec.Struct, frozen=True):
-    """A kind that is not served.
+    """A kind that the API server does not serve.
 
     `elsewhere`: the kind in another version of its group; objects may exist in it although they
     cannot be read in the version that created them.
@@ -90,7 +90,7 @@ class _Groups(msgspec.Struct, frozen=True):
 
 
 class Kinds:
-    """The kinds of one API server, requested when needed."""
+    """The kinds of one API server, which are requested only when needed."""
 
     def __init__(
         self, kube: client.Client, allowed: AllowedKinds, *, time: clock.Clock | None = None
@@ -103,7 +103,9 @@ class Kinds:
         self._asking: dict[str, asyncio.Lock] = {}
 
     async def find(self, api_version: str, kind: str) -> resource.Resource | Absent:
-        """Return the resource of a kind, or why it is absent. Raises `KubeError`."""
+        """Return the resource of a kind, or an `Absent` with the reason why there is none. Raises
+        `KubeError`.
+        """
         key = (api_version, kind)
         if not object_manifests.is_api_version(api_version):  # it becomes part of a URL
             return Absent(f"{json_limits.show(api_version)} is no GROUP/VERSION")
@@ -157,7 +159,9 @@ class Kinds:
         return Absent(message)
 
     async def _of_version(self, api_version: str) -> list[resource.Resource]:
-        """Return the namespaced kinds of a group version; none if the version is not served."""
+        """Return the namespaced kinds of an API group version; none if the version is not
+        served.
+        """
         group, _, version = api_version.rpartition("/")
         root = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:

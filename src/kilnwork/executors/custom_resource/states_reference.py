@@ -1,4 +1,4 @@
-"""Tables of the states of an attempt for what is seen of its object or Workflow, for the docs.
+"""Tables for the docs: the state of an attempt for each observed state of its object or Workflow.
 
 Written into docs/reference/executors.md; tests/unit/executors compares them with the code. Not used
 by the manager.

@@ -1,4 +1,4 @@
-"""Builds the object of an attempt, as JSON, from the manifest of its task. Pure.
+"""Construction of the object of an attempt, as JSON, from the manifest of its task. Pure.
 
 Used by `executor`. Labels, finalizer and owner are the same as those of an attempt's Pod.
 """
@@ -18,7 +18,7 @@ RESULT_ANNOTATION = "kilnwork.dev/result"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The object of an attempt, before its kind is known to be served."""
+    """The object to create for an attempt, before its kind is known to be served."""
 
     api_version: str
     kind: str
@@ -30,7 +30,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wanted(attempt: port.Attempt, executor: str) -> Wanted:
-    """Return the object of an attempt, with its variables substituted.
+    """Return the object to create for an attempt, with its variables substituted.
 
     Raises `object_manifests.InvalidManifest`, `substitution.InvalidTemplate` or
     `documents.LimitExceeded`.
@@ -61,8 +61,8 @@ def wanted(attempt: port.Attempt, executor: str) -> Wanted:
 
 
 def ref_of(obj: meta.JsonObject, executor: str) -> attempts.AttemptRef | None:
-    """Return the attempt that an object belongs to, by its name; None if it is none of this
-    executor.
+    """Return the attempt that an object belongs to, by its name; None if it is not an attempt of
+    this executor.
     """
     if labels_of(obj).get(pods.EXECUTOR_LABEL) != executor and not is_held(obj):
         return None
@@ -75,7 +75,7 @@ def labels_of(obj: meta.JsonObject) -> dict[str, str]:
 
 
 def is_ours(obj: meta.JsonObject, attempt: port.Attempt, executor: str) -> bool:
-    """Return whether the object was created for this attempt, by its name and the uid of its owner.
+    """Return whether an object was created for this attempt, by its name and the uid of its owner.
 
     A client that may patch objects can remove labels or the owner, but is unlikely to add our
     finalizer.
@@ -87,7 +87,7 @@ def is_ours(obj: meta.JsonObject, attempt: port.Attempt, executor: str) -> bool:
 
 
 def owner_uid(obj: meta.JsonObject) -> str:
-    """Return the uid of the Task that owns an object; "" if none does."""
+    """Return the uid of the Task that owns an object; "" if no Task does."""
     owners: list[dict[str, Any]] = obj["metadata"].get("ownerReferences") or []
     return str(next((one["uid"] for one in owners if one.get("controller")), ""))
 
@@ -103,7 +103,7 @@ def prefix_of(obj: meta.JsonObject) -> str:
 
 
 def is_held(obj: meta.JsonObject) -> bool:
-    """Return whether our finalizer keeps the object."""
+    """Return whether the finalizer of kilnwork keeps an object."""
     return FINALIZER in (obj["metadata"].get("finalizers") or ())
 
 
@@ -112,5 +112,5 @@ def is_terminating(obj: meta.JsonObject) -> bool:
 
 
 def finalizers_of_others(obj: meta.JsonObject) -> list[str]:
-    """Return the finalizers that keep the object, except ours."""
+    """Return the finalizers that keep an object, except that of kilnwork."""
     return [one for one in obj["metadata"].get("finalizers") or () if one != FINALIZER]

@@ -1,4 +1,5 @@
-"""Adds ephemeral containers to the Pods of workers, and follows them.
+"""Executor of attempts that are ephemeral containers: it adds them to the Pods of workers, and
+follows them.
 
 Used by `controllers.attempts` through `executors.port`. Reads from the cache that a watch of Pods
 fills, and asks the API server itself before it concludes that a container does not exist.
@@ -46,7 +47,9 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _PodOfVariables(msgspec.Struct, frozen=True):
-    """The fields of a Pod that say which attempt each ephemeral container was added for."""
+    """A Pod as it is decoded here: only the environment variables that say for which attempt each
+    ephemeral container was added.
+    """
 
     metadata: meta.ObjectMeta
     spec: _Spec = _Spec()
@@ -77,7 +80,7 @@ class EphemeralExecutor:
         """Attempts whose containers were added for them, as far as that is known."""
 
     def use(self, kill: Kill) -> None:
-        """Set the function that sends kills to workers, once they can be reached."""
+        """Set the function by which workers are asked to kill containers."""
         self._kill = kill
 
     def watch(self, wake: port.Wake) -> None:
@@ -98,7 +101,7 @@ class EphemeralExecutor:
             self._wake(ref)
 
     def is_used_up(self, seen: pod.Pod) -> bool:
-        """Return whether the Pod of a worker has too many containers and is to be replaced."""
+        """Return whether the Pod of a worker has too many containers and must be replaced."""
         return limits.is_used_up(seen, self._sizes.get(seen.metadata.uid, 0))
 
     async def ensure(self, attempt: port.Attempt) -> port.Observation:
@@ -119,7 +122,9 @@ class EphemeralExecutor:
         return observation.lost(_place(attempt).pod) if seen is None else _judge(seen, attempt)
 
     async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
-        """Let the worker end the container; never add one that does not exist yet."""
+        """Have the worker end the container of an attempt; a container that does not exist yet is
+        never added.
+        """
         seen = await self._find(attempt)
         if seen is not None and not _has(seen, attempt):
             seen = await self._read(attempt)
@@ -137,11 +142,11 @@ class EphemeralExecutor:
         return msgspec.structs.replace(observed, check_s=max(left_s, LOOK_S))
 
     async def result(self, attempt: port.Attempt) -> attempts.Payload | None:
-        """Return None: the worker reads the result."""
+        """Return None, because the worker reads the result of the attempt."""
         return None
 
     async def release(self, attempt: port.Attempt) -> None:
-        """Drop what is remembered of the attempt; its container cannot be removed."""
+        """Forget an attempt whose outcome is stored; its container cannot be removed."""
         self._deadlines.pop(attempt.ref, None)
         self._ours.discard(attempt.ref)
 
@@ -206,8 +211,8 @@ class EphemeralExecutor:
         return observation.refused(refusal)
 
     async def _adopt(self, attempt: port.Attempt, seen: pod.Pod) -> port.Observation:
-        """Return the observation of a container that exists already, if it belongs to this
-        attempt.
+        """Return the observation of an attempt from a container that exists already, if that
+        belongs to the attempt.
         """
         if await self._is_ours(attempt):
             return _judge(seen, attempt)
@@ -215,7 +220,8 @@ class EphemeralExecutor:
         return observation.name_taken(seen.metadata.name, name, attempt)
 
     async def _is_ours(self, attempt: port.Attempt) -> bool:
-        """Return whether the container was added for this attempt, by its variables.
+        """Return whether the existing container was added for this attempt, by its environment
+        variables.
 
         The variables are read from the API server: the cache leaves them out, since there are
         hundreds.
@@ -236,7 +242,10 @@ class EphemeralExecutor:
         return True
 
     async def _patch(self, attempt: port.Attempt, seen: pod.Pod, made: object) -> None:
-        """Add the container by one patch; of the response, the whole Pod, only the size is used."""
+        """Add a container to a Pod by one patch.
+
+        The response contains the whole Pod, of which only the size is used.
+        """
         place = _place(attempt)
         at = "/spec/ephemeralContainers"
         listed = bool(seen.spec.ephemeral_containers)
@@ -298,7 +307,9 @@ def _judge(seen: pod.Pod, attempt: port.Attempt) -> port.Observation:
 
 
 def _changes(old: pod.Pod | None, new: pod.Pod | None) -> list[tuple[attempts.AttemptRef, bool]]:
-    """Return the attempts whose containers have changed, each with whether it has ended."""
+    """Return the attempts whose containers have changed, each with a flag whether its container has
+    ended.
+    """
     if new is None:
         gone = () if old is None else old.spec.ephemeral_containers
         return [(ref, True) for c in gone if (ref := template.ref_of(c.name)) is not None]

@@ -1,4 +1,4 @@
-"""The limit of containers and bytes at which a worker's Pod is replaced. Pure.
+"""The limit of ephemeral containers and of bytes, at which a worker's Pod is replaced. Pure.
 
 Used by `executor`, and by the controller of TaskClusters, which drains such a Pod and replaces it.
 Ephemeral containers stay in the object of their Pod for ever, and each change of the Pod carries
@@ -19,7 +19,9 @@ BYTES_ANNOTATION = "kilnwork.dev/max-pod-bytes"
 
 
 def is_used_up(seen: pod.Pod, size: int) -> bool:
-    """Return whether a worker's Pod is to be replaced. `size`: bytes of the object; 0: unknown."""
+    """Return whether a worker's Pod must be replaced. `size`: bytes of the Pod object; 0 if
+    unknown.
+    """
     given = seen.metadata.annotations
     most = _limit(given.get(CONTAINERS_ANNOTATION), MAX_CONTAINERS)
     largest = _limit(given.get(BYTES_ANNOTATION), MAX_BYTES)

@@ -1,4 +1,4 @@
-"""Derives the state of an attempt from the status of its ephemeral container. Pure.
+"""Derivation of the state of an attempt from the status of its ephemeral container. Pure.
 
 Used by `executor`. Exit codes, signals and memory mean the same as for containers of any Pod, and
 an end of the whole Pod is a loss. Whether the attempt has a result is reported by its worker.
@@ -20,7 +20,7 @@ _ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 def observe(seen: pod.Pod, status: pod.ContainerStatus | None) -> port.Observation:
-    """Return the observation of an attempt whose container is in the spec of this Pod."""
+    """Return the observation of an attempt whose container is in the spec of the Pod `seen`."""
     node = seen.spec.node_name
     if status is None:
         message = f"a container of it was added to Pod {seen.metadata.name}"
@@ -49,17 +49,17 @@ def observe(seen: pod.Pod, status: pod.ContainerStatus | None) -> port.Observati
 
 
 def lost(pod_name: str) -> port.Observation:
-    """Return the observation for a Pod that is gone or was replaced, so that its worker is about to
-    end.
+    """Return the observation of an attempt whose Pod is gone or was replaced, so that its worker
+    ends.
     """
     message = f"Pod {pod_name} was deleted before its end was seen"
     return over(attempts.Outcome(_E.LOST, _R.WORKER_STOPPING, message))
 
 
 def name_taken(pod_name: str, name: str, attempt: port.Attempt) -> port.Observation:
-    """Return the observation for a container of this name that another client has added.
+    """Return the observation of an attempt for whose name another client has added a container.
 
-    It cannot be removed.
+    That container cannot be removed.
     """
     message = (
         f"container {name} of Pod {pod_name} was not made for this task, and cannot be removed: "
@@ -69,12 +69,14 @@ def name_taken(pod_name: str, name: str, attempt: port.Attempt) -> port.Observat
 
 
 def withdrawn(stop: port.Stop) -> port.Observation:
-    """Return the observation of a container that was never added, and will not be."""
+    """Return the observation of a stopped attempt whose container was never added, and will not
+    be.
+    """
     return over(attempts.Outcome(_E.STOPPED, stop.reason))
 
 
 def refused(message: str) -> port.Observation:
-    """Return the observation of a container that the API server will never accept."""
+    """Return the observation of an attempt whose container the API server will never accept."""
     return over(attempts.Outcome(_E.FAILED, _R.ADMISSION_ERROR, message, may_retry=False))
 
 
@@ -136,5 +138,7 @@ def _why(ended: pod.Terminated) -> tuple[attempts.Ending, str, str]:
 
 
 def _bare(container_id: str) -> str:
-    """Return a container id without the scheme of the runtime, as cgroups have it."""
+    """Return a container id without the prefix for the container runtime, as it is in names of
+    cgroups.
+    """
     return container_id.rpartition("//")[2]

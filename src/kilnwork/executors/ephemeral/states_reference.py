@@ -1,4 +1,4 @@
-"""The table of the states of an attempt for what is seen of its ephemeral container, for the docs.
+"""Table for the docs: the state of an attempt for each observed state of its ephemeral container.
 
 Written into docs/reference/executors.md; tests/unit/executors compares it with `observation`. Not
 used by the manager.

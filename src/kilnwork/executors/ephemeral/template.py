@@ -1,4 +1,5 @@
-"""Builds the ephemeral container of an attempt, as JSON, and finds the attempt by its name. Pure.
+"""Construction of the ephemeral container of an attempt, as JSON, and search of the attempt by the
+container's name. Pure.
 
 Used by `executor`. The container mounts the volume through which the worker passes the files of the
 attempt, and has the worker's security context; the Pod's service account token is mounted by name,
@@ -31,12 +32,16 @@ _NAME = re.compile(r"t-([0-9a-f]{32})-([1-9][0-9]*)-([1-9][0-9]*)")
 
 
 def container_name(ref: attempts.AttemptRef) -> str:
-    """Return the name of an attempt's container: the whole id, run and attempt; a DNS label."""
+    """Return the name of an attempt's container, which consists of the whole task id, run and
+    attempt; a DNS label.
+    """
     return f"t-{ref.task.hex()}-{ref.run}-{ref.attempt}"
 
 
 def ref_of(name: str) -> attempts.AttemptRef | None:
-    """Return the attempt of a container of that name; None if it is not one of ours."""
+    """Return the attempt that a container's name refers to; None if the name is not one of an
+    attempt.
+    """
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -45,7 +50,9 @@ def ref_of(name: str) -> attempts.AttemptRef | None:
 
 
 def is_ours(ref: attempts.AttemptRef, environment: Iterable[tuple[str, str]]) -> bool:
-    """Return whether the variables of a container say that it was added for this attempt."""
+    """Return whether the environment variables of a container say that it was added for this
+    attempt.
+    """
     task = ids.task_text(ref.task)
     wanted = {
         ("KILN_TASK_ID", task),
@@ -56,7 +63,7 @@ def is_ours(ref: attempts.AttemptRef, environment: Iterable[tuple[str, str]]) ->
 
 
 def container(attempt: port.Attempt, place: port.WorkerPod, seen: pod.Pod) -> meta.JsonObject:
-    """Return the container of an attempt in a worker's Pod."""
+    """Return the manifest of the ephemeral container of an attempt in a worker's Pod."""
     worker = _worker(seen)
     spec = attempt.spec
     image = spec.image or worker.image

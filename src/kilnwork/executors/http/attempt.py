@@ -1,5 +1,5 @@
-"""One attempt of an HTTP task: its secrets, its request with redirects, polling after 202, its
-result.
+"""One attempt of an HTTP task: its secrets, its request with redirects, polling after a response
+202, and its result.
 
 Used by `service`, one for each `Run`. Reports the start when there is a connection: a request that
 must not be repeated is sent only after the journal has recorded the start.
@@ -59,7 +59,9 @@ _R = reasons.Reason
 
 
 class _Handover(msgspec.Struct, frozen=True):
-    """The URL at which the next attempt asks for the result, and until when (wall clock)."""
+    """The state that the next attempt needs to continue: the URL to poll for the result, and until
+    when (wall clock).
+    """
 
     url: str
     until: float
@@ -67,10 +69,10 @@ class _Handover(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What the attempts of one process share.
+    """The parts that all attempts of one process share.
 
     `late`: reports that are due after `STATUS_AFTER_S`. `polls`: limits how many polls are under
-    way at once; `resumed`: requests that were sent after waiting for their function.
+    way at once; `resumed`: limits the requests that were sent after waiting for their function.
     """
 
     link: base.Link
@@ -118,7 +120,9 @@ class HttpAttempt(base.ProcessAttempt):
     def _ended(
         self, ending: attempts.Ending, reason: str, message: str = "", **more: Any
     ) -> attempts.Outcome:
-        """Return the outcome, with secrets removed from the message: a server may repeat them."""
+        """Return the outcome of an attempt, with secrets removed from its message, since a server
+        may repeat them.
+        """
         return super()._ended(ending, reason, self._hidden(message), **more)
 
     def _see(self, reason: reasons.Reason, message: str = "", **more: Any) -> None:
@@ -129,7 +133,7 @@ class HttpAttempt(base.ProcessAttempt):
         return har.hidden(text, revealed) if text and revealed else text
 
     def called_back(self, callback: messages.Callback) -> None:
-        """Receive the result that was posted to the callback URL."""
+        """Accept the result that was posted to the callback URL of the attempt."""
         if self._called_back is not None and not self._called_back.done():
             self._called_back.set_result(callback)
 
@@ -155,8 +159,8 @@ class HttpAttempt(base.ProcessAttempt):
         return self._ended(halt.ending, halt.reason, message, proof=proof)
 
     async def _cancel_elsewhere(self) -> str:
-        """End the work on the server; return why its end is uncertain, or "" if it is certain or
-        not needed.
+        """Ask the server to end the work; return why its end is uncertain, or "" if it is certain
+        or there is nothing to end.
         """
         try:
             request, limit = self._cancelling()
@@ -172,8 +176,8 @@ class HttpAttempt(base.ProcessAttempt):
         return f"the request to end it was responded to with status {received.status}"
 
     def _cancelling(self) -> tuple[exchange.Outgoing | None, float]:
-        """Return the request that ends the work on the server, if there is one, and its time
-        limit.
+        """Return the request that asks the server to end the work, or None, and the time limit of
+        the request.
         """
         polling, polled = self._template.polling, self._polled
         if polling is None or polled is None or not polling.cancel_method:
@@ -201,7 +205,7 @@ class HttpAttempt(base.ProcessAttempt):
         return await self._succeeded(received, verdict)
 
     async def _go_on(self, request: exchange.Outgoing) -> attempts.Outcome:
-        """Poll for the result of work that an earlier attempt has begun."""
+        """Poll for the result of work that an earlier attempt has begun on the server."""
         handed = msgspec.json.decode(self._run.handover, type=_Handover)
         self._started = self._clock.wall()
         self._report_status()
@@ -217,7 +221,7 @@ class HttpAttempt(base.ProcessAttempt):
     async def _end_with(
         self, verdict: response_rules.Success, body: exchange.Body, message: str
     ) -> attempts.Outcome:
-        """Return the outcome of a successful response, or a failure if its result cannot be
+        """Return the outcome for a successful response, which is a failure if the result cannot be
         stored.
         """
         try:
@@ -234,8 +238,8 @@ class HttpAttempt(base.ProcessAttempt):
         request: exchange.Outgoing,
         verdict: response_rules.StillRunning,
     ) -> str | None:
-        """Report that the work continues on the server; return the `Retry-After` if the result is
-        polled.
+        """Report that the work continues on the server after the response; return its `Retry-After`
+        if the result is polled.
         """
         if self._called_back is not None:
             message = f"{request.url.host} will call back"
@@ -256,7 +260,8 @@ class HttpAttempt(base.ProcessAttempt):
         return headers.get("retry-after")
 
     def _see_polled(self, failed: str = "") -> None:
-        """Report that the result is polled, and the URL at which another executor can continue.
+        """Report that the attempt polls for the result, and the URL at which another executor can
+        continue.
 
         The URL is left out if it contains a secret, which must not reach a journal.
         """
@@ -285,7 +290,7 @@ class HttpAttempt(base.ProcessAttempt):
         return request
 
     def _more_requests(self) -> tuple[http_task.HttpRequest, ...]:
-        """Return the other requests of the task, which may name Secrets too."""
+        """Return the requests of the task besides its main request; they may name Secrets too."""
         return ()
 
     def _substituted(self, given: http_task.HttpTemplate, field: str) -> http_task.HttpTemplate:
@@ -317,7 +322,7 @@ class HttpAttempt(base.ProcessAttempt):
     ) -> tuple[exchange.Received, exchange.Outgoing]:
         """Send a request and follow redirects, at most until `until` (monotonic).
 
-        Returns the last response, and the request that it belongs to.
+        Returns the last response, and the request to which it responds.
         """
         until = min(until, self._deadline())
         left = self._template.redirects.follow
@@ -333,7 +338,9 @@ class HttpAttempt(base.ProcessAttempt):
         return self._clock.monotonic() + self._template.timeout.total_timeout
 
     async def _send(self, request: exchange.Outgoing, *, until: float) -> exchange.Received:
-        """Send one request, and add the exchange to the archive. `until`: monotonic deadline."""
+        """Send one request, and add the request and its response to the archive. `until`: monotonic
+        deadline.
+        """
         tools, template = self._tools, self._template
         tls = self._tls(request)
         terms = exchange.Terms(
@@ -371,8 +378,8 @@ class HttpAttempt(base.ProcessAttempt):
         return received
 
     def _tls(self, request: exchange.Outgoing) -> http_task.Tls:
-        """Return the TLS settings of a request; the client certificate is shown to the first origin
-        only.
+        """Return the TLS settings of a request; only for the first origin do they contain the
+        client certificate and the server name.
         """
         given = self._template.tls
         if request.url.origin() == self._origin:
@@ -380,7 +387,7 @@ class HttpAttempt(base.ProcessAttempt):
         return msgspec.structs.replace(given, client_certificate_secret="", server_name="")
 
     async def _connected(self) -> None:
-        """Report the start before anything is sent.
+        """Report the start of the attempt, before anything of the request is sent.
 
         For repeatable requests the report of the end includes the start, unless the request takes
         longer.
@@ -396,7 +403,7 @@ class HttpAttempt(base.ProcessAttempt):
             self._report_status()
 
     def _report_status(self) -> None:
-        """Report the progress of the attempt."""
+        """Report the current state of the attempt to the dispatcher."""
         self._cancel_status()
         at = self._started
         if at is None:
@@ -434,8 +441,8 @@ class HttpAttempt(base.ProcessAttempt):
             raise errors.AttemptFailed(error.reason, message) from error
 
     async def _poll(self, wait: str | None) -> tuple[exchange.Received, response_rules.Success]:
-        """Poll until the work is done; return the last response and its verdict. `wait`:
-        Retry-After.
+        """Poll until the work is done; return the last response and its verdict. `wait`: the
+        `Retry-After` of the response before.
         """
         polling, polled = self._template.polling, self._polled
         if polling is None or polled is None:
@@ -513,7 +520,9 @@ def _asking(request: exchange.Outgoing, url: str) -> exchange.Outgoing:
 
 
 def delay(retry_after: str | None, interval_s: float, tools: Tools) -> float:
-    """Return the server's delay (RFC 9110, 10.2.3), else the interval, varied by up to a tenth."""
+    """Return the seconds until the next poll: the server's `Retry-After` (RFC 9110, 10.2.3), else
+    the interval, varied by up to a tenth.
+    """
     text = (retry_after or "").strip()
     if text.isascii() and text.isdigit():
         return min(max(float(text), MIN_POLL_S), MAX_POLL_S)

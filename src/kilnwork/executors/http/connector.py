@@ -1,4 +1,4 @@
-"""Connections for exchanges, to checked addresses only, and identified by their transports.
+"""Connections for HTTP exchanges: only to checked addresses, and each known to its exchange.
 
 Used by `exchange`. A context variable holds the exchange that a connection is for, since aiohttp
 passes nothing from its caller to a connector.
@@ -28,11 +28,11 @@ class Waiting(Protocol):
     """An exchange that waits for a connection."""
 
     def named(self) -> None:
-        """Note that the host name is resolved, and that connecting to it is allowed."""
+        """Record that the host name is resolved, and that connecting to the address is allowed."""
         ...
 
     async def connected(self, connection: aiohttp.connector.Connection) -> None:
-        """Receive a connection over which nothing was sent for this exchange yet."""
+        """Accept a connection on which nothing was sent for this exchange yet."""
         ...
 
 
@@ -82,11 +82,11 @@ class GuardedResolver(abc.AbstractResolver):
 
 
 class AddressRefused(OSError):
-    """All addresses of a name are refused. An OSError, so that aiohttp handles it as one."""
+    """All addresses of a host name are refused. An OSError, so that aiohttp handles it as such."""
 
 
 class GuardedConnector(aiohttp.TCPConnector):
-    """A connector that returns a connection only after its exchange has agreed.
+    """A connector that returns a connection only after the exchange that waits for it has agreed.
 
     `shared`: requests to the same server reuse connections one after the other; else each has its
     own.
@@ -111,8 +111,8 @@ class GuardedConnector(aiohttp.TCPConnector):
         traces: list[Any],
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.connector.Connection:
-        """Return a connection for the current exchange. Raises TimeoutError and what aiohttp
-        raises.
+        """Return a connection for the current exchange. Raises TimeoutError and the exceptions of
+        aiohttp.
         """
         exchange = current.get()
         place = req.url.host or "", req.url.port or 0
@@ -149,7 +149,9 @@ class GuardedConnector(aiohttp.TCPConnector):
         return found
 
     def _check_literal(self, host: str, port: int) -> None:
-        """Check an IP address in the URL, which is not resolved."""
+        """Check an IP address in the URL, which needs no resolution and so is not seen by the
+        resolver.
+        """
         if not (":" in host or host[-1:].isdigit()):
             return
         try:

@@ -1,4 +1,5 @@
-"""Calls after one fixed delay, nearly all of which are cancelled before: one timer for all of them.
+"""Calls that are made after one fixed delay unless they are cancelled, as nearly all of them are;
+one timer serves them all.
 
 Used by `attempt`, for reports of attempts that take longer than most. Not for deadlines: a call is
 made when it is due or a little later.
@@ -11,7 +12,7 @@ Call = Callable[[], None]
 
 
 class DelayedCalls:
-    """Makes each call after `delay_s`. For one event loop."""
+    """Scheduler that makes each call after the same delay, `delay_s`. For one event loop."""
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
@@ -39,7 +40,7 @@ class DelayedCalls:
             self._timer = None
 
     def _ring(self) -> None:
-        """Make the calls that are due and set the timer for the oldest that remains.
+        """Make the calls that are due, and set the timer for the oldest remaining call.
 
         The call that the timer was set for may have been cancelled.
         """

@@ -1,4 +1,4 @@
-"""Errors that end an attempt before its response could be judged.
+"""Errors that end an HTTP attempt before its response can be judged.
 
 Used within this package. Each has the reason that the task shows.
 """
@@ -10,7 +10,7 @@ from kilnwork.kit import errors
 class AttemptFailed(errors.KilnError):
     """The attempt has ended; `reason` is one of `api.reasons`. `is_loss`: not a fault of the task.
 
-    `max_length`: of the message, which is cut after secrets are removed from it.
+    `max_length`: maximum length of the message, which is cut after secrets are removed from it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One HTTP request and its response, over a connection that can be aborted with proof of its end.
+"""One HTTP request and its response, on a connection that can be aborted with proof of its end.
 
 Used by `attempt`. Redirects are not followed here. What aiohttp raises becomes `AttemptFailed`.
 """
@@ -37,7 +37,9 @@ _R = reasons.Reason
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as it is sent. `secret_headers`: names, in lower case, of headers with secrets."""
+    """A request in the form in which it is sent. `secret_headers`: names, in lower case, of headers
+    with secrets.
+    """
 
     method: str
     url: yarl.URL
@@ -58,7 +60,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timings(msgspec.Struct):
-    """Monotonic times at which the phases ended; None for a phase that did not happen."""
+    """Monotonic times at which the phases of an exchange ended; None for a phase that did not
+    happen.
+    """
 
     began: float
     named: float | None = None
@@ -102,7 +106,9 @@ class Body:
         return whole if limit < 0 else whole[:limit]
 
     def keep(self) -> tuple[bytes, str]:
-        """Return its SHA-256, and a path at which this process can open it; blocks on the disk."""
+        """Return the SHA-256 of the body, and a path at which this process can open it; blocks on
+        the disk.
+        """
         file = self._spill()
         file.flush()
         file.seek(0)
@@ -115,7 +121,7 @@ class Body:
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """A response. `address`: of the server that sent it."""
+    """A complete response. `address`: of the server that sent it."""
 
     status: int
     reason: str
@@ -127,7 +133,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     redirect: str = ""
 
     def header(self, name: str) -> str | None:
-        """Return the first value of a header."""
+        """Return the first value of a header of the response, or None if it is missing."""
         wanted = name.lower()
         for key, value in self.headers:
             if key.lower() == wanted:
@@ -137,7 +143,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Sessions:
-    """The connections of all exchanges of a process."""
+    """The aiohttp sessions, with the connections of all exchanges of a process."""
 
     shared: aiohttp.ClientSession
     own: aiohttp.ClientSession
@@ -253,7 +259,7 @@ class Exchange:
             body.write(piece)
 
     async def cut(self) -> bool:
-        """Abort the connection; True is proof that it is gone."""
+        """Abort the connection; return True as proof that it is gone."""
         transport, protocol = self._transport, self._protocol
         self._transport = None
         if transport is None:
@@ -270,8 +276,8 @@ class Exchange:
 
 
 def _text(received: str) -> str:
-    """Return a header value that can be encoded: aiohttp decodes bytes that are not UTF-8 to
-    surrogates.
+    """Return a header value as text that can be encoded, since aiohttp decodes bytes that are not
+    UTF-8 to surrogates.
     """
     if received.isascii():
         return received
@@ -305,7 +311,9 @@ def _failure(
 
 
 def _no_http(message: str) -> errors.AttemptFailed:
-    """Return an error without the lines in which aiohttp shows the position."""
+    """Return an error for a response that is not HTTP, without the lines in which aiohttp shows the
+    position.
+    """
     first, *_ = message.strip().splitlines() or [""]
     return errors.AttemptFailed(_R.INVALID_RESPONSE, f"no HTTP: {first.rstrip(': ')}")
 

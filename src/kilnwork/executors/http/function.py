@@ -1,4 +1,5 @@
-"""An attempt of a task with `spec.function`: waits until its Service is ready and has a Pod.
+"""One attempt of a task with `spec.function`, which first waits until its Service is ready and has
+a Pod.
 
 Used by `service`. In all other respects it is an HTTP attempt, except for the request that ends its
 work (docs/decisions/0037).
@@ -65,7 +66,7 @@ class FunctionAttempt(attempt.HttpAttempt):
             self._give_permit_back()
 
     async def _send(self, request: exchange.Outgoing, *, until: float) -> exchange.Received:
-        """Send the request, and again while no revision serves it, if repeating it is harmless."""
+        """Send the request; repeat it while no revision serves it, if that is harmless."""
         for pause_s in PAUSES_S:
             retry_after: str | None = None
             try:
@@ -98,8 +99,8 @@ class FunctionAttempt(attempt.HttpAttempt):
         )
 
     def _cancelling(self) -> tuple[exchange.Outgoing | None, float]:
-        """Return the task's own cancel request, if it has one, instead of a method for the polled
-        URL.
+        """Return the cancel request of the task, if it has one, instead of a request with another
+        method to the polled URL.
         """
         cancel = self._function.cancel
         if cancel is None:

@@ -1,4 +1,5 @@
-"""The log of an attempt as HAR 1.2: what was sent and received, as `kiln logs` shows it. Pure.
+"""The log of an HTTP attempt as HAR 1.2, with all requests and responses, as `kiln logs` shows it.
+Pure.
 
 Used by `attempt`. It contains no secrets: neither the inserted values, nor, if they are long enough
 to differ from other text, copies of them in a server's response.
@@ -32,7 +33,7 @@ MIN_SECRET_LENGTH = 6
 
 
 class Archive:
-    """The exchanges of one attempt."""
+    """The requests and responses of one attempt, as a HAR document."""
 
     def __init__(self) -> None:
         self._entries: list[bytes] = []
@@ -47,8 +48,8 @@ class Archive:
         error: str,
         secrets: Collection[str],
     ) -> None:
-        """Add one exchange. `received`: None if there was no whole response; `began`: wall
-        clock.
+        """Add a request and its response. `received`: None if there was no whole response; `began`:
+        wall clock.
         """
         hide = _Hiding(secrets)
         timings = _NO_TIMINGS if received is None else _timings(received.timings)
@@ -70,7 +71,7 @@ class Archive:
         self._entries.append(_encode(entry))
 
     def encode(self) -> bytes:
-        """Return the document as one line."""
+        """Return the HAR document as one line of JSON."""
         comment = f"{self._left_out} exchanges in the middle are left out"
         end = b',"comment":' + _encode(comment) if self._left_out else b""
         return _BEGINNING + b",".join(self._entries) + b"]" + end + b"}}\n"
@@ -88,7 +89,7 @@ _NO_TIMINGS = {"send": -1.0, "wait": -1.0, "receive": -1.0}
 
 
 class _Hiding:
-    """Replaces secrets in texts and bodies."""
+    """Replacer of secrets in texts and bodies."""
 
     def __init__(self, secrets: Collection[str]) -> None:
         self._secrets: list[str] = []
@@ -109,7 +110,7 @@ class _Hiding:
         return text
 
     def data(self, data: bytes, limit: int) -> bytes:
-        """Return the first `limit` bytes without secrets.
+        """Return the first `limit` bytes of a body without secrets.
 
         To find a secret at the cut, `data` needs to contain `longest` bytes more than that.
         """
@@ -125,7 +126,7 @@ class _Hiding:
         return b"".join(pieces) + data[end:limit]
 
     def message(self, text: str) -> str:
-        """Return a message without secrets, including a secret's beginning where a shown value is
+        """Return a message without secrets, including the beginning of a secret where a value was
         cut off.
         """
         shown, *rest = self.text(text).split(_CUT)
@@ -143,7 +144,7 @@ class _Hiding:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Yield a secret as it is and in the forms in which servers repeat it.
+    """Yield a secret unchanged, and in the forms in which servers repeat it.
 
     These are: encoded for URLs, in JSON with all usual escapes, and decoded as Latin-1, as some
     servers do with headers.
@@ -155,7 +156,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def hidden(text: str, secrets: Collection[str]) -> str:
-    """Return a text without the secrets."""
+    """Return a text in which the secrets are replaced."""
     return _Hiding(secrets).message(text)
 
 
@@ -227,8 +228,8 @@ def _content(raw: bytes, size: int, hide: _Hiding) -> dict[str, Any]:
 
 
 def _timings(seen: exchange.Timings) -> dict[str, float]:
-    """Return milliseconds per phase; -1 for a phase that did not happen. TLS is part of
-    `connect`.
+    """Return the milliseconds of each phase of an exchange; -1 for a phase that did not happen. TLS
+    is part of `connect`.
     """
     connected = seen.connected or seen.began
     responded = seen.responded or connected

@@ -1,4 +1,4 @@
-"""Services of Knative: whether one is ready for requests, and at which URL.
+"""The Services of Knative: whether a Service is ready for requests, and its URL.
 
 Used by `attempt` before it sends the request of a `spec.function`. Services are only read, by one
 reflector per namespace, started at its first use: a request to a ready Service asks no server.
@@ -28,12 +28,12 @@ Waits = Callable[[reasons.Reason, str], None]
 
 
 class Services(Protocol):
-    """Finds the URLs of functions."""
+    """Port that finds the URLs of functions, which are Services of Knative."""
 
     async def url(self, namespace: str, name: str, waits: Waits) -> str:
         """Wait until a Service is ready, without limit; return its URL.
 
-        `waits` is called with the reason why it is not ready, whenever that changes.
+        `waits` is called with the reason why it is not ready, whenever that reason changes.
         """
         ...
 
@@ -69,7 +69,9 @@ def _dict(value: Any) -> dict[str, Any]:
 
 
 class ServicesOfCluster:
-    """`Services` of an API server. `inside`: whether this process runs in its cluster."""
+    """Finder of the Services of one API server. `inside`: whether this process runs in its
+    Kubernetes.
+    """
 
     def __init__(self, kube: client.Client, *, inside: bool) -> None:
         self.kube = kube
@@ -103,8 +105,8 @@ class ServicesOfCluster:
                     await changed.wait()
 
     async def _missing(self, namespace: str, name: str) -> meta.JsonObject:
-        """Return a Service that is not in the cache yet, or raise an error that says why there is
-        none.
+        """Read a Service that is not in the cache yet from the API server, or raise an error that
+        says why there is none.
         """
         now = asyncio.get_running_loop().time()
         if self._kind is not None and now - self._asked >= AGAIN_S:

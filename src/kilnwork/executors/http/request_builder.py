@@ -1,4 +1,5 @@
-"""Builds the request of a task, with its secrets, and the requests that follow it. Pure.
+"""Construction of the request of a task, with its secrets, and of the redirected and polling
+requests after it. Pure.
 
 Used by `attempt`. Where HAR has two places for the same thing: a query parameter of the URL is not
 added again from `queryString`, and headers `Cookie` and `Content-Type` take precedence over
@@ -47,7 +48,7 @@ _OF_THE_BODY = frozenset({"content-type", "content-encoding", "content-language"
 def build_request(
     template: http_task.HttpTemplate, reveal: Reveal, *, key: str, callback: str
 ) -> exchange.Outgoing:
-    """Return the request of a template whose variables are replaced.
+    """Return the request for a template whose variables are replaced.
 
     `key`: idempotency key, sent if the task says that its request is idempotent. `callback`: URL
     for the result, "" for none.
@@ -157,7 +158,7 @@ def _url(request: http_task.HttpRequest, reveal: Reveal) -> yarl.URL:
 
 
 def _host(parts: parse.SplitResult) -> str:
-    """Return the host, with names beyond ASCII in the form of DNS (IDNA)."""
+    """Return the host of a URL; names with characters beyond ASCII in the form of DNS (IDNA)."""
     netloc = parts.netloc
     return netloc if netloc.isascii() else netloc.encode("idna").decode()
 
@@ -178,8 +179,8 @@ def _body(given: http_task.PostData | None) -> tuple[bytes | None, str]:
 
 
 def _multipart(given: http_task.PostData, boundary: str) -> bytes:
-    """Return a multipart body (RFC 7578); quotes and line breaks in names are escaped as browsers
-    do.
+    """Return a multipart body (RFC 7578). Quotes and line breaks in names are escaped in the same
+    way as in browsers.
     """
     pieces = []
     for param in given.params:

@@ -1,4 +1,5 @@
-"""Judges a response: success with a result, failure, or work that continues. Pure.
+"""The rules by which a response is judged: success with a result, failure, or work that continues.
+Pure.
 
 Used by `attempt`. Conditions see `{status, headers, body}`; without `successCondition` a status
 from 200 to 299 is a success.
@@ -38,9 +39,10 @@ _O = rule_evaluation.RuleOutcome
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """The task has succeeded.
+    """The verdict that the task has succeeded.
 
-    `result`: its result; None if the result is the body itself, of `media_type`, or there is none.
+    `result`: the task's result; None if the body itself, of `media_type`, is the result, or if
+    there is none.
     """
 
     result: bytes | None
@@ -49,13 +51,15 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class StillRunning:
-    """The work continues on the server. `document`: the body, if it could be parsed."""
+    """The verdict that the work continues on the server. `document`: the body, if it could be
+    parsed.
+    """
 
     document: Any
 
 
 def body_format(given: http_task.HttpResponse, output_type: str, content_type: str | None) -> str:
-    """Return how to parse the body: as `json`, `yaml`, `text` or `bytes`."""
+    """Return the format by which to parse the body: `json`, `yaml`, `text` or `bytes`."""
     if given.format:
         return given.format
     if output_type == "bytes":
@@ -77,7 +81,8 @@ def judge_response(
     kind: str,
     waits: bool,
 ) -> Success | StillRunning:
-    """Judge a response with the body `raw`, which is parsed as `kind`. Raises `AttemptFailed`.
+    """Return the verdict on a response with the body `raw`, which is parsed as `kind`. Raises
+    `AttemptFailed`.
 
     `waits`: 202 means that the work continues.
     """
@@ -115,8 +120,8 @@ def _is_running(
     body: Any,
     raw: bytes,
 ) -> bool:
-    """Return whether a condition says that the work continues. Raises AttemptFailed if one says
-    failed.
+    """Return whether a condition says that the work continues. Raises AttemptFailed if a condition
+    says that it has failed.
     """
     given = template.response
     conditions = (given.success_condition, given.failure_condition, given.running_condition)
@@ -168,8 +173,8 @@ def _result(given: http_task.HttpResponse, body: Any, raw: bytes, kind: str) -> 
 
 
 def _part(given: http_task.HttpResponse, body: Any) -> Success:
-    """Return the value at `resultJsonPath`. Without a condition its presence decides about
-    success.
+    """Return the value at `resultJsonPath` of the body. If there is no success condition, the
+    presence of the value decides about success.
     """
     budget = json_limits.Budget(json_limits.MAX_WORK)
     json_limits.measure(body)
@@ -184,7 +189,7 @@ def _part(given: http_task.HttpResponse, body: Any) -> Success:
 
 
 def parse(raw: bytes, kind: str, headers: Sequence[tuple[str, str]]) -> Any:
-    """Parse a body. Raises ValueError."""
+    """Parse the body of a response. Raises ValueError."""
     if kind == "json":
         try:
             return msgspec.json.decode(raw)

@@ -1,4 +1,4 @@
-"""Turns a response into the stored result of a task.
+"""Conversion of a response to the stored result of a task.
 
 Used by `attempt`. A large body is judged in a thread and stored as a blob.
 """
@@ -19,14 +19,14 @@ class ResultStore(Protocol):
     """A store for results that are too large for a frame."""
 
     async def put(self, namespace: str, body: exchange.Body) -> bytes:
-        """Store a body and return its digest. Raises KilnError."""
+        """Store a body as a blob and return its digest. Raises KilnError."""
         ...
 
 
 async def judge_response(
     template: http_task.HttpTemplate, received: exchange.Received, *, output_type: str
 ) -> response_rules.Success | response_rules.StillRunning:
-    """Return the verdict on a response; its body stays open unless this raises."""
+    """Return the verdict on a response; its body stays open unless this function raises."""
     body = received.body
     try:
         kind = response_rules.body_format(
@@ -54,7 +54,9 @@ async def check_body(
     kind: str,
     waits: bool,
 ) -> response_rules.Success | response_rules.StillRunning:
-    """Judge as `response_rules.judge_response` does, in a thread if that takes long."""
+    """Return the verdict of `response_rules.judge_response`, computed in a thread if the body is
+    large.
+    """
     if len(raw) > (MAX_YAML_BYTES if kind == "yaml" else exchange.IN_MEMORY_BYTES):
         return await asyncio.to_thread(
             response_rules.judge_response, template, status, headers, raw, kind=kind, waits=waits

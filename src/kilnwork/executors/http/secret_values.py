@@ -1,4 +1,5 @@
-"""Values of Secrets for requests: only of Secrets that allow it, for the hosts that they name.
+"""The values of Secrets for requests, only of Secrets that allow it, and only for the hosts that
+they name.
 
 Used by `attempt`. Secrets are read again for each attempt, so that a change applies to the next
 one.
@@ -21,15 +22,15 @@ HOSTS = "kilnwork.dev/http-hosts"
 
 
 class SecretReader(Protocol):
-    """Reads Secrets of the API server."""
+    """Port that reads Secrets from the API server."""
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """Return the Secret object. Raises KubeError."""
+        """Return a Secret as JSON. Raises KubeError."""
         ...
 
 
 class SecretValues:
-    """The Secrets that one request names; `revealed` holds all values that were returned."""
+    """The Secrets that a request names. `revealed`: all values that were returned."""
 
     def __init__(self, secrets: Mapping[str, Mapping[str, Any]], host: str, port: int) -> None:
         self.revealed: set[str] = set()
@@ -37,7 +38,7 @@ class SecretValues:
         self._host, self._port = host, port
 
     def value(self, ref: http_task.SecretRef) -> str:
-        """Return the value of one key as text. Raises `AttemptFailed`."""
+        """Return the value of one key of a Secret as text. Raises `AttemptFailed`."""
         try:
             value = self.data(ref.name, ref.key).rstrip(b"\r\n").decode()
         except UnicodeDecodeError as error:
@@ -50,7 +51,7 @@ class SecretValues:
         return value
 
     def data(self, name: str, key: str) -> bytes:
-        """Return the bytes of one key. Raises `AttemptFailed`."""
+        """Return the bytes of one key of a Secret. Raises `AttemptFailed`."""
         secret = self._secrets[name]
         metadata = secret.get("metadata") or {}
         if (metadata.get("labels") or {}).get(USE_LABEL) != USE:
@@ -73,7 +74,7 @@ async def read(
     template: http_task.HttpTemplate,
     *more: http_task.HttpRequest,
 ) -> SecretValues:
-    """Read all Secrets that a request, and `more` requests to the same host, name.
+    """Read all Secrets that are named by a request, and by `more` requests to the same host.
 
     Raises `AttemptFailed`.
     """
@@ -107,7 +108,7 @@ async def read(
 
 
 def is_listed(host: str, port: int, hosts: str) -> bool:
-    """Return whether the annotation names the host."""
+    """Return whether the annotation `hosts` of a Secret names the host and port."""
     for text in hosts.split(","):
         name, _, wanted = text.strip().lower().partition(":")
         if wanted and wanted != str(port):

@@ -1,4 +1,4 @@
-"""The process of the HTTP executor: what all its attempts share.
+"""The process of the HTTP executor, with the parts that all its attempts share.
 
 Used by `kiln executor http`. Link, slots and lease are in `executors.service`.
 """
@@ -33,18 +33,20 @@ MAX_POLLS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpExecutorSettings(service.ExecutorSettings):
-    """The user's options. `slots`: concurrent requests; work that is only polled takes none."""
+    """The user's options of the HTTP executor. `slots`: concurrent requests; work that is only
+    polled takes none.
+    """
 
     queue: str = task.executor_queue(EXECUTOR)
     policy: egress.Policy
 
 
 class ApiReader(secret_values.SecretReader, knative_services.Services, Protocol):
-    """Reads Secrets and Services of the API server."""
+    """Port that reads Secrets and Services from the API server."""
 
 
 class HttpService(service.ExecutorService):
-    """The HTTP executor. Create it in a running event loop."""
+    """The process of the HTTP executor. Create it in a running event loop."""
 
     def __init__(
         self,
@@ -87,7 +89,9 @@ class HttpService(service.ExecutorService):
         return function.FunctionAttempt(run, self._tools, run.spec.function)
 
     async def stop(self, *, say: Callable[[str], None]) -> None:
-        """Wait a while for requests to end; after it returns, nothing is sent any more."""
+        """Wait a limited time for requests to end, then abort them; after it returns, nothing is
+        sent any more.
+        """
         try:
             await super().stop(say=say)
         finally:
@@ -95,7 +99,7 @@ class HttpService(service.ExecutorService):
             await self._sessions.close()
 
     async def put(self, namespace: str, body: exchange.Body) -> bytes:
-        """Store a result; see `results.ResultStore`."""
+        """Store a result as a blob; see `results.ResultStore`."""
         digest, path = await asyncio.to_thread(body.keep)
         await self.keep(namespace, digest, Path(path))
         return digest

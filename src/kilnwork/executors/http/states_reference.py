@@ -1,4 +1,4 @@
-"""The table of the states of an attempt for what is seen of its request, for the docs.
+"""Table for the docs: the state of an HTTP attempt for each observed state of its request.
 
 Written into docs/reference/http.md. Not used by executors.
 """

@@ -1,4 +1,4 @@
-"""TLS contexts of requests, with the CAs to trust and the client certificate.
+"""TLS contexts for requests, with the CAs to trust and the client certificate.
 
 Used by `attempt`. Contexts are cached, since loading the system's CAs takes 20 ms.
 """
@@ -13,7 +13,7 @@ MAX_CONTEXTS = 64
 
 
 class TlsContexts:
-    """A cache of TLS contexts by their settings."""
+    """A cache of TLS contexts, by their settings."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[bool, str, bytes], ssl.SSLContext] = {}
@@ -21,8 +21,8 @@ class TlsContexts:
     def context(
         self, given: http_task.Tls, values: secret_values.SecretValues, field: str
     ) -> ssl.SSLContext:
-        """Return the context for a request whose TLS settings are at `field`. Raises
-        `AttemptFailed`.
+        """Return the TLS context for a request. `field`: path of its TLS settings, for messages.
+        Raises `AttemptFailed`.
         """
         pair = b""
         if name := given.client_certificate_secret:

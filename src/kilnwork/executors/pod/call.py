@@ -1,4 +1,4 @@
-"""The container of a Pod that runs one Python call. Pure.
+"""The container that runs the Python call of an attempt in a Pod of its own. Pure.
 
 Used by `template` for tasks with `call` and `pod`. The container runs `kilnwork.worker.pod_call`,
 which talks to the manager itself: it mounts the token that the sidecar mounts in other Pods, and

@@ -1,4 +1,4 @@
-"""Creates, adopts, follows and deletes the Pods of attempts.
+"""Executor of attempts that are Pods: it creates, adopts, follows and deletes the Pods.
 
 Used by `controllers.attempts` through `executors.port`. Reads from a cache that a watch fills, and
 asks the API server itself before it concludes that a Pod does not exist.
@@ -27,7 +27,7 @@ class PodExecutor:
     Implements `port.Executor`, `port.WatchesAttempts` and `port.ReadsLogs`. `pods`: cache of a
     reflector of Pods with the labels `template.MANAGED`, which calls `changed`. `beside`: options
     of the sidecar that each Pod gets. `blobs`: directory of large results, by namespace.
-    `read_log`: for Pods of this machine.
+    `read_log`: reads the logs of Pods on a node of this machine.
     """
 
     name = template.EXECUTOR
@@ -73,7 +73,7 @@ class PodExecutor:
     def is_pod_of(
         self, ref: attempts.AttemptRef, namespace: str, name: str, *, uid: str
     ) -> bool | None:
-        """Return whether the Pod of that name and uid runs that attempt and has not finished.
+        """Return whether the Pod with this name and uid runs an attempt and has not finished.
 
         None if the cache has no such Pod. The Pod's token is valid as long as its object exists.
         """
@@ -83,7 +83,8 @@ class PodExecutor:
         return template.ref_of(seen) == ref and seen.metadata.uid == uid and not seen.is_finished
 
     async def ensure(self, attempt: port.Attempt) -> port.Observation:
-        """Create the Pod if the cache does not have it, without asking first.
+        """Create the Pod of an attempt if the cache does not have it, without asking the API server
+        first.
 
         Nearly always it does not exist; if it does, the API server refuses to create it again.
         """
@@ -105,7 +106,8 @@ class PodExecutor:
         return self._judge(attempt, seen)
 
     async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
-        """Stop the Pod as the cache has it, or as the API server has it if that is outdated.
+        """Stop the Pod of an attempt, based on the cached Pod, or on a newly read one if that is
+        outdated.
 
         The cache is good enough for a first try: a finished Pod stays finished, and a Pod that has
         changed since is not deleted, but read again.
@@ -119,7 +121,8 @@ class PodExecutor:
     async def _stop(
         self, attempt: port.Attempt, how: port.Stop, seen: pod.Pod | None
     ) -> port.Observation:
-        """Delete the Pod, unless it has changed since it was observed: it may have ended by itself.
+        """Delete the Pod of an attempt, unless it has changed since it was observed: it may have
+        ended by itself.
 
         Raises Conflict if it has changed.
         """
@@ -159,9 +162,9 @@ class PodExecutor:
     def _fetched(
         self, namespace: str, payload: attempts.Payload, digest: bytes
     ) -> attempts.Payload:
-        """Return a blob as a payload, inline if it fits into the journal.
+        """Return a result that is a blob as a payload, inline if it fits into the journal.
 
-        The garbage collector leaves the blob alone for an hour.
+        The garbage collector keeps the blob for at least an hour.
         """
         name = blobs.text(digest)
         try:
@@ -177,7 +180,9 @@ class PodExecutor:
             raise port.ResultError(_R.RESULT_LOST, str(error), is_loss=True) from error
 
     async def release(self, attempt: port.Attempt) -> None:
-        """Remove the finalizer; delete the Pod of a spawned task, since no Task owns it."""
+        """Remove the finalizer from an attempt's Pod; delete the Pod of a spawned task, since no
+        Task owns it.
+        """
         self._unproven.discard(_key(attempt))
         seen = await self._find(attempt)
         if seen is None or not _is_ours(attempt, seen):
@@ -226,7 +231,9 @@ class PodExecutor:
         return container_logs.read(self._client, where, output.source, how, read_log=self._read_log)
 
     def _ran_last(self, attempt: port.Attempt, name: str) -> bool:
-        """Return whether the Pod was running when last seen, so that its absence proves nothing."""
+        """Return whether the Pod of an attempt was running when last seen, so that its absence is
+        no proof of its end.
+        """
         known = self._pods.get(_key(attempt))
         running = known is not None and _is_ours(attempt, known) and _runs(known)
         return running or _key(attempt) in self._unproven
@@ -261,8 +268,8 @@ class PodExecutor:
         return msgspec.convert(made, pod.Pod)
 
     async def _find(self, attempt: port.Attempt) -> pod.Pod | None:
-        """Return the Pod from the cache, or else from the API server, since the cache may be
-        behind.
+        """Return the Pod of an attempt from the cache, or else from the API server, since the cache
+        may be behind.
         """
         known = self._pods.get(_key(attempt))
         return await self._read(attempt) if known is None else known
@@ -280,7 +287,9 @@ class PodExecutor:
 
 
 def _runs(seen: pod.Pod) -> bool:
-    """Return whether the Pod has a node that has not reported the end of its containers."""
+    """Return whether containers of a Pod may run: it has a node, which has not reported their
+    end.
+    """
     return bool(seen.spec.node_name) and not seen.is_finished
 
 
@@ -302,7 +311,7 @@ def _has_failed(container: pod.ContainerStatus) -> bool:
 
 
 def _is_held(seen: pod.Pod) -> bool:
-    """Return whether our finalizer keeps the Pod."""
+    """Return whether the finalizer of kilnwork keeps the Pod."""
     return template.FINALIZER in seen.metadata.finalizers
 
 
@@ -321,7 +330,7 @@ def _key(attempt: port.Attempt) -> tuple[str, str]:
 
 
 def _is_ours(attempt: port.Attempt, seen: pod.Pod) -> bool:
-    """Return whether the Pod was created for this attempt, by its name and the uid of its owner.
+    """Return whether a Pod was created for this attempt, by its name and the uid of its owner.
 
     A client that may patch Pods can remove labels or the owner, but is unlikely to add our
     finalizer.

@@ -1,4 +1,4 @@
-"""Derives the state of an attempt from the status of its Pod. Pure.
+"""Derivation of the state of an attempt from the status of its Pod. Pure.
 
 Used by `executor`; `states_reference` has the table. The final phase decides about success and
 failure: a container that was restarted after running out of memory and then succeeded has succeeded
@@ -37,10 +37,11 @@ _REFUSED_BY_NODE = (
 
 
 def observe(seen: pod.Pod, stop: port.Stop | None, *, spec: dict[str, object]) -> port.Observation:
-    """Return the observation of an attempt whose Pod is `seen`. `spec`: of the Pod, for its limits.
+    """Return the observation of an attempt whose Pod is `seen`. `spec`: the Pod's spec, for its
+    memory limits.
 
-    `stop`: set if it is to end. An end by itself counts if it came before the deletion of the Pod
-    was requested, which is certain only if the Pod is unchanged.
+    `stop`: set if the attempt is to end. An end by itself counts if it came before the deletion of
+    the Pod was requested, which is certain only if the Pod is unchanged.
     """
     started = _running_since(seen)
     node = seen.spec.node_name
@@ -62,7 +63,7 @@ def observe(seen: pod.Pod, stop: port.Stop | None, *, spec: dict[str, object]) -
 def gone(name: str, stop: port.Stop | None, *, proof: bool = True) -> port.Observation:
     """Return the observation of an attempt whose Pod does not exist any more.
 
-    `proof`: nothing of it runs.
+    `proof`: whether it is certain that nothing of the attempt runs.
     """
     if stop is not None:
         message = f"Pod {name} is gone"
@@ -80,7 +81,9 @@ def gone(name: str, stop: port.Stop | None, *, proof: bool = True) -> port.Obser
 def _outcome(
     seen: pod.Pod, stop: port.Stop | None, spec: dict[str, object]
 ) -> attempts.Outcome | None:
-    """Return how the attempt ended; None while something of it may run."""
+    """Return the outcome of an attempt whose Pod has ended; None while something of the Pod may
+    run.
+    """
     phase = seen.status.phase
     if phase not in ("Succeeded", "Failed"):
         unscheduled = seen.terminating and not seen.spec.node_name
@@ -134,7 +137,9 @@ def _ended_badly(
 
 
 def loss_of(seen: pod.Pod, finished: float | None) -> tuple[str, str] | None:
-    """Return why Kubernetes or another client ended the Pod; None if neither did."""
+    """Return the reason and message why Kubernetes or another client ended the Pod; None if neither
+    did.
+    """
     name, status = seen.metadata.name, seen.status
     if status.reason in _LOSSES:
         return _LOSSES[status.reason], f"Pod {name}: {status.reason}: {status.message}"
@@ -163,7 +168,8 @@ def _orphaned(seen: pod.Pod) -> bool:
 
 
 def _deleted(seen: pod.Pod) -> float | None:
-    """Return when the deletion was requested, by the API server's clock; None if it was not.
+    """Return when the deletion of a Pod was requested, by the API server's clock; None if it was
+    not.
 
     `deletionTimestamp` is the end of the grace period (apiserver pkg/registry/rest, BeforeDelete).
     """
@@ -201,8 +207,8 @@ def _failure(
 
 
 def how_killed(end: pod.Terminated) -> str:
-    """Return what is known of a container that ended with 137, which a kubelet also reports for
-    lost ones.
+    """Return a message about a container that ended with exit code 137, which a kubelet also
+    reports for lost containers.
     """
     if end.reason == "ContainerStatusUnknown":
         return f"ended, and its end was not seen: {end.message}"
@@ -210,8 +216,8 @@ def how_killed(end: pod.Terminated) -> str:
 
 
 def memory_limit(spec: dict[str, object], container: str) -> str:
-    """Return `resources.limits.memory` of a container of a PodSpec as it is written, "" if not
-    set.
+    """Return `resources.limits.memory` of a container, as written in the Pod's spec; "" if it is
+    not set.
     """
     for group in ("containers", "initContainers"):
         given = spec.get(group)
@@ -224,7 +230,7 @@ def memory_limit(spec: dict[str, object], container: str) -> str:
 
 
 def _why(seen: pod.Pod, *, running: bool) -> tuple[str, str]:
-    """Return reason and message for the current state of a Pod that has not finished."""
+    """Return the reason and message for the current state of a Pod that has not finished."""
     name, status = seen.metadata.name, seen.status
     if status.phase == "Unknown" or seen.node_lost_since is not None:
         return _R.NODE_LOST, f"Kubernetes does not hear of node {seen.spec.node_name}"
@@ -246,8 +252,8 @@ def _restarting(seen: pod.Pod) -> str:
 
 
 def _running_since(seen: pod.Pod) -> float | None:
-    """Return the start as `_started` does; the creation of a running Pod whose containers have no
-    times.
+    """Return when the containers of a Pod began; for a running Pod whose containers have no times,
+    when it was created.
     """
     started = _started(seen)
     if started is None and seen.status.phase == "Running":
@@ -256,7 +262,9 @@ def _running_since(seen: pod.Pod) -> float | None:
 
 
 def _started(seen: pod.Pod) -> float | None:
-    """Return when the first container began, init containers aside; None if none has."""
+    """Return when the first container of a Pod began, not counting init containers; None if none
+    has begun.
+    """
     times = [
         moment
         for container in seen.status.container_statuses
@@ -267,7 +275,7 @@ def _started(seen: pod.Pod) -> float | None:
 
 
 def _finished(seen: pod.Pod) -> float | None:
-    """Return when the last of its containers ended; None if that is unknown."""
+    """Return when the last container of a Pod ended; None if that is unknown."""
     times = [
         moment
         for container in (*seen.status.container_statuses, *seen.status.init_container_statuses)

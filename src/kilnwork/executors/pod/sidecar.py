@@ -1,8 +1,9 @@
-"""The sidecar that implements the worker contract in a Pod: what is added to the Pod for it. Pure.
+"""The sidecar that implements the worker contract in a Pod, and the parts of the Pod's spec that it
+needs. Pure.
 
 Used by `template` and `executor`. A native sidecar (KEP-753) of the worker's image starts before
 the other containers and ends after them; it shares a volume with them, which contains the files of
-docs/reference/worker-contract.md, and leaves the result as its termination message. It alone has a
+docs/reference/worker-contract.md, and reports the result as its termination message. It alone has a
 token, which Kubernetes binds to the Pod: the manifest contains no secret, and no other container
 needs a service account.
 """
@@ -71,9 +72,9 @@ def is_wanted(attempt: port.Attempt) -> bool:
 
 
 def add(spec: dict[str, Any], attempt: port.Attempt, settings: SidecarOptions) -> None:
-    """Add sidecar, volumes, mounts and variables to the spec of a Pod, in place.
+    """Add the sidecar, with its volumes, mounts and variables, to the spec of a Pod, in place.
 
-    Raises `substitution.InvalidTemplate` if the spec uses names that it needs itself.
+    Raises `substitution.InvalidTemplate` if the spec uses names that the sidecar needs itself.
     """
     _check_names(spec)
     groups = [spec.get("initContainers") or [], spec.get("containers") or []]
@@ -92,8 +93,8 @@ def add(spec: dict[str, Any], attempt: port.Attempt, settings: SidecarOptions) -
 
 
 def result(seen: pod.Pod) -> attempts.Payload | None:
-    """Return what the sidecar of a Pod that has succeeded has left; None without a sidecar or a
-    result.
+    """Return the result that the sidecar of a succeeded Pod has reported; None without a sidecar or
+    a result.
 
     Raises `port.ResultError`.
     """
@@ -134,7 +135,7 @@ def _check_names(spec: Mapping[str, Any]) -> None:
 
 
 def _variables(*, has_input: bool) -> list[dict[str, str]]:
-    """Return the variables of every container.
+    """Return the environment variables that every container of the Pod gets.
 
     All paths refer to the first variable, which is empty unless the node sets it, as a node does
     where mounts are not at their paths.
@@ -182,7 +183,9 @@ def _container(
 
 
 def access(attempt: port.Attempt, settings: SidecarOptions) -> list[dict[str, Any]]:
-    """Return the variables with which a container that mounts the token reaches the manager."""
+    """Return the environment variables with which a container that mounts the token connects to the
+    manager.
+    """
     variables = {
         "KILN_TOKEN_FILE": f"{_TOKEN_DIRECTORY}/{_TOKEN}",
         "KILN_TASK_ID": ids.task_text(attempt.ref.task),
@@ -209,8 +212,8 @@ def _security(beside: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the security context of the sidecar, as the Pod Security Standard `restricted`
     requires it.
 
-    It needs no privilege; all other settings are those that the other containers share, so that it
-    is admitted where they are, and may read what they write.
+    The sidecar needs no privilege; all other settings are those that the other containers share, so
+    that it is admitted where they are, and may read what they write.
     """
     context: dict[str, Any] = {
         "allowPrivilegeEscalation": False,
@@ -225,7 +228,7 @@ def _security(beside: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def token_volume() -> dict[str, Any]:
-    """Return the volume with a token for the manager that Kubernetes binds to the Pod."""
+    """Return the volume with a token for the manager; Kubernetes binds the token to the Pod."""
     token = {
         "path": _TOKEN,
         "audience": manager.ATTEMPT_AUDIENCE,

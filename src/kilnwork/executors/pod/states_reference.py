@@ -1,4 +1,4 @@
-"""The table of the states of an attempt for what is seen of its Pod, for the docs.
+"""Table for the docs: the state of an attempt for each observed state of its Pod.
 
 Written into docs/reference/executors.md. A test judges a Pod for each row and compares. Not used by
 the manager.

@@ -1,4 +1,4 @@
-"""Builds the Pod of an attempt, as JSON, and finds the attempt of a Pod. Pure.
+"""Construction of the Pod of an attempt, as JSON, and search of the attempt of a Pod. Pure.
 
 Used by `executor`. Only some errors of a template are refused here; the API server reports the
 others.
@@ -35,7 +35,8 @@ _IDENTITY = re.compile(r"-([0-9a-f]{32})-([1-9][0-9]{0,9})-([1-9][0-9]{0,9})\Z")
 
 @functools.lru_cache(maxsize=4096)  # asked for at every step of an attempt
 def pod_name(name: str, ref: attempts.AttemptRef) -> str:
-    """Return the name of an attempt's Pod: the task's name, shortened, with id, run and attempt.
+    """Return the name of an attempt's Pod, which consists of the task's name, shortened, the task
+    id, run and attempt.
 
     The whole id is part of it, so that no two attempts share a name; at most 63 characters, so that
     it is a host name.
@@ -46,12 +47,12 @@ def pod_name(name: str, ref: attempts.AttemptRef) -> str:
 
 
 def identity(ref: attempts.AttemptRef) -> str:
-    """Return the suffix of the names of an attempt's objects, whatever their prefix."""
+    """Return the suffix of the names of an attempt's objects, which identifies the attempt."""
     return f"-{ref.task.hex()}-{ref.run}-{ref.attempt}"
 
 
 def pod(attempt: port.Attempt, beside: sidecar.SidecarOptions | None = None) -> meta.JsonObject:
-    """Return the Pod of an attempt of a task with `spec.pod`, with its variables substituted.
+    """Return the Pod for an attempt of a task with `spec.pod`, with its variables substituted.
 
     `beside`: options of its sidecar, None for none; a call takes the manager's address from them.
     Raises `substitution.InvalidTemplate` or `documents.LimitExceeded`.
@@ -92,7 +93,7 @@ def pod(attempt: port.Attempt, beside: sidecar.SidecarOptions | None = None) -> 
 
 
 def ref_of(seen: api_pod.Pod) -> attempts.AttemptRef | None:
-    """Return the attempt that a Pod belongs to; None if it is not one of ours."""
+    """Return the attempt that a Pod belongs to; None if it is not the Pod of an attempt."""
     metadata = seen.metadata
     if metadata.labels.get(EXECUTOR_LABEL) != EXECUTOR and FINALIZER not in metadata.finalizers:
         return None
@@ -100,7 +101,8 @@ def ref_of(seen: api_pod.Pod) -> attempts.AttemptRef | None:
 
 
 def ref_in(name: str) -> attempts.AttemptRef | None:
-    """Return the attempt that an object name refers to; None if it is not one of ours.
+    """Return the attempt that an object name refers to; None if it is not the name of an attempt's
+    object.
 
     The name is used because any client that may patch objects can change labels.
     """
@@ -111,7 +113,9 @@ def ref_in(name: str) -> attempts.AttemptRef | None:
 
 
 def task_name_in(seen: api_pod.Pod) -> str:
-    """Return the part of the task's name that is in the name of its Pod: enough for `pod_name`."""
+    """Return the part of the task's name that the name of its Pod contains, which is enough for
+    `pod_name`.
+    """
     return prefix_of(seen.metadata.name)
 
 
@@ -123,7 +127,9 @@ def prefix_of(name: str) -> str:
 def metadata_of(
     attempt: port.Attempt, given: Mapping[str, Any], *, name: str, executor: str
 ) -> dict[str, Any]:
-    """Return the metadata of an attempt's object: labels and annotations as `given`, and ours."""
+    """Return the metadata of an attempt's object: the labels and annotations `given`, and those of
+    kilnwork.
+    """
     ref = attempt.ref
     labels = {
         **(given.get("labels") or {}),
@@ -177,7 +183,8 @@ def _environment(attempt: port.Attempt) -> Iterator[tuple[str, str]]:
 def _with(
     variables: Mapping[str, str], given: "list[dict[str, Any]] | tuple[()]"
 ) -> list[dict[str, Any]]:
-    """Return the variables of a container, ours first, so that its own may refer to them.
+    """Return the environment variables of a container, those of kilnwork first, so that its own may
+    refer to them.
 
     A variable that the container sets itself takes precedence.
     """

@@ -18,13 +18,17 @@ _OF_ARGO = ("init", "wait")
 
 
 class WorkflowExecutor(custom_resource.ObjectExecutor):
-    """Implements `port.Executor`, `port.WatchesAttempts` and `port.ReadsLogs` for Workflows."""
+    """An executor whose attempts are Argo Workflows; implements `port.Executor`,
+    `port.WatchesAttempts` and `port.ReadsLogs`.
+    """
 
     def __init__(self, kube: client.Client, shared: custom_resource.Shared) -> None:
         super().__init__(kube, reader.WorkflowReader(), shared)
 
     async def outputs(self, attempt: port.Attempt) -> list[port.AttemptOutput]:
-        """Return the outputs of the user's containers in its Pods, in the order of their start."""
+        """Return the outputs of the user's containers in the Workflow's Pods, in the order of their
+        start.
+        """
         seen = await self._find(attempt)
         if seen is None:
             return []
@@ -60,7 +64,7 @@ class WorkflowExecutor(custom_resource.ObjectExecutor):
 
 
 def _step(of: pod.Pod) -> str:
-    """Return the name of a step without that of its Workflow: `[0].approve`."""
+    """Return the name of a Pod's step without the name of its Workflow, such as `[0].approve`."""
     name = of.metadata.annotations.get(_NODE_NAME, of.metadata.name)
     workflow = of.metadata.labels.get(reader.WORKFLOW_LABEL, "")
     return name.removeprefix(workflow).lstrip(".-") or "main"

@@ -1,4 +1,4 @@
-"""Interprets an Argo Workflow for its task, and ends it. Pure.
+"""Reader of Argo Workflows, which interprets and ends a Workflow for its task. Pure.
 
 Used by `executors.custom_resource`. Reads `status.phase`, `message` and `outputs`, which exist
 however large the workflow is; `status.nodes`, which Argo compresses or moves elsewhere if there are
@@ -24,7 +24,7 @@ WORKFLOW_LABEL = "workflows.argoproj.io/workflow"
 
 
 class WorkflowReader:
-    """A `Reader` of Workflows: they are stopped by `spec.shutdown`, not by deleting them."""
+    """A `Reader` of Argo Workflows, which are stopped by `spec.shutdown`, not by deleting them."""
 
     name = "workflow"
 
@@ -48,7 +48,9 @@ class WorkflowReader:
         )
 
     def result(self, spec: task.TaskSpec, seen: meta.JsonObject) -> Any:
-        """Return its global output parameters by name, as texts; UNSET if it has none."""
+        """Return the global output parameters of a Workflow by name, as texts; UNSET if it has
+        none.
+        """
         at = f"Workflow {seen['metadata']['name']}: status.outputs"
         outputs = _dict(seen.get("status")).get("outputs")
         if not isinstance(outputs, dict | None):
@@ -62,8 +64,8 @@ class WorkflowReader:
         return {one["name"]: one.get("value") for one in given or ()} or msgspec.UNSET
 
     def stop(self, seen: meta.JsonObject, how: port.Stop, *, now: float) -> meta.JsonObject | None:
-        """Return the patch for Stop, and after the grace period Terminate; delete one that no
-        controller has seen.
+        """Return the patch that stops a Workflow: first Stop, then Terminate after the grace
+        period; None to delete one that no controller has seen.
 
         A suspended Workflow ignores `shutdown` until it is resumed
         (workflow/controller/operator.go, operate): it starts nothing any more.
@@ -87,8 +89,8 @@ class WorkflowReader:
         return how.grace_s if asked is None else max(0.05, asked + how.grace_s - now)
 
     def pods_of(self, seen: meta.JsonObject) -> str:
-        """Return the selector of the Workflow's Pods: Argo reports Failed as soon as it has sent
-        the signals.
+        """Return the label selector of a Workflow's Pods, whose end is awaited, since Argo reports
+        Failed as soon as it has sent the signals.
         """
         return f"{WORKFLOW_LABEL}={seen['metadata']['name']}"
 
@@ -97,8 +99,8 @@ class WorkflowReader:
 
 
 def _moment(written: Any) -> float | None:
-    """Return the time in a status, wall clock; None if there is none: the schema allows any
-    value.
+    """Return a time written in a status, as wall clock; None if it is no valid time, since the
+    schema allows any value.
     """
     try:
         return pod.parse_time(written)
@@ -116,7 +118,7 @@ def _is_stopping(seen: meta.JsonObject) -> bool:
 
 
 def _asked(seen: meta.JsonObject) -> float | None:
-    """Return when we asked the Workflow to stop; None if we did not."""
+    """Return when kilnwork asked the Workflow to stop; None if it did not."""
     written = _dict(seen["metadata"].get("annotations")).get(STOPPED_AT)
     try:
         return None if written is None else float(written)
@@ -138,7 +140,7 @@ def _message_of(seen: meta.JsonObject, status: dict[str, Any]) -> str:
 
 
 def _suspended(seen: meta.JsonObject, status: dict[str, Any]) -> str:
-    """Return why nothing continues in a running Workflow; "" if something may."""
+    """Return why a running Workflow is suspended; "" if it is not."""
     if _dict(seen.get("spec")).get("suspend"):
         return "spec.suspend is true"
     for node in _nodes(status):
@@ -149,7 +151,9 @@ def _suspended(seen: meta.JsonObject, status: dict[str, Any]) -> str:
 
 
 def _exit_code(status: dict[str, Any]) -> int | None:
-    """Return the exit code of the first step that failed, if known; Argo has it as text."""
+    """Return the exit code of the first failed step, None if it is unknown; Argo stores it as
+    text.
+    """
     failed = [
         node
         for node in _nodes(status)
@@ -169,7 +173,7 @@ def _nodes(status: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _dict(value: Any) -> dict[str, Any]:
-    """Return a JSON object in what others write; empty if it is not an object."""
+    """Return `value` if it is a JSON object, otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
