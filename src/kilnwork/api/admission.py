@@ -46,7 +46,7 @@ _NOT_THE_WORK = frozenset(
 
 
 def validate_task(obj: meta.JsonObject) -> list[validation.Problem]:
-    """Return what is wrong with a Task beyond its schema."""
+    """Return the problems of a Task beyond its schema."""
     declared = _decode(obj, task.Task)
     return [] if declared is None else validation.validate_task(declared)
 
@@ -80,19 +80,19 @@ def sample_of_task(obj: meta.JsonObject) -> tuple[meta.JsonObject, str] | None:
 
 
 def validate_task_cluster(obj: meta.JsonObject) -> list[validation.Problem]:
-    """Return what is wrong with a TaskCluster beyond its schema."""
+    """Return the problems of a TaskCluster beyond its schema."""
     cluster = _decode(obj, task_cluster.TaskCluster)
     return [] if cluster is None else validation.validate_task_cluster(cluster)
 
 
 def validate_data_pond(obj: meta.JsonObject) -> list[validation.Problem]:
-    """Return what is wrong with a DataPond beyond its schema."""
+    """Return the problems of a DataPond beyond its schema."""
     pond = _decode(obj, data_pond.DataPond)
     return [] if pond is None else data_pond_validation.problems(pond)
 
 
 def validate_job(obj: meta.JsonObject) -> list[validation.Problem]:
-    """Return what is wrong with a Job beyond its schema."""
+    """Return the problems of a Job beyond its schema."""
     declared = _decode_or_report(obj, job.Job)
     return declared if isinstance(declared, list) else job_validation.validate_job(declared)
 
@@ -106,13 +106,13 @@ def validate_job_update(old: meta.JsonObject, new: meta.JsonObject) -> list[vali
 
 
 def validate_job_config(obj: meta.JsonObject) -> list[validation.Problem]:
-    """Return what is wrong with a JobConfig beyond its schema."""
+    """Return the problems of a JobConfig beyond its schema."""
     declared = _decode_or_report(obj, job_config.JobConfig)
     return declared if isinstance(declared, list) else job_validation.validate_job_config(declared)
 
 
 def validate_sync_set(obj: meta.JsonObject) -> list[validation.Problem]:
-    """Return what is wrong with a SyncSet beyond its schema."""
+    """Return the problems of a SyncSet beyond its schema."""
     declared = _decode_or_report(obj, sync_set.SyncSet)
     if isinstance(declared, list):
         return declared
@@ -149,7 +149,7 @@ OUTCOME_REASON = "which the manager says of waiting, lost and killed tasks: choo
 def validate_task_claim_status(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> list[validation.Problem]:
-    """Return what is wrong with the outcome of a TaskClaim.
+    """Return the problems of the outcome of a TaskClaim.
 
     On a real Kubernetes `installing.everything` installs the same rules.
     """

@@ -37,7 +37,7 @@ class AttemptRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Ending(StrEnum):
-    """How an attempt ended."""
+    """Way in which an attempt ended."""
 
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -61,7 +61,7 @@ class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def digests(self) -> tuple[bytes, ...]:
-        """The digests of all blobs that the value consists of or refers to."""
+        """Return the digests of all blobs that the value consists of or refers to."""
         return self.blobs if self.digest is None else (self.digest, *self.blobs)
 
 

@@ -51,7 +51,7 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The outcome of a task that a call needs."""
+    """Outcome of a task, as a call gets it that needs the task's result."""
 
     task: attempts.Id
     state: api_task.State

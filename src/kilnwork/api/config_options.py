@@ -49,7 +49,7 @@ def variable_name(option: Option) -> str:
 
 
 def problems(options: job_config.Options | None, field: str = FIELD) -> Iterator[Problem]:
-    """Yield what is wrong with the options of a JobConfig at `field`."""
+    """Yield the problems of the options of a JobConfig at `field`."""
     seen: dict[str, int] = {}
     for position, option in enumerate(options.options if options is not None else ()):
         at = f"{field}.options[{position}]"

@@ -35,7 +35,7 @@ def with_service_name(template: job.JobTemplate, name: str) -> job.JobTemplate:
 
 
 def problems(config: job_config.JobConfig) -> Iterator[Problem]:
-    """Yield what is wrong with the Service that a JobConfig should own."""
+    """Yield the problems of the Service that a JobConfig should own."""
     found = _function(config.spec.template.spec)
     if found is None or found.template is None:
         return

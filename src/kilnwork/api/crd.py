@@ -157,13 +157,13 @@ _KIND = "Name of the REST resource that this object represents, in CamelCase; it
 
 
 def crds() -> dict[str, meta.JsonObject]:
-    """Return the CustomResourceDefinition of each of our kinds, by plural."""
+    """Return the CustomResourceDefinition of each kind of kilnwork, by plural."""
     return {kind.plural: definition(kind) for kind in kinds.OURS}
 
 
 @functools.cache
 def definition(kind: resource.Resource) -> meta.JsonObject:
-    """Return the CustomResourceDefinition of one of our kinds."""
+    """Return the CustomResourceDefinition of a kind of kilnwork."""
     about = _KINDS[kind.kind]
     version: meta.JsonObject = {
         "name": kind.version,
@@ -199,14 +199,14 @@ def definition(kind: resource.Resource) -> meta.JsonObject:
 
 
 def render(crd: meta.JsonObject) -> str:
-    """Return the text of a generated file."""
+    """Return the text of the generated file for a CustomResourceDefinition."""
     return _HEADER + yaml.safe_dump(
         msgspec.to_builtins(crd), sort_keys=False, width=100, allow_unicode=True
     )
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """Yield every generated file with the text that it should have."""
+    """Yield the path of every generated file with the text that it should have."""
     for plural, crd in crds().items():
         yield DIRECTORY / f"{plural}.yaml", render(crd)
 
@@ -252,7 +252,7 @@ def _node_at(root: schema.Schema, path: str) -> schema.Schema:
 
 
 def main() -> None:
-    """Rewrite the generated files."""
+    """Write all generated files of CustomResourceDefinitions."""
     DIRECTORY.mkdir(exist_ok=True)
     for path, text in files():
         path.write_text(text, encoding="utf-8")

@@ -47,7 +47,7 @@ def _names(struct: type[msgspec.Struct]) -> list[str]:
 
 
 def _unchanged(field: str) -> str:
-    """Return the CEL expression for an unchanged field."""
+    """Return the CEL expression that is true if a field is unchanged."""
     now, before = f"self.{field}", f"oldSelf.{field}"
     return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
 
@@ -70,7 +70,7 @@ def _fixed_template() -> Iterator[meta.JsonObject]:
 
 
 def _exists_as_before(field: str) -> str:
-    """Return the CEL expression that an object exists if it existed before."""
+    """Return the CEL expression that is true if an object exists, or did not exist before."""
     return f"has(self.{field}) == has(oldSelf.{field})"
 
 

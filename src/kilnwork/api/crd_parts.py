@@ -13,7 +13,7 @@ from kilnwork.api import meta, schema
 
 
 class KindDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a definition besides names and schema."""
+    """Parts of the CustomResourceDefinition of a kind, besides its names and its schema."""
 
     description: str
     spec: Any = None
@@ -50,7 +50,7 @@ def rule(expression: str, message: str, **more: str) -> meta.JsonObject:
 
 
 def rules(*made: meta.JsonObject) -> schema.Schema:
-    """Return the schema keyword that contains these rules."""
+    """Return the schema keyword that contains the given CEL rules."""
     return {schema.RULES: list(made)}
 
 
@@ -91,7 +91,7 @@ def _alone(field: str) -> meta.JsonObject:
 
 
 def name_is_short(longest: int) -> meta.JsonObject:
-    """Return the rule about the length of an object's name."""
+    """Return the CEL rule that limits the length of an object's name."""
     return rule(f"self.metadata.name.size() <= {longest}", name_rule(longest))
 
 

@@ -42,7 +42,7 @@ _SAME_GENERATION = "self.generation == oldSelf.generation"
 
 
 def _unchanged(field: str) -> str:
-    """Return the CEL expression for an unchanged field."""
+    """Return the CEL expression that is true if a field is unchanged."""
     now, before = f"self.{field}", f"oldSelf.{field}"
     return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
 

@@ -47,7 +47,7 @@ _SECOND = dt.timedelta(seconds=1)
 
 
 class CronExpression(msgspec.Struct, frozen=True, gc=False):
-    """Local times: all combinations of the numbers below, on matching days."""
+    """A parsed cron expression: all combinations of local times on matching days."""
 
     text: str
     """The expression as written by the user."""
@@ -175,7 +175,7 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
         return bool(self.days.in_month(year, month) >> day & 1)
 
     def _time_after(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
-        """Return the first time of the day after the given one."""
+        """Return the first time of the expression on the same day after the given time."""
         hours, minutes, seconds = self.hours, self.minutes, self.seconds
         if _contains(hours, hour):
             if _contains(minutes, minute):
@@ -189,7 +189,7 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
         return (hours[place], minutes[0], seconds[0]) if place < len(hours) else None
 
     def _day_after(self, year: int, month: int, day: int) -> tuple[int, int, int] | None:
-        """Return the first day with times after the given one, as year, month and day."""
+        """Return the first day of the expression after the given day, as year, month and day."""
         for each_year in self.years[bisect.bisect_left(self.years, year) :]:
             first = month if each_year == year else 1
             for each_month in self.months[bisect.bisect_left(self.months, first) :]:
@@ -283,7 +283,7 @@ def parse(expression: str, *, format: job_config.CronFormat, hash_id: str) -> Cr
 
 
 def problem(expression: str, *, format: job_config.CronFormat, hash_id: str) -> str | None:  # noqa: A002 - the field's name
-    """Return what is wrong with `expression`, or None."""
+    """Return the problem with `expression`, or None if it is valid."""
     try:
         parse(expression, format=format, hash_id=hash_id)
     except InvalidCron as error:
@@ -292,7 +292,7 @@ def problem(expression: str, *, format: job_config.CronFormat, hash_id: str) -> 
 
 
 def _split(expression: str) -> list[str]:
-    """Return the text of each of the seven fields."""
+    """Return the texts of the seven fields of a cron expression."""
     texts = expression.split()
     if len(texts) == 1 and texts[0].startswith("@"):
         named = _NAMED.get(texts[0].lower())
@@ -313,6 +313,6 @@ def _split(expression: str) -> list[str]:
 
 
 def _contains(numbers: tuple[int, ...], number: int) -> bool:
-    """Return whether a sorted tuple contains a number."""
+    """Return whether a sorted tuple of numbers contains a number."""
     place = bisect.bisect_left(numbers, number)
     return place < len(numbers) and numbers[place] == number

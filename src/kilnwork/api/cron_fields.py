@@ -26,7 +26,7 @@ class InvalidCron(errors.KilnError):
 
 
 class Field(msgspec.Struct, frozen=True, gc=False):
-    """The allowed values of one field of an expression."""
+    """Definition of one field of a cron expression: its name and its allowed values."""
 
     name: str
     """Name of the field in messages and in the hash of `H`."""
@@ -45,7 +45,7 @@ class Field(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def allowed(self) -> str:
-        """The accepted values, for messages."""
+        """Return the accepted values of the field as text, for messages."""
         names = f" or {self.names[0][:3]}-{self.names[-1][:3]}" if self.names else ""
         return f"{self.first}-{self.accepted}{names}, with * , - / ? H{self.rules}"
 
@@ -70,7 +70,7 @@ _WEEKS = 1 << 1 | 1 << 8 | 1 << 15 | 1 << 22 | 1 << 29
 
 
 class Numbers(msgspec.Struct, frozen=True, gc=False):
-    """The parsed values of one field."""
+    """Parsed values of one field of a cron expression."""
 
     values: tuple[int, ...]
     """Numbers in ascending order, without duplicates."""
@@ -104,7 +104,7 @@ class Days(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, by_day: Numbers, by_weekday: Numbers) -> "Days":
-        """Return the days that two fields select."""
+        """Return the days that the fields `day of month` and `day of week` select together."""
         none = Numbers(())
         return cls(
             every=by_day.any_ and by_weekday.any_,

@@ -16,7 +16,7 @@ _SYSTEM = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/sbi
 
 
 def problems(pond: data_pond.DataPond) -> list[Problem]:
-    """Return what is wrong with a DataPond that conforms to its schema."""
+    """Return the problems of a DataPond that conforms to its schema."""
     return list(_problems(pond.spec))
 
 

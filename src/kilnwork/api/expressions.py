@@ -191,7 +191,7 @@ class Document:
 
     @property
     def expression(self) -> Expression | None:
-        """The expression, if the whole document is one; otherwise None."""
+        """Return the expression if the whole document is one, otherwise None."""
         return self._compiled if isinstance(self._compiled, Expression) else None
 
     def evaluate(self, lookup: Lookup) -> Any:

@@ -42,7 +42,7 @@ class Side(enum.StrEnum):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """The effect of one field on each side."""
+    """Row of a field table: the effect of one field on each side."""
 
     path: str
     """Path such as `spec.containers[].image`; `[]` steps into a list."""
@@ -60,7 +60,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Finding(NamedTuple):
-    """A field of an object without the effect that its writer may expect."""
+    """A field of an object that does not have the effect that its writer may expect."""
 
     path: str
     value: Any
@@ -73,7 +73,7 @@ Table = Mapping[str, Row]
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Return the rows by path; raises ValueError for a duplicate path."""
+    """Return the rows of a field table by path. Raises ValueError for a duplicate path."""
     found = {row.path: row for row in rows}
     if len(found) != len(rows):
         paths = [row.path for row in rows]

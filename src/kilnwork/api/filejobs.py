@@ -56,7 +56,7 @@ def short_id(job: str) -> str:
 
 
 def short_digits(ref: str) -> str | None:
-    """Return the digits of a short id, at least eight; None for anything else."""
+    """Return the digits of a short id of a file job, at least eight; None for other texts."""
     found = _SHORT.fullmatch(ref)
     return None if found is None else found[1]
 
@@ -76,7 +76,7 @@ class FileJobPhase(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether nothing of the job runs any more."""
+        """Return whether nothing of a job in this phase runs any more."""
         return self in _FINAL
 
 
@@ -250,7 +250,7 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, succeeded: int, failed: int, skipped: int) -> Self:
-        """Return the counts with their total."""
+        """Return the numbers of records with their total."""
         total = succeeded + failed + skipped
         return cls(total=total, succeeded=succeeded, failed=failed, skipped=skipped)
 
@@ -272,7 +272,7 @@ class PartOutcome(StrEnum):
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
-    """An object written to the store."""
+    """A file that was written to the store."""
 
     key: str
     """Key relative to the job's directory. `OUTPUTS` stands for several objects, and the other

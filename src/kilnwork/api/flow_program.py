@@ -38,7 +38,7 @@ class Problem(NamedTuple):
 
 
 class NodeKind(StrEnum):
-    """The kind of a node."""
+    """Kind of a node of a flow program."""
 
     WORK = "work"
     EACH = "each"
@@ -48,12 +48,12 @@ class NodeKind(StrEnum):
 
     @property
     def leaf(self) -> bool:
-        """Whether nodes of this kind have a job."""
+        """Return whether nodes of this kind have a job."""
         return self in (NodeKind.WORK, NodeKind.EACH)
 
 
 class FlowNode:
-    """One step of a flow. Fields that do not apply to its kind are empty."""
+    """Compiled form of one step of a flow. Fields that do not apply to its kind are empty."""
 
     def __init__(self, name: str, path: str, step: flow.Step, kind: NodeKind) -> None:
         self.name, self.path, self.step, self.kind = name, path, step, kind
@@ -98,12 +98,12 @@ class FlowNode:
 
     @property
     def with_alternative(self) -> tuple["FlowNode", ...]:
-        """Return the step and its `else`."""
+        """Return the step and, if it has one, the step in its `else`."""
         return (self,) if self.alternative is None else (self, self.alternative)
 
 
 class Clause(NamedTuple):
-    """One entry of `catch`."""
+    """Compiled entry of `catch` in a flow."""
 
     causes: frozenset[str]
     nodes: tuple[FlowNode, ...]
@@ -114,7 +114,7 @@ class Clause(NamedTuple):
 
 
 class Program:
-    """A whole compiled flow."""
+    """Compiled form of a whole flow."""
 
     def __init__(self, declared: flow.Flow) -> None:
         self.params = declared.params
@@ -127,7 +127,7 @@ class Program:
 
     @property
     def sections(self) -> Iterator[tuple[str, tuple[FlowNode, ...]]]:
-        """Yield the key prefix and the nodes of each list of steps."""
+        """Yield the key prefix and the nodes of each list of steps in the flow."""
         yield "", self.nodes
         for number, clause in enumerate(self.catch):
             yield f"catch[{number}].", clause.nodes

@@ -26,7 +26,7 @@ def problems(
     snapshots: Mapping[str, bool] | Collection[str] = (),
     groups: Collection[str] | None = None,
 ) -> list[Problem]:
-    """Return what is wrong with a flow.
+    """Return the problems of a flow.
 
     `snapshots`: names of the SyncSet's snapshots; a mapping also says whether each one has shards.
     `groups`: names of its groups of workers; None: groups are not checked.

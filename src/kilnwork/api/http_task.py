@@ -246,12 +246,12 @@ class HttpTemplate(wire.Wire, frozen=True):
 
     @property
     def callback_settings(self) -> Callback | None:
-        """The callback settings, or None if the result does not come by a callback."""
+        """Return the callback settings, or None if the result does not come by a callback."""
         return self.callback
 
     @property
     def may_repeat(self) -> bool:
-        """Whether the request may be sent twice."""
+        """Return whether the request may be sent twice."""
         if self.idempotent is None:
             return self.request.method.upper() in SAFE_METHODS
         return self.idempotent

@@ -109,7 +109,7 @@ def _rule(given: Any) -> str | rules.Rule:
 def problems(
     template: http_task.HttpTemplate, field: str = "spec.http", *, besides: Iterable[str] = ()
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a request, its conditions and its labels, for admission.
+    """Yield the problems of a request, its conditions and its labels, for admission.
 
     `besides`: allowed variables in addition to `variables`.
     """
@@ -160,7 +160,7 @@ def _path_problems(path: str, field: str) -> Iterator[Problem]:
 def request_problems(
     request: http_task.HttpRequest, field: str, *, variable: bool
 ) -> Iterator[Problem]:
-    """Yield what is wrong with the request itself. If `variable` is true, strings may still
+    """Yield the problems of the request itself. If `variable` is true, strings may still
     contain variables."""
     method = request.method
     if not _may_have_variables(method, variable) and (
@@ -256,7 +256,7 @@ def spec_problems(
     *,
     more: Collection[str] = (),
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a task that sends a request. `given_inputs`, `more`: see
+    """Yield the problems of a task that sends a request. `given_inputs`, `more`: see
     `object_manifests`."""
     if spec.sent is None:
         return

@@ -27,7 +27,7 @@ _MATRIX_KEY = re.compile(r"[a-z0-9_-]+")
 
 
 def problems(template: job.JobTemplate, at: str, *, known: Collection[str]) -> Iterator[Problem]:
-    """Yield what is wrong with a template at the field `at`.
+    """Yield the problems of a template at the field `at`.
 
     `known`: allowed variables in addition to those of every Job: options, substitutions,
     JobConfig.
@@ -86,7 +86,7 @@ def _hook_problems(hook: job.Hook, at: str, known: Collection[str]) -> Iterator[
 def _task_problems(
     what: task.TaskTemplate, at: str, *, known: Collection[str], given_inputs: Collection[str] = ()
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a task. `known`: allowed variables in addition to those of every
+    """Yield the problems of a task. `known`: allowed variables in addition to those of every
     task."""
     found = validation.template_problems(what, given_inputs=given_inputs, more=known)
     yield from ((at + field.removeprefix("spec"), problem) for field, problem in found)

@@ -105,7 +105,7 @@ def _problems(
     *,
     given_inputs: Collection[str],
 ) -> list[substitution.Problem]:
-    """Return what is wrong with the variables of a template at `field` if only the `known` names
+    """Return the problems of the variables of a template at `field` if only the `known` names
     have values."""
     found: list[substitution.Problem] = []
     for part in template_fields.fields_with_variables(template, given_inputs):

@@ -34,7 +34,7 @@ _TWICE = "is there twice"
 
 
 def validate_job(declared: job.Job) -> list[Problem]:
-    """Return what is wrong with a Job that conforms to its schema."""
+    """Return the problems of a Job that conforms to its schema."""
     return [
         *_name_problems(declared.metadata.name, job.MAX_NAME),
         *_job_problems(declared),
@@ -48,7 +48,7 @@ def validate_job_update(old: job.Job, new: job.Job) -> list[Problem]:
 
 
 def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
-    """Return what is wrong with a JobConfig that conforms to its schema."""
+    """Return the problems of a JobConfig that conforms to its schema."""
     spec = declared.spec
     given = () if spec.option is None else spec.option.options
     known = {*job_variables.JOB_CONFIG, *map(config_options.variable_name, given)}
@@ -117,7 +117,7 @@ def _job_problems(declared: job.Job) -> Iterator[Problem]:
 
 
 def _template_problems(declared: job.Job) -> Iterator[Problem]:
-    """Yield what is wrong with the template of a Job, unless it is replaced by that of its
+    """Yield the problems of the template of a Job, unless it is replaced by that of its
     JobConfig."""
     spec = declared.spec
     try:

@@ -158,7 +158,7 @@ def problems(
     *,
     more: Collection[str] = (),
 ) -> Iterator[Problem]:
-    """Yield what is wrong with `customResource` or `workflow` of a task that has one of them.
+    """Yield the problems of `customResource` or `workflow` of a task that has one of them.
 
     `given_inputs`: names of inputs that are not in the spec; None: any input that the manifest
     uses. `more`: allowed variables in addition to those of every task.

@@ -36,7 +36,7 @@ _CALLED: dict[type, str] = {dict: "an object", list: "a list", str: "a string"}
 def problems(
     template: task.PodTemplate, *, runs_call: bool, more: Collection[str] = ()
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a template. `runs_call`: whether it is for a Python call; `more`:
+    """Yield the problems of a template. `runs_call`: whether it is for a Python call; `more`:
     allowed variables in addition to those of every task."""
     policy = template.spec.get("restartPolicy", "Never")
     containers = template.spec.get("containers", [{}] if runs_call else None)
@@ -77,7 +77,7 @@ def _shape_problems(given: Any, shape: Any, field: str) -> Iterator[Problem]:
 
 
 def _call_container_problems(containers: list[dict[str, Any]]) -> Iterator[Problem]:
-    """Yield what is wrong with the containers of a call, which runs in exactly one of them."""
+    """Yield the problems of the containers of a call, which runs in exactly one of them."""
     field = "pod.spec.containers"
     if len(containers) > 1:
         text = "must be one for a call: what runs beside it is an init container with restartPolicy"

@@ -34,7 +34,7 @@ def bounds(spec: task_cluster.TaskClusterSpec) -> Bounds:
 
 
 def problems(spec: task_cluster.TaskClusterSpec) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the bounds, by field."""
+    """Yield the problems of the bounds, by field."""
     update = _update(spec)
     for name, value in (
         ("maxUnavailable", update.max_unavailable),

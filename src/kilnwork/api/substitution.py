@@ -132,7 +132,7 @@ def find_problems(
     *,
     instead: Mapping[str, str] = _NOTHING,
 ) -> list[Problem]:
-    """Return what is wrong with a template at `field` if only the `known` names have values, for
+    """Return the problems of a template at `field` if only the `known` names have values, for
     admission.
 
     `instead`: alternatives for names that are variables elsewhere.

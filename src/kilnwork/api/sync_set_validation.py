@@ -56,7 +56,7 @@ starts."""
 
 
 def validate_sync_set(declared: sync_set.SyncSet) -> list[Problem]:
-    """Return what is wrong with a SyncSet that conforms to its schema."""
+    """Return the problems of a SyncSet that conforms to its schema."""
     spec = declared.spec
     return [
         *_name_problems(declared.metadata.name, spec),
@@ -335,7 +335,7 @@ def _flow_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
 
 
 def _task_problems(program: flow_program.Program) -> Iterator[Problem]:
-    """Yield what is wrong with the tasks of steps, as for other tasks; the names of their inputs
+    """Yield the problems of the tasks of steps, as for other tasks; the names of their inputs
     are given."""
     for node in program.all_nodes():
         if node.task is None:

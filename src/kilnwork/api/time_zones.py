@@ -74,7 +74,7 @@ def timezone(name: str) -> dt.tzinfo:
 
 
 def timezone_problem(name: str) -> str | None:
-    """Return what is wrong with the name of a time zone, or None."""
+    """Return the problem with the name of a time zone, or None if it is valid."""
     try:
         timezone(name)
     except InvalidZone as error:

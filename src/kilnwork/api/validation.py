@@ -36,14 +36,14 @@ _IS_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"
 
 
 def validate_task(declared: task.Task) -> list[Problem]:
-    """Return what is wrong with a Task that conforms to its schema."""
+    """Return the problems of a Task that conforms to its schema."""
     return spec_problems(declared.spec)
 
 
 def spec_problems(
     spec: task.TaskSpec, *, given_inputs: Collection[str] | None = ()
 ) -> list[Problem]:
-    """Return what is wrong with the spec of a declared or spawned task that conforms to its
+    """Return the problems of the spec of a declared or spawned task that conforms to its
     schema.
 
     `given_inputs`: names of inputs that are not in the spec, as for spawned tasks; None: they are
@@ -58,7 +58,7 @@ def template_problems(
     given_inputs: Collection[str] | None = (),
     more: Collection[str] = (),
 ) -> Iterator[Problem]:
-    """Yield what is wrong with what a task runs, as fields of `spec`.
+    """Yield the problems of the work that a task describes, as fields of `spec`.
 
     `more`: allowed variables in addition to those of every task.
     """
@@ -85,7 +85,7 @@ def validate_task_update(old: task.Task, new: task.Task) -> list[Problem]:
 
 
 def validate_task_cluster(cluster: task_cluster.TaskCluster) -> list[Problem]:
-    """Return what is wrong with a TaskCluster that conforms to its schema."""
+    """Return the problems of a TaskCluster that conforms to its schema."""
     spec = cluster.spec
     named = (
         ("spec.deploymentName", spec.deployment_name),
@@ -108,7 +108,7 @@ def _task_problems(spec: task.TaskSpec, given_inputs: Collection[str] | None) ->
 
 
 def name_problems(named: Iterable[tuple[str, str | None]]) -> Iterator[Problem]:
-    """Yield what is wrong with the names of objects, by field; None means that there is no name."""
+    """Yield the problems of the names of objects, by field; None means that there is no name."""
     for field, name in named:
         problem = names.subdomain_problem(name) if name is not None else None
         if problem is not None:
@@ -199,7 +199,7 @@ def template_inputs(spec: task.TaskTemplate) -> frozenset[str]:
 def _executor_problems(
     spec: task.TaskTemplate, given_inputs: Collection[str] | None, more: Collection[str]
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a task that is described by one field other than `command`,
+    """Yield the problems of a task that is described by one field other than `command`,
     `call` and `pod`."""
     given = [name for name, field in task.TEMPLATES.items() if getattr(spec, field) is not None]
     for name in crd_parts.ALONE:
@@ -212,7 +212,7 @@ def _executor_problems(
 
 
 def _call_problems(spec: task.TaskTemplate, call: task.Call) -> Iterator[Problem]:
-    """Yield what is wrong with a call: in a slot it shares a process with other calls, in a Pod
+    """Yield the problems of a call: in a slot it shares a process with other calls, in a Pod
     it has the environment of its container."""
     if spec.command or spec.args:
         yield "spec.call", crd_parts.CALL_RULE

@@ -14,7 +14,7 @@ OURS = "KILN_"
 
 
 def problems(env: Sequence[task.EnvVar]) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the environment variables of a spec, by field."""
+    """Yield the problems of the environment variables of a spec, by field."""
     for position, variable in enumerate(env):
         at = f"spec.env[{position}]"
         if "\0" in variable.value:

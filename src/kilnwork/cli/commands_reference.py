@@ -36,13 +36,14 @@ _CODE = re.compile(
 
 
 class MissingBlock(Exception):
-    """The page has no block for something that the commands define."""
+    """docs/reference/commands.md has no block for something that the commands define."""
 
 
 def page(text: str) -> str:
-    """Return the page `text` with current generated blocks.
+    """Return the text of docs/reference/commands.md with its generated blocks made current.
 
-    Raises MissingBlock for a block that the page does not have exactly once.
+    `text`: the present text of the page. Raises MissingBlock for a block that the page does not
+    have exactly once.
     """
     for name, body in _blocks():
         begin = f"<!-- begin {name}: written by `make docs` -->\n"
@@ -55,7 +56,7 @@ def page(text: str) -> str:
 
 
 def _blocks() -> Iterator[tuple[str, str]]:
-    """Yield name and text of each generated block."""
+    """Yield the name and the text of each generated block."""
     root = click.Context(main.kiln, info_name="kiln")
     yield (
         "commands",
@@ -81,7 +82,7 @@ def _blocks() -> Iterator[tuple[str, str]]:
 
 
 def _description(context: click.Context) -> str:
-    """Return summary, usage line, examples and explanation of a command."""
+    """Return the summary, usage line, examples and explanation of a command."""
     usage = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
     first, *paragraphs = inspect.cleandoc(context.command.help or "").split("\n\n")
     return "\n\n".join(
@@ -107,7 +108,10 @@ def _own_options(context: click.Context) -> str:
 
 
 def _chooses_server(option: click.Option) -> bool:
-    """Whether the option is the shared one; `kiln install` and `manager` have their own."""
+    """Return whether an option is the shared option that chooses the server.
+
+    `kiln install` and `kiln manager` have options of the same names with another meaning.
+    """
     return option.name in _SHARED and not option.expose_value
 
 
@@ -144,7 +148,7 @@ def _meaning(option: click.Option) -> str:
 
 
 def _as_markdown(text: str) -> str:
-    """Return a help text with options, variables and patterns as code."""
+    """Return a help text as Markdown, with options, variables and patterns set as code."""
     pieces = re.split(r"(`[^`]*`)", text)
     return "".join(
         piece if piece.startswith("`") else _CODE.sub(lambda found: f"`{found[0]}`", piece)

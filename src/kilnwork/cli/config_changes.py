@@ -22,7 +22,7 @@ _ABSENT: Any = msgspec.UNSET
 
 
 class FieldChange(NamedTuple):
-    """One field that differs; UNSET stands for a missing value."""
+    """Change of one field between two versions of a JobConfig; UNSET stands for a missing value."""
 
     field: str
     before: Any
@@ -37,7 +37,9 @@ class FieldChange(NamedTuple):
 
 
 def changes(live: meta.JsonObject, wanted: meta.JsonObject) -> list[FieldChange]:
-    """Return the fields in which two versions of an object differ: spec, labels, annotations."""
+    """Return the fields of spec, labels and annotations in which two versions of an object
+    differ.
+    """
     return list(_differences("", _compared(live), _compared(wanted)))
 
 
@@ -48,7 +50,7 @@ def _compared(obj: meta.JsonObject) -> dict[str, Any]:
 
 
 def with_defaults(body: meta.JsonObject) -> meta.JsonObject:
-    """Return a valid JobConfig in which the defaults of omitted optional parts are written out.
+    """Return a valid JobConfig with the defaults of omitted optional parts written out.
 
     Server-side apply removes only what it has set before. Without the defaults, removing a schedule
     from the module would leave the server's default values, which are not a valid schedule.
@@ -66,7 +68,10 @@ _OPTIONAL = frozenset({"retry", "timeouts", "parallelism", "finalizer"})
 
 
 def _filled(given: meta.JsonObject, declared: Any, parts: frozenset[str] | None) -> meta.JsonObject:
-    """Return the object with defaults filled in below `parts`, or everywhere if that is None."""
+    """Return the object with defaults filled in below the fields in `parts`.
+
+    None for `parts`: everywhere.
+    """
     made = dict(given)
     for field in msgspec.structs.fields(declared):
         name = field.encode_name
@@ -107,7 +112,7 @@ def _differences(field: str, before: Any, after: Any) -> Iterator[FieldChange]:
 
 
 def _by_name(value: Any) -> dict[str, Any] | None:
-    """Return the items of a list by name, or None if an item has no name or two share one."""
+    """Return the items of a list by name, or None if an item has no name or two items share one."""
     if not isinstance(value, list) or not value:
         return None
     named = {item["name"]: item for item in value if isinstance(item, Mapping) and "name" in item}

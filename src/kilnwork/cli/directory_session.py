@@ -49,7 +49,7 @@ _SERVED = (_TASKS, _COUNTS, _PRUNE, "/v1/tasks", "/v1/task-counts", "/v1/prune")
 
 
 class DirectoryJournal:
-    """Implementation of `server.ports.Journal` for a directory."""
+    """`server.ports.Journal` on the journal of a `kiln.start(DIRECTORY)`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -80,20 +80,26 @@ class DirectoryJournal:
         await asyncio.to_thread(self._as_driver, lambda session: session.cancel((task,)))
 
     async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
-        """Raise `kube.errors.Conflict`: a driver cannot suspend tasks."""
+        """Raise `kube.errors.Conflict`, because a driver cannot suspend tasks."""
         raise kube_errors.from_status(409, message="a kiln.start() suspends nothing: cancel it")
 
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
-        """Start a new run. Raises `dispatch.errors.RunRefused`."""
+        """Start a new run of a task. Raises `dispatch.errors.RunRefused`."""
         await self._again(task, failed=False, force=force)
 
     async def retry_failed(self, task: ids.TaskId) -> model.Retried:
-        """Run again what failed. Raises `dispatch.errors.RunRefused`."""
+        """Start new runs of a failed task and of the tasks that failed with it.
+
+        Raises `dispatch.errors.RunRefused`.
+        """
         await self._again(task, failed=True, force=False)
         return model.Retried(tasks=(task,))
 
     async def prune(self, asked: model.Pruning, *, dry_run: bool) -> model.Pruned:
-        """Delete finished tasks. Raises `kube.errors.Conflict` when the dispatcher refuses."""
+        """Delete finished tasks.
+
+        Raises `kube.errors.Conflict` if the dispatcher of the directory refuses.
+        """
 
         def ask(session: sdk_session.Session) -> model.Pruned:
             done = session.prune(
@@ -111,7 +117,7 @@ class DirectoryJournal:
             raise kube_errors.from_status(409, message=str(error)) from error
 
     async def forget(self, task: ids.TaskId) -> None:
-        """Raise `kube.errors.Conflict`: a driver cannot delete a single task."""
+        """Raise `kube.errors.Conflict`, because a driver cannot delete a single task."""
         raise kube_errors.from_status(409, message=_FORGETS)
 
     def tasks(
@@ -123,7 +129,7 @@ class DirectoryJournal:
         )
 
     async def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
-        """Return the tasks whose ids begin or end with these digits."""
+        """Return the tasks whose ids begin or end with the given digits."""
         return await asyncio.to_thread(self._reader.abbreviated, namespace, digits, limit=limit)
 
     async def leave(self) -> None:
@@ -155,7 +161,7 @@ class DirectoryJournal:
         self._retried.append(task)
 
     def _as_driver(self, ask: Callable[[sdk_session.Session], T]) -> T:
-        """Run a request as a driver of the directory.
+        """Call `ask` with a session that is a driver of the directory, and return its result.
 
         Workers import from the current directory, like those of a program that is run here.
         """
@@ -167,7 +173,7 @@ class DirectoryJournal:
         return ask(self._driver)
 
     def _at_work(self) -> bool:
-        """Return whether a task runs, or all retried tasks have already finished."""
+        """Return whether a task runs, or all retried tasks have finished already."""
         for state in (api_task.State.RUNNING, api_task.State.STAGING):
             wanted = model.TaskQuery(state=state)
             if self._reader.tasks(NAMESPACE, wanted=wanted, limit=1)[0]:
@@ -177,7 +183,7 @@ class DirectoryJournal:
 
 
 class AppExchange:
-    """One request to the app, with its response as a stream."""
+    """One request to the REST API's app in this process, with its response as a stream."""
 
     def __init__(self, app: api.Api, method: str, path: str, query: Mapping[str, str]) -> None:
         self._app = app
@@ -188,8 +194,9 @@ class AppExchange:
         self._sent: asyncio.Queue[asgi.Message] = asyncio.Queue()
 
     async def messages(self) -> AsyncGenerator[asgi.Message, None]:
-        """Yield what the app sends: the head, then pieces of the body. Close it early only with
-        `contextlib.aclosing`.
+        """Yield the messages of the app's response: the head, then pieces of the body.
+
+        Close it early only with `contextlib.aclosing`.
         """
         background = coroutines.BackgroundWork("directory")
         running = background.start("request", self._app(self._scope, self._receive, self._sent.put))
@@ -201,8 +208,9 @@ class AppExchange:
             await background.stop()
 
     async def _receive(self) -> asgi.Message:
-        """Return an empty request body, then wait: the client does not disconnect before the
-        end.
+        """Return an empty request body; at later calls, wait until the response has ended.
+
+        So the app does not see the client disconnect before the end.
         """
         await asyncio.Event().wait()
         raise AssertionError
@@ -212,19 +220,19 @@ _OVER = "over"
 
 
 class _NoClusters:
-    """Implementation of `server.ports.Clusters` for a directory, whose workers have no template."""
+    """`server.ports.Clusters` of a directory, which has no TaskClusters."""
 
     def namespaces(self) -> list[str]:
         """Return the only namespace of a directory."""
         return [NAMESPACE]
 
     def clusters(self, namespace: str) -> list[ports.ClusterSummary]:
-        """Return no clusters."""
+        """Return an empty list."""
         return []
 
 
 class DirectorySession(session.Session):
-    """`session.Session` without a server: it has tasks and no other objects."""
+    """`session.Session` on a directory instead of a server: it has tasks and no other objects."""
 
     def __init__(self, directory: Path, target: options.ServerTarget) -> None:
         settings = config.Config(server=str(directory), namespace=NAMESPACE)
@@ -246,7 +254,7 @@ class DirectorySession(session.Session):
         await self._journal.leave()
 
     async def check_namespace(self) -> None:
-        """Do nothing: `open_directory` has checked the namespace."""
+        """Do nothing, because `open_directory` has checked the namespace."""
 
     async def exchange(
         self,
@@ -258,7 +266,10 @@ class DirectorySession(session.Session):
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = 60.0,
     ) -> http_types.ClientResponse:
-        """Send a request to the app, as to a manager. Everything but tasks is not found."""
+        """Send a request to the app and return the response, as if the app were a manager.
+
+        Every path but those of tasks is not found.
+        """
         status, received, data = 0, dict[str, str](), b""
         async with contextlib.aclosing(self._ask(method, path, query)) as messages:
             async for message in messages:
@@ -279,7 +290,7 @@ class DirectorySession(session.Session):
         accept: str = "*/*",
         head: Callable[[http_types.ClientResponse], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of a response of the app, as of a manager."""
+        """Yield the bytes of a response of the app, as if the app were a manager."""
         status, refused = 0, b""
         async with contextlib.aclosing(self._ask("GET", path, query)) as messages:
             async for message in messages:
@@ -295,7 +306,7 @@ class DirectorySession(session.Session):
             raise _error(status, refused)
 
     async def find_manager(self) -> None:
-        """Do nothing: a directory has no manager."""
+        """Do nothing, because a directory has no manager."""
 
     def _ask(
         self, method: str, path: str, query: Mapping[str, str] | None
@@ -315,7 +326,7 @@ def _error(status: int, body: bytes) -> kube_errors.ApiError:
 
 
 class _Problem(msgspec.Struct):
-    """Fields of an error response of the app that are read here."""
+    """The fields of an error response of the app that this module reads."""
 
     message: str = ""
 
@@ -326,16 +337,16 @@ def _headers(message: asgi.Message) -> dict[str, str]:
 
 
 class _Everything:
-    """Implementation of `server.ports.Rights`: who can read the directory may do everything."""
+    """`server.ports.Rights` that allows everything: a user who can read the directory may change
+    it.
+    """
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
         return None
 
 
 class _Outputs:
-    """Implementation of `server.ports.Outputs` that does nothing: workers write directly to the
-    files that are read.
-    """
+    """`server.ports.Outputs` that does nothing, because workers write directly to the log files."""
 
     async def catch_up(self, ref: attempts.AttemptRef) -> None:
         return
@@ -349,8 +360,10 @@ class _Outputs:
 async def open_directory(
     directory: Path, target: options.ServerTarget
 ) -> AsyncIterator[DirectorySession]:
-    """Yield a session of a directory. Raises `errors.Missing` if it has no journal, or for another
-    namespace.
+    """Yield a session on the tasks of a directory.
+
+    Raises `errors.Missing` if the directory has no journal, or if `target` names a namespace that a
+    directory does not have.
     """
     if target.namespace not in (None, NAMESPACE):
         raise errors.Missing(

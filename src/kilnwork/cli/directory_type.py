@@ -11,15 +11,16 @@ import click
 
 
 class Directory(click.Path):
-    """Option type of an existing or new directory. Converts to Path; refuses "", which would be the
-    current directory.
+    """Option type of the path of an existing or new directory.
+
+    Converts to Path; refuses "", which would be the current directory.
     """
 
     def __init__(self, *, exists: bool = False) -> None:
         super().__init__(path_type=Path, file_okay=False, exists=exists)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
+        """Return the path of the directory. Fails for an empty text."""
         if not str(value):
             self.fail("a directory's name is missing: is a variable empty?", param, ctx)
         return super().convert(value, param, ctx)

@@ -23,10 +23,10 @@ _PAUSE_S = 0.5
 
 
 def check_target(target: str | None, *, source: str | None = None) -> None:
-    """Raise `errors.InvalidInput` if a file cannot be written there: before the job runs, not hours
-    later.
+    """Raise `errors.InvalidInput` if the result cannot be written to the file `target`.
 
-    `source`: an input file, which the result must not replace.
+    Call it before the job runs, not hours later. `source`: an input file, which the result must not
+    replace.
     """
     if target is None or target == STDOUT:
         return
@@ -53,7 +53,7 @@ def _same(path: Path, other: Path) -> bool:
 
 
 def _find_problem(path: Path, directory: Path) -> str:
-    """Return why nothing can be written there, or ""."""
+    """Return the reason why no file can be written at the path, or ""."""
     if path.is_dir():
         return "it is a directory: name a file in it"
     if not directory.exists():
@@ -70,8 +70,9 @@ async def fetch(
     part: int | None = None,
     partial: bool = False,
 ) -> int:
-    """Download `results` or `errors` of a job and return the number of bytes. Raises a
-    KubeError.
+    """Download the results or the errors of a file job and return the number of bytes.
+
+    `what`: `results` or `errors`. Raises a KubeError.
     """
     query = file_jobs.namespace_query(s)
     if part is not None:
@@ -89,7 +90,10 @@ async def fetch(
 
 @contextlib.contextmanager
 def open_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file that gets its name once it is complete; a device or pipe is written directly."""
+    """Yield a file for writing that gets its name only once it is complete.
+
+    A device or pipe is written directly.
+    """
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
             yield file

@@ -1,6 +1,7 @@
-"""Kinds of kilnwork as the embedded Kubernetes of `kiln up` gets them: definitions, rules, rights.
+"""The kinds of kilnwork as the embedded Kubernetes of `kiln up` installs them.
 
-Used by `wiring`. A real Kubernetes gets the same definitions from `installation`.
+Contains their definitions, rules and rights. Used by `wiring`. A real Kubernetes gets the same
+definitions from `installation`.
 """
 
 from collections.abc import Iterator
@@ -29,7 +30,10 @@ def _rule(resources: str, verbs: list[str]) -> meta.JsonObject:
 
 
 def _warn_of_task_cluster(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
-    """Yield fields without effect, also those of the template on the local node."""
+    """Yield warnings about the fields of a TaskCluster that have no effect.
+
+    Includes the fields of its Pod template that have none on the local node.
+    """
     yield from admission.field_warnings(kinds.TASK_CLUSTERS.kind, new, old)
     yield from field_effects.new_sentences(_in_template, new, old)
 
@@ -43,7 +47,7 @@ def _in_template(cluster: meta.JsonObject) -> Iterator[field_effects.Finding]:
 
 
 def _with_memory_limit(spec: Any) -> Any:
-    """Return a template's PodSpec with the variable that its worker gets for its memory limit."""
+    """Return the PodSpec of a template with the variable that tells the worker its memory limit."""
     containers = spec.get("containers") if isinstance(spec, dict) else None
     if not isinstance(containers, list) or not all(isinstance(c, dict) for c in containers):
         return spec
@@ -69,7 +73,10 @@ _NOT_SERVED = {
 
 
 def _validate_sync_set(obj: meta.JsonObject) -> Iterator[tuple[str, str]]:
-    """Yield the problems of a SyncSet, also objects of kinds that `kiln up` does not serve."""
+    """Yield the problems of a SyncSet.
+
+    Objects of kinds that `kiln up` does not serve are a problem too.
+    """
     yield from admission.validate_sync_set(obj)
     resources = (obj.get("spec") or {}).get("resources") or {}
     for position, manifest in enumerate(resources.get("objects") or ()):

@@ -1,4 +1,4 @@
-"""Tasks and Jobs that failed because of each other: which run again together, in which order. Pure.
+"""Connections among failed tasks and Jobs: which run again together, and in which order. Pure.
 
 Used by `kiln retry --failed`. An object names the objects whose end or result it waits for: a Task
 in `inputs`, a Job also in `dependsOn` and `withResultOf`. The children of an object are known only
@@ -22,9 +22,9 @@ _FAILED_JOB = (api_job.Phase.FAILED, api_job.Phase.KILLED)
 
 
 def connected(items: Mapping[Name, Item], start: Iterable[Name]) -> list[Name]:
-    """Return the failed objects that are connected with these through failed objects.
+    """Return the failed objects that are connected with those of `start` through failed objects.
 
-    Each comes after those that it waits for.
+    Each object comes after the objects that it waits for.
     """
     failed = {name: item for name, item in items.items() if has_failed(name[0], item)}
     takers: dict[Name, list[Name]] = {}
@@ -43,7 +43,7 @@ def connected(items: Mapping[Name, Item], start: Iterable[Name]) -> list[Name]:
 
 
 def has_failed(kind: str, item: Item) -> bool:
-    """Return whether the requested run has finished without success."""
+    """Return whether the requested run of a Task or Job has finished without success."""
     if kind == JOB:
         return job_objects.is_over(item) and job_objects.phase(item) in _FAILED_JOB
     status = item.get("status") or {}

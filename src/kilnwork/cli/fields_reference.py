@@ -69,7 +69,10 @@ def _lines() -> Iterator[str]:
 
 
 def _is_shown(row: Row) -> bool:
-    """Return False for a row that says the same as that of `spec.containers[]`."""
+    """Return whether a row of a field table is on the page.
+
+    A row that says the same as that of `spec.containers[]` is not.
+    """
     kind, _, field = row.path.partition("[].")
     if kind == "spec.ephemeralContainers":
         same = field_effects.row_for(pod_fields.TABLE, f"spec.containers[].{field}")

@@ -16,10 +16,9 @@ from kilnwork.kit import progress_meter
 
 
 async def follow(s: session.Session, job: str, *, output: str | None) -> None:
-    """Show progress until the job finishes, then write its results to `output`. Raises
-    `errors.TaskFailed`.
+    """Show the progress of a file job until it finishes, then write its results to `output`.
 
-    If the user interrupts it, it prints that the job continues.
+    Raises `errors.TaskFailed`. If the user interrupts it, it prints that the job continues.
     """
     try:
         last = await wait_until_finished(s, job)
@@ -50,8 +49,9 @@ async def _bring(s: session.Session, job: str, output: str) -> None:
 
 
 async def report_bad_records(s: session.Session, job: file_jobs.Job) -> None:
-    """Print how many bad records there are and the first problem; as an error if all records are
-    bad.
+    """Print the number of bad records of a file job and the problem of the first.
+
+    It is printed as an error if all records are bad.
     """
     counts = file_jobs.records(job)
     if not counts.failed:
@@ -67,7 +67,7 @@ async def report_bad_records(s: session.Session, job: file_jobs.Job) -> None:
 
 
 async def read_first_bad_record(s: session.Session, job: str) -> dict[str, Any] | None:
-    """Return the first entry of a job's errors, or None if there is none so far."""
+    """Return the first entry among the errors of a file job, or None if there is none so far."""
     got = b""
     wanted = {**file_jobs.namespace_query(s), "partial": "true"}
     stream = s.stream(file_jobs.path(job, "errors"), query=wanted)
@@ -84,8 +84,9 @@ async def read_first_bad_record(s: session.Session, job: str) -> dict[str, Any] 
 async def wait_until_finished(
     s: session.Session, job: str, *, timeout_s: float | None = None
 ) -> file_jobs.Job:
-    """Wait until the job finishes and return its document. Raises `errors.TimedOut` after
-    `timeout_s`.
+    """Wait until a file job finishes and return its document.
+
+    Raises `errors.TimedOut` after `timeout_s`.
     """
     counted = progress_meter.Meter(None, progress_meter.format_count, unit=" records")
     last: file_jobs.Job | None = None

@@ -36,17 +36,18 @@ PATIENCE_S = 60.0
 
 
 def is_id(word: str) -> bool:
-    """Return whether the word is the id of a file job, `YYYY-MM-NUMBER`, or its short form; no task
-    has such a name.
+    """Return whether a word is the id of a file job, `YYYY-MM-NUMBER`, or its short form.
+
+    No task has such a name.
     """
     return _ID.fullmatch(word) is not None or filejobs.short_digits(word) is not None
 
 
 async def resolve_id(s: session.Session, word: str) -> str:
-    """Return the id of the job that a word names, with or without `file/`; an unknown name
-    unchanged.
+    """Return the id of the file job that a word names, with or without `file/`.
 
-    Raises `errors.InvalidInput` if several jobs have the name.
+    A name that no file job has is returned unchanged. Raises `errors.InvalidInput` if several jobs
+    have the name.
     """
     name = strip_prefix(word)
     path(name)
@@ -70,8 +71,9 @@ def strip_prefix(word: str) -> str:
 
 
 def path(job: str | None = None, sub: str = "") -> str:
-    """Return the URL path of all jobs, of one, or of a subresource of one. Raises
-    `errors.InvalidInput`.
+    """Return the URL path of all file jobs, of one file job, or of a subresource of one.
+
+    Raises `errors.InvalidInput`.
     """
     if job is None:
         return "/jobs"
@@ -81,26 +83,33 @@ def path(job: str | None = None, sub: str = "") -> str:
 
 
 def namespace_query(s: session.Session) -> dict[str, str]:
-    """Return the query parameters for the namespace. Raises `errors.InvalidInput` under `-A`."""
+    """Return the query parameters that select the session's namespace.
+
+    Raises `errors.InvalidInput` under `-A`.
+    """
     if s.target.all_namespaces:
         raise errors.InvalidInput("file jobs are of one namespace: say -n NAMESPACE instead of -A")
     return {"namespace": s.namespace}
 
 
 def list_query(s: session.Session) -> dict[str, str]:
-    """Return the query parameters of a list, for which `-A` selects all namespaces."""
+    """Return the query parameters that select the namespaces of a list; `-A` selects all."""
     return {"allNamespaces": "true"} if s.target.all_namespaces else namespace_query(s)
 
 
 async def get(s: session.Session, job: str) -> Job:
-    """Return the document of a job by id or name. Raises what `resolve_id` raises, and
-    `kube.errors.NotFound`.
+    """Return the document of a file job, by its id or name.
+
+    Raises what `resolve_id` raises, and `kube.errors.NotFound`.
     """
     return await s.ask("GET", path(await resolve_id(s, job)), query=namespace_query(s))
 
 
 async def post_action(s: session.Session, job: str, what: str) -> Job:
-    """Request `cancel`, `suspend`, `resume` or `retry` of a job and return the new document."""
+    """Request the action `cancel`, `suspend`, `resume` or `retry` on a file job.
+
+    Return its new document.
+    """
     return await s.ask("POST", path(await resolve_id(s, job), what), query=namespace_query(s))
 
 
@@ -112,10 +121,10 @@ async def list_documents(
     limit: int | None = None,
     space: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Job]:
-    """Yield the documents of a list, page by page, at most `limit`.
+    """Yield the documents of a list, page by page, at most `limit` documents.
 
-    `where`: the path of the list. `space`: query parameters for the namespaces; default:
-    `namespace_query`.
+    `where`: the URL path of the list. `space`: the query parameters that select namespaces, by
+    default those of `namespace_query`.
     """
     query: dict[str, str] | None = {**(namespace_query(s) if space is None else space), **wanted}
     left = limit
@@ -130,7 +139,7 @@ async def list_documents(
 
 
 def _next_page_query(query: Mapping[str, str], link: str) -> dict[str, str] | None:
-    """Return the query of the next page (RFC 8288), or None at the end."""
+    """Return the query of the next page from a Link header (RFC 8288), or None at the last page."""
     found = _LINK.search(link)
     if found is None:
         return None
@@ -146,26 +155,29 @@ def records(job: Job) -> filejobs.Records:
 
 
 def all_bad(counts: filejobs.Records) -> bool:
-    """Return whether no record has a result because all processed records are bad."""
+    """Return whether a file job has no result at all because every processed record is bad."""
     return counts.failed > 0 and not counts.succeeded
 
 
 def lines(job: Job) -> int:
-    """Return the number of records; the counts do not yet include records of unfinished parts."""
+    """Return the number of records of a file job.
+
+    The counts do not yet include records of unfinished parts.
+    """
     known = (job.get("input") or {}).get("lines")
     return records(job).total if known is None else int(known)
 
 
 def parts(job: Job) -> Mapping[str, int]:
-    """Return the number of parts by state, and their `total`."""
+    """Return the number of parts of a file job by state, and their `total`."""
     return (job.get("progress") or {}).get("parts") or {"total": job.get("parts") or 0}
 
 
 async def follow(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
-    """Yield the document now and after every change, by server-sent events, until the job finishes.
+    """Yield the document of a file job now and after every change, until the job finishes.
 
-    Close it early only with `contextlib.aclosing`. Waits for a server that is away. Raises
-    `errors.Missing` when the job was deleted.
+    Reads server-sent events. Close it early only with `contextlib.aclosing`. Waits for a server
+    that does not respond. Raises `errors.Missing` when the job was deleted.
     """
     away_s = 0.0
     while True:
@@ -188,10 +200,9 @@ async def retry_while_away(
     say: Callable[[str], None],
     ask: Callable[[], Awaitable[http_types.ClientResponse]],
 ) -> Job:
-    """Send a repeatable request, again while the server is away, and return the document of its
-    response.
+    """Send a request until the server responds, and return the document of the response.
 
-    `say` is called with a text about the wait.
+    The request must be safe to repeat. `say` is called with a text about the wait.
     """
     until = s.clock.monotonic() + PATIENCE_S
     while True:
@@ -212,7 +223,7 @@ async def retry_while_away(
 
 
 async def _events(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
-    """Yield the data of `job` events (html.spec.whatwg.org, 9.2.6)."""
+    """Yield the documents in the `job` events of a file job (html.spec.whatwg.org, 9.2.6)."""
     stream = s.stream(path(job, "watch"), query=namespace_query(s), accept="text/event-stream")
     event, data, rest = "", [], b""
     async with contextlib.aclosing(stream) as pieces:
@@ -234,7 +245,7 @@ async def _events(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
 
 
 def check_end(job: Job) -> None:
-    """Raise `errors.TaskFailed` for a finished job that did not succeed."""
+    """Raise `errors.TaskFailed` for a finished file job that did not succeed."""
     if phase(job) is not filejobs.FileJobPhase.SUCCEEDED:
         known = f"`kiln logs {job['id']}` shows what the failed part has printed"
         if job.get("reason") == TOO_MANY:
@@ -268,8 +279,9 @@ _WIDE = ("WHOLE ID", "MAPPER", "SIZE", "CREATED", "FINISHED", "MESSAGE")
 def table(
     jobs: Sequence[Job], *, now: float, wide: bool = False, namespaces: bool = False
 ) -> list[str]:
-    """Return the lines of a table, one job per line. `namespaces`: the first column is the
-    namespace.
+    """Return the lines of a table with one file job per line.
+
+    `namespaces`: whether the first column is the namespace.
     """
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
     rows = [_row(job, now=now) + (_more(job) if wide else ()) for job in jobs]
@@ -308,7 +320,10 @@ def _more(job: Job) -> tuple[object, ...]:
 
 
 def mapper(document: Mapping[str, Any]) -> str:
-    """Return the mapper or program as the user wrote it; documents omit the default."""
+    """Return the mapper or program of a file job in the form in which the user wrote it.
+
+    Documents omit the default mapper.
+    """
     if document.get("command"):
         return " ".join(document["command"])
     return document.get("function") or document.get("builtin") or "calculator"
@@ -344,7 +359,7 @@ def counted(count: int, what: str) -> str:
 
 
 def size_text(count: float) -> str:
-    """Return a number of bytes for people: `512 B`, `1.2 GiB`."""
+    """Return a number of bytes as text for people: `512 B`, `1.2 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
@@ -353,9 +368,9 @@ def size_text(count: float) -> str:
 
 
 def parse_tolerance(text: str | None) -> tuple[int | None, float | None]:
-    """Return how many bad records fail a job: a count, or a percentage; both None for no limit.
+    """Return the number or the percentage of bad records at which a file job fails.
 
-    Raises `errors.InvalidInput`.
+    One of the two values is None; both are None for no limit. Raises `errors.InvalidInput`.
     """
     if text is None:
         return None, None

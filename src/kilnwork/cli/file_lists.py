@@ -1,4 +1,4 @@
-"""Printing of file jobs: lists, one job, and its parts.
+"""Printing of file jobs: of lists, of single jobs, and of the parts of a job.
 
 Used by `files` and by `get files`.
 """
@@ -17,7 +17,10 @@ _LIMIT = 50
 
 
 async def print_list(s: session.Session, form: str | None, asked: Mapping[str, Any]) -> None:
-    """Print a list. `asked`: the options phase, name, limit and no_headers of `kiln files`."""
+    """Print a list of file jobs.
+
+    `asked`: the options phase, name, limit and no_headers of `kiln files`.
+    """
     limit = asked.get("limit") or _LIMIT
     wanted = {key: str(asked[key]) for key in ("phase", "name") if asked.get(key)}
     found = [
@@ -55,7 +58,7 @@ async def show(
 
 
 async def print_job(s: session.Session, job: str, form: str | None) -> None:
-    """Print one job: its settings, progress and what can be done with it now."""
+    """Print one file job: its settings, its progress, and the commands that apply to it now."""
     found = await file_jobs.get(s, job)
     if form in ("json", "yaml"):
         click.echo(render.document(found, form), nl=False)
@@ -72,7 +75,7 @@ async def print_job(s: session.Session, job: str, form: str | None) -> None:
 
 
 def _describe(job: file_jobs.Job, bad: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield the lines about a job. `bad`: its first bad record."""
+    """Yield the lines that describe a file job. `bad`: its first bad record."""
     counts, known, spec = file_jobs.records(job), file_jobs.parts(job), job.get("spec") or {}
     yield f"{file_jobs.sentence(job)}."
     yield ""
@@ -124,7 +127,10 @@ def _next(job: file_jobs.Job, counts: filejobs.Records) -> Iterator[str]:
 
 
 async def print_uploads(s: session.Session, form: str | None, *, headers: bool) -> None:
-    """Print the uploads that belong to no job, newest first: they can be continued or deleted."""
+    """Print the uploads that belong to no file job, newest first.
+
+    Such uploads can be continued or deleted.
+    """
     reply = await s.exchange("GET", "/files", query=file_jobs.namespace_query(s))
     found = sorted(
         session.decode_json(reply), key=lambda each: str(each["creationTime"]), reverse=True
@@ -164,7 +170,10 @@ def _upload(each: Mapping[str, Any], *, now: float) -> tuple[object, ...]:
 async def print_parts(
     s: session.Session, job: str, form: str | None, asked: Mapping[str, Any]
 ) -> None:
-    """Print the parts of one job. `asked`: the options state, limit and no_headers."""
+    """Print the parts of one file job.
+
+    `asked`: the options state, limit and no_headers of `kiln files`.
+    """
     wanted = {"state": asked["state"].capitalize()} if asked["state"] else {}
     where = file_jobs.path(await file_jobs.resolve_id(s, job), "parts")
     found = [

@@ -1,4 +1,4 @@
-"""Lookup of the file job that a word names: by id, by name, or with `file/` before either.
+"""Lookup of the file job that a word names: by id, by name, or with `file/` before the id or name.
 
 Used by commands that also take tasks and other objects. A plain word names a task if there is one;
 `NAME-3` is part 3 of a job, which is a task. A name that several jobs have is refused.
@@ -19,28 +19,31 @@ _PART = re.compile(r"(.+)-([1-9][0-9]{0,6})")
 
 
 class FoundFileJob(NamedTuple):
-    """A file job; `part`: the number of the named part, or None for the job itself."""
+    """A file job that a word names, or one of its parts.
+
+    `part`: the number of the named part, or None for the job itself.
+    """
 
     job: file_jobs.Job
     part: int | None = None
 
     @property
     def task(self) -> str:
-        """Return the name of the part for commands about tasks."""
+        """Return the name of the part, as commands about tasks take it."""
         return f"{self.job['id']}-{self.part}"
 
 
 def explicit_name(word: str) -> str | None:
-    """Return the id or name in a word that can only name a file job, or None."""
+    """Return the id or name in a word that can only name a file job; None for other words."""
     bare = file_jobs.strip_prefix(word)
     return bare if bare != word or file_jobs.is_id(word) else None
 
 
 def parse_file_jobs(words: Sequence[str]) -> list[str] | None:
-    """Return the file jobs in `files`, `file NAME…` or `file/NAME…`; [] means all, None other
-    objects.
+    """Return the file jobs that a command line names as `files`, `file NAME…` or `file/NAME…`.
 
-    Raises `errors.InvalidInput` if one command line names both.
+    An empty list stands for all file jobs, None for a command line that names other objects. Raises
+    `errors.InvalidInput` if it names both.
     """
     if words[0].lower() in kinds.FILE_JOBS:
         return [file_jobs.strip_prefix(word) for word in words[1:]]
@@ -59,7 +62,10 @@ def parse_file_jobs(words: Sequence[str]) -> list[str] | None:
 
 
 async def find(s: session.Session, name: str) -> FoundFileJob:
-    """Return the job with this id or name, or a part of it. Raises `kube.errors.NotFound`."""
+    """Return the file job with this id or name, or a part of a file job.
+
+    Raises `kube.errors.NotFound`.
+    """
     try:
         return FoundFileJob(await file_jobs.get(s, name))
     except kube_errors.NotFound as error:
@@ -71,8 +77,9 @@ async def find(s: session.Session, name: str) -> FoundFileJob:
 
 
 async def find_readable(s: session.Session, name: str) -> FoundFileJob | None:
-    """Return the job like `find`, or None if there is none that may be read. Raises
-    `errors.InvalidInput`.
+    """Return the file job or part like `find`, or None if there is none that the user may read.
+
+    Raises `errors.InvalidInput`.
     """
     try:
         return await find(s, name)
@@ -96,7 +103,7 @@ async def call_for_task_or_file_job(
     task: Callable[[str], Awaitable[T]],
     job: Callable[[file_jobs.Job], Awaitable[T]],
 ) -> T:
-    """Call `task` or `job` with what the word names, and return its result.
+    """Call `task` or `job` with the task or file job that a word names, and return the result.
 
     Calls `job` if the word can only name a file job, or if no task but a file job has the name.
     Raises what they raise.
@@ -116,7 +123,7 @@ async def call_for_task_or_file_job(
 
 
 async def for_each(words: Sequence[str], do: Callable[[str], Awaitable[None]]) -> None:
-    """Call `do` for each word; print the errors and raise the last one."""
+    """Call `do` for each word; print the errors of the calls and raise the last error."""
     refused: list[errors.CommandError | kube_errors.KubeError] = []
     for word in words:
         try:

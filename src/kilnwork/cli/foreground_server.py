@@ -33,14 +33,14 @@ Say = Callable[[str], None]
 
 
 class ForegroundServer(Protocol):
-    """A server to run. Both methods may be called at any time."""
+    """A server that `serve` runs. Both methods may be called at any time."""
 
     async def start(self, *, say: Say) -> None:
-        """Start; the server is ready when this returns. A KilnError is shown to the user."""
+        """Start the server; it is ready when this returns. A KilnError is shown to the user."""
         ...
 
     async def stop(self, *, say: Say) -> None:
-        """Stop. Called once, also after a failed start."""
+        """Stop the server. Called once, also after a failed start."""
         ...
 
 
@@ -51,7 +51,7 @@ _LEVELS = ("warning", "info", "debug")
 
 
 def logged(function: F) -> F:
-    """Add `-v` and `--log-json` to a command that serves, and configure logging from them."""
+    """Add the options `-v` and `--log-json` to a command, and configure logging from them."""
 
     @functools.wraps(function)
     def command(*, verbose: int, log_json: bool, **given: Any) -> Any:
@@ -69,8 +69,9 @@ def logged(function: F) -> F:
 def serve(make: Callable[[Say], S], *, ready: Callable[[S], None]) -> int:
     """Make a server, run it until a signal or failure, stop it, and return the exit code.
 
-    `make` gets a function that the server calls with a text when a part ends unexpectedly. `ready`
-    is called when the server is ready. Raises what `start` raised, or CommandError after a failure.
+    `make` gets a function that the server calls with a text when one of its parts ends
+    unexpectedly. `ready` is called when the server is ready. Raises what `start` raised, or
+    CommandError after a failure.
     """
     sys.setswitchinterval(_SWITCH_S)
     gc.freeze()  # modules are never garbage: do not scan them in each collection
@@ -117,7 +118,10 @@ def _collect_seldom() -> None:
 
 
 async def _outcome(work: Awaitable[None]) -> kit_errors.KilnError | None:
-    """Await the work and return None, or its error if that is one for users."""
+    """Await the work and return its KilnError, or None if it succeeds.
+
+    Other errors are raised: they are not for users.
+    """
     try:
         await work
     except kit_errors.KilnError as error:
@@ -134,7 +138,7 @@ async def _either(one: "asyncio.Task[Any]", other: asyncio.Event) -> None:
 
 
 class _Endings:
-    """Reasons to end the server: signals and failures.
+    """Recorded reasons to end the server: signals and failures.
 
     The first SIGINT, SIGTERM or SIGHUP requests a stop in order, the second an immediate one. An
     ignored SIGHUP stays ignored: nohup(1) keeps the server running when the terminal is closed.
@@ -157,7 +161,10 @@ class _Endings:
             self._loop.remove_signal_handler(number)
 
     def fail(self, text: str) -> None:
-        """Record that a part has failed, and request a stop. Only the first failure is kept."""
+        """Record that a part of the server has failed, and request a stop.
+
+        Only the first failure is kept.
+        """
         self.failure = self.failure or text
         self.first.set()
 

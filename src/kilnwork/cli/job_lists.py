@@ -1,4 +1,4 @@
-"""Printing of Jobs: lists, one Job, and its indexes.
+"""Printing of Jobs: of lists, of single Jobs, and of the indexes of a Job.
 
 Used by `kiln jobs`. Pure functions make the tables from objects and documents.
 """
@@ -29,7 +29,10 @@ _INDEX_COLUMNS = ("INDEX", "LABEL", "STATE", "RUN", "ATTEMPT", "WORKER", "TOOK",
 
 
 class JobSelection:
-    """Selection of Jobs to list; `asked`: the options of `kiln jobs`, by name."""
+    """Selection of the Jobs to list, from the options of `kiln jobs`.
+
+    `asked`: the options by name.
+    """
 
     def __init__(self, asked: Mapping[str, Any]) -> None:
         self._phase = job_objects.phase_of(asked["state"]) if asked.get("state") else None
@@ -38,8 +41,9 @@ class JobSelection:
         self._types = [name for name in ("scheduled", "adhoc") if asked.get(name)]
 
     def has(self, found: Mapping[str, Any]) -> bool:
-        """Return whether a Job is selected: options of one group are combined with "or", groups
-        with "and".
+        """Return whether the selection includes a Job.
+
+        Options of one group are combined with "or", groups with "and".
         """
         if self._phase is not None and job_objects.phase(found) != self._phase:
             return False
@@ -52,7 +56,9 @@ class JobSelection:
 
 
 def group(found: Mapping[str, Any]) -> str:
-    """Return `queued` before the Job's start, `finished` after its end, `active` in between."""
+    """Return the group of a Job: `queued` before its start, `active`, or `finished` after its
+    end.
+    """
     phase = job_objects.phase(found)
     if not phase or phase == _P.QUEUED:
         return "queued"
@@ -80,7 +86,10 @@ async def print_jobs(
 
 
 async def print_list(s: session.Session, form: str | None, asked: Mapping[str, Any]) -> None:
-    """Print a list, newest first. `asked`: the options of `Choice`, limit and no_headers."""
+    """Print a list of Jobs, newest first.
+
+    `asked`: the options of `JobSelection`, limit and no_headers.
+    """
     choice, limit = JobSelection(asked), asked.get("limit") or LIMIT
     objects = [item for item in await s.items(s.scope(api_kinds.JOBS)) if choice.has(item)]
     objects.sort(key=_made, reverse=True)
@@ -128,8 +137,9 @@ def table(
     wide: bool = False,
     namespaces: bool = False,
 ) -> list[str]:
-    """Return the lines of a table, one Job per line. `namespaces`: the first column is the
-    namespace.
+    """Return the lines of a table with one Job per line.
+
+    `namespaces`: whether the first column is the namespace.
     """
     columns = [*_COLUMNS, *(("TYPE", "RUN", "REASON", "MESSAGE") if wide else ())]
     rows = [[*_row(item, now=now), *(_more(item) if wide else ())] for item in items]
@@ -148,7 +158,7 @@ def table(
 
 
 def shortened(text: str, width: int) -> str:
-    """Return a text of at most `width` characters, with … where it was cut."""
+    """Return a text cut to at most `width` characters, with … at the cut."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
@@ -175,7 +185,9 @@ def _more(item: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 async def print_job(s: session.Session, name: str, form: str | None) -> None:
-    """Print one Job: its state and the reason, its progress, and what can be done with it now."""
+    """Print one Job: its state and the reason, its progress, and the commands that apply to it
+    now.
+    """
     found = await job_names.get(s, name)
     if form in ("json", "yaml"):
         click.echo(render.document(found, form), nl=False)
@@ -187,7 +199,7 @@ async def print_job(s: session.Session, name: str, form: str | None) -> None:
 
 
 def describe(found: Mapping[str, Any], *, now: float) -> Iterator[str]:
-    """Yield the lines about one Job."""
+    """Yield the lines that describe one Job."""
     status, spec, counts = (
         job_objects.status(found),
         job_objects.spec(found),
@@ -253,7 +265,7 @@ def indexes_path(s: session.Session, name: str) -> str:
 async def list_indexes(
     s: session.Session, name: str, *, state: str | None = None, limit: int | None = None
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the indexes of a Job in the order of their numbers, at most `limit`."""
+    """Yield at most `limit` indexes of a Job, in the order of their numbers."""
     path = indexes_path(s, name)
     query, left = ({"state": state} if state else {}), limit
     while left is None or left > 0:
@@ -270,7 +282,10 @@ async def list_indexes(
 async def print_indexes(
     s: session.Session, name: str, form: str | None, asked: Mapping[str, Any]
 ) -> None:
-    """Print the indexes of one Job. `asked`: the options state, limit and no_headers."""
+    """Print the indexes of one Job.
+
+    `asked`: the options state, limit and no_headers of `kiln jobs`.
+    """
     limit = asked.get("limit")
     more = None if limit is None else limit + 1
     listed = list_indexes(s, name, state=asked.get("state"), limit=more)
@@ -293,8 +308,9 @@ async def print_indexes(
 
 
 def index_table(items: Sequence[Mapping[str, Any]], *, now: float, wide: bool = False) -> list[str]:
-    """Return the lines of a table, one index per line; messages are cut to the width unless
-    `wide`.
+    """Return the lines of a table with one index of a Job per line.
+
+    Messages are cut to the width of the table unless `wide`.
     """
     rows = [_index_row(item, now=now) for item in items]
     lines = render.columns(_INDEX_COLUMNS, rows)

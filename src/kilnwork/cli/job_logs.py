@@ -1,6 +1,7 @@
-"""Output of the tasks of a Job: of one index unchanged, of several with the index before each line.
+"""Output of the tasks of a Job.
 
-Used by `kiln logs job/NAME`.
+The output of one index is printed unchanged, that of several with the index before each line. Used
+by `kiln logs job/NAME`.
 """
 
 import asyncio
@@ -36,8 +37,9 @@ _NO_TASK = "Waiting"
 
 
 class Prefixed:
-    """Writer of whole lines to standard output, each with a prefix; `close` writes an unfinished
-    last line.
+    """Writer of whole lines with a prefix to standard output.
+
+    `close` writes an unfinished last line.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -58,8 +60,9 @@ class Prefixed:
 async def show(
     s: session.Session, found: job_names.Item, query: Mapping[str, str], *, index: str | None
 ) -> None:
-    """Print the output of an index, or of all indexes up to MAX_SHOWN; with `follow` in the query,
-    as it comes.
+    """Print the output of one index of a Job, or of all indexes up to MAX_SHOWN.
+
+    With `follow` in the query, prints output while it is written.
     """
     name, total = found["metadata"]["name"], job_objects.counts(found).total
     if index is not None:
@@ -77,7 +80,10 @@ def _parallelism(found: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 async def _only(s: session.Session, found: job_names.Item, query: Mapping[str, str]) -> None:
-    """Print the output of a Job with one index; to follow, wait until it has started."""
+    """Print the output of a Job with one index.
+
+    With `follow` in the query, waits until the Job has started.
+    """
     name = found["metadata"]["name"]
     if "follow" in query:
         subject = object_waits.WaitSubject(api_kinds.JOBS, name, s.one_namespace())
@@ -100,8 +106,9 @@ def _begun(found: job_names.Item | None) -> bool:
 
 
 async def find_task(s: session.Session, found: job_names.Item, index: str) -> str:
-    """Return the id of the task of an index, by label or number, with one request. Raises
-    `errors.Missing`.
+    """Return the id of the task of an index of a Job, found by label or number with one request.
+
+    Raises `errors.Missing`.
     """
     name, total = found["metadata"]["name"], job_objects.counts(found).total
     number = _number(_parallelism(found), index, total)
@@ -116,9 +123,10 @@ async def find_task(s: session.Session, found: job_names.Item, index: str) -> st
 
 
 async def find_index(s: session.Session, name: str, number: int) -> Mapping[str, Any] | None:
-    """Return the manager's record of an index of a Job, by its number from 0, or None.
+    """Return the manager's record of an index of a Job, or None if there is no such index.
 
-    The record has the id of the task: its name could also be that of a Task that a user has made.
+    `number`: counted from 0. The record has the id of the task: its name could also be that of a
+    Task that a user has made.
     """
     after = {} if number == 0 else {"after": str(number - 1)}
     page = await s.ask("GET", job_lists.indexes_path(s, name), query={"limit": "1", **after})
@@ -126,7 +134,7 @@ async def find_index(s: session.Session, name: str, number: int) -> Mapping[str,
 
 
 def _number(parallelism: Mapping[str, Any], index: str, total: int) -> int | None:
-    """Return the number of an index by its label or number, or None if there is none.
+    """Return the number of the index with this label or number, or None if there is none.
 
     Labels follow from the index set of the Job, except for a list that a task returned: only its
     length is known here.
@@ -162,7 +170,7 @@ async def _all(s: session.Session, found: job_names.Item, query: Mapping[str, st
 
 
 async def _copy(s: session.Session, item: Mapping[str, Any], query: Mapping[str, str]) -> None:
-    """Print the output of one index; nothing if it has no task."""
+    """Print the output of one index; print nothing if the index has no task."""
     lines = Prefixed(f"[{item['label']}] ")
     copy = task_logs.Copy(s, str(item["task"]), dict(query), write=lines.write)
     with contextlib.suppress(kube_errors.NotFound):

@@ -1,4 +1,4 @@
-"""Lookup of the jobs that a Python module declares, by importing it as the workers will.
+"""Lookup of the jobs that a Python module declares, by importing it in the way of workers.
 
 Used by the command `deploy`. Workers import a module by its name; a file, or the package that
 contains it, is uploaded. Errors in the module are reported with file and line. Not for mappers
@@ -22,8 +22,9 @@ FORMS = "write package.module, or path/to/file.py"
 
 
 class DeclaredJobs(NamedTuple):
-    """Name of a module and its JobConfigs, sorted by name. `code`: the code to upload, or None if
-    workers import the module by its name.
+    """The JobConfigs that a module declares, sorted by name, with the name of the module.
+
+    `code`: the code to upload, or None if workers import the module by its name.
     """
 
     module: str
@@ -38,7 +39,7 @@ def load_module(
     working_dir: Path | None = None,
     may_be_empty: bool = False,
 ) -> DeclaredJobs:
-    """Return the JobConfigs of a module or file.
+    """Return the JobConfigs that a module or file declares.
 
     `labels`: further labels for them. `working_dir`: a directory to upload. `may_be_empty`: whether
     a module without jobs is accepted. Raises `errors.InvalidInput` with the file and line of a
@@ -146,7 +147,7 @@ def _imported(text: str, directory: Path, name: str) -> ModuleType:
 
 
 def _check_file(module: ModuleType, path: Path, name: str) -> None:
-    """Raise an error if a different module has the name of the file."""
+    """Raise an error if an import by the name of the file yields a different module."""
     found = module.__file__
     if found is None or not Path(found).samefile(path):
         raise errors.InvalidInput(

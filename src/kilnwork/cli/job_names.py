@@ -22,13 +22,16 @@ Item = dict[str, Any]
 
 
 def explicit_name(word: str, served: resource.Resource = api_kinds.JOBS) -> str | None:
-    """Return the name in `KIND/NAME` if KIND is that kind, or None."""
+    """Return the name in `KIND/NAME` if KIND is the kind of `served`, otherwise None."""
     kind, slash, name = word.partition("/")
     return name if slash and kinds.find_resources(kind, api_kinds.ALL) == (served,) else None
 
 
 def plain_name(word: str, served: resource.Resource = api_kinds.JOBS) -> str:
-    """Return the name in `NAME` or `KIND/NAME`. Raises `errors.InvalidInput` for another kind."""
+    """Return the name in `NAME` or `KIND/NAME`.
+
+    Raises `errors.InvalidInput` if KIND is not the kind of `served`.
+    """
     name = explicit_name(word, served)
     if name is None and "/" in word:
         raise errors.InvalidInput(f"{word!r}: write NAME or {served.singular}/NAME")
@@ -41,7 +44,7 @@ def plain_name(word: str, served: resource.Resource = api_kinds.JOBS) -> str:
 
 
 async def get(s: session.Session, name: str, served: resource.Resource = api_kinds.JOBS) -> Item:
-    """Return the Job or JobConfig with that name. Raises `errors.Missing`."""
+    """Return the Job or JobConfig of the given name. Raises `errors.Missing`."""
     try:
         return await s.ask("GET", s.path(served, name, namespace=s.one_namespace()))
     except kube_errors.NotFound as error:
@@ -54,7 +57,7 @@ async def get(s: session.Session, name: str, served: resource.Resource = api_kin
 
 
 async def find_readable_job(s: session.Session, name: str) -> Item | None:
-    """Return the Job with that name, or None if there is none that may be read."""
+    """Return the Job of the given name, or None if there is none that the user may read."""
     try:
         return await s.ask("GET", s.path(api_kinds.JOBS, name, namespace=s.one_namespace()))
     except errors.SERVER_ERRORS:
@@ -62,15 +65,19 @@ async def find_readable_job(s: session.Session, name: str) -> Item | None:
 
 
 async def get_config(s: session.Session, name: str) -> job_config.JobConfig:
-    """Return the JobConfig with that name. Raises `errors.Missing`, or CommandError for an invalid
-    one.
+    """Return the JobConfig of the given name.
+
+    Raises `errors.Missing`, or CommandError for an invalid JobConfig.
     """
     found = await get(s, name, api_kinds.JOB_CONFIGS)
     return decode_config(found)
 
 
 def decode_config(found: Item) -> job_config.JobConfig:
-    """Return a JobConfig of the API server as a struct. Raises CommandError for an invalid one."""
+    """Return a JobConfig from the API server as a struct.
+
+    Raises CommandError for an invalid JobConfig.
+    """
     try:
         return msgspec.convert(found, job_config.JobConfig)
     except msgspec.ValidationError as error:
@@ -83,7 +90,7 @@ def decode_config(found: Item) -> job_config.JobConfig:
 async def patch_spec(
     s: session.Session, name: str, spec: dict[str, Any], served: resource.Resource = api_kinds.JOBS
 ) -> Item:
-    """Merge these fields into the spec and return the updated object."""
+    """Merge fields into the spec of a Job or JobConfig and return the updated object."""
     path = s.path(served, name, namespace=s.one_namespace())
     return await s.ask("PATCH", path, body={"spec": spec}, content_type=http_types.MERGE_PATCH)
 
@@ -96,7 +103,7 @@ async def call_for_named(
     file_job: Callable[[file_jobs.Job], Awaitable[T]],
     job: Callable[[Item], Awaitable[T]],
 ) -> T:
-    """Call the function for what the word names, and return its result.
+    """Call `task`, `file_job` or `job` with what a word names, and return the result of the call.
 
     Calls `job` for `job/NAME`, and for a NAME that neither a task nor a file job has. Raises what
     the functions raise, `errors.InvalidInput` if a file job and a Job have the name, and

@@ -25,12 +25,12 @@ def spec(found: Item) -> Mapping[str, Any]:
 
 
 def phase(found: Item) -> str:
-    """Return the Job's phase, or "" before the manager has seen the Job."""
+    """Return the phase of a Job, or "" before the manager has seen the Job."""
     return str(status(found).get("phase", ""))
 
 
 def is_over(found: Item) -> bool:
-    """Return whether the requested run has finished."""
+    """Return whether the requested run of a Job has finished."""
     known = status(found)
     if phase(found) not in _FINAL:
         return False
@@ -38,14 +38,14 @@ def is_over(found: Item) -> bool:
 
 
 def config(found: Item) -> str:
-    """Return the name of the Job's JobConfig, or ""."""
+    """Return the name of the JobConfig of a Job, or "" if it has none."""
     owners = found["metadata"].get("ownerReferences") or ()
     named = next((str(o["name"]) for o in owners if o["kind"] == "JobConfig"), "")
     return named or str(spec(found).get("configName") or "")
 
 
 def counts(found: Item) -> api_job.Indexes:
-    """Return the number of indexes in each state."""
+    """Return the number of indexes of a Job in each state."""
     known = status(found).get("indexes") or {}
     return api_job.Indexes(
         total=int(known.get("total", 0)),
@@ -57,7 +57,10 @@ def counts(found: Item) -> api_job.Indexes:
 
 
 def indexes(found: Item) -> str | None:
-    """Return `3/10` or `3/10 (2 failed)`, or None while the number of indexes is unknown."""
+    """Return succeeded and total indexes of a Job as `3/10` or `3/10 (2 failed)`.
+
+    None while the number of indexes is unknown.
+    """
     known = counts(found)
     if not known.total:
         return None
@@ -66,7 +69,9 @@ def indexes(found: Item) -> str | None:
 
 
 def seconds(text: object) -> float | None:
-    """Return a timestamp of an object as seconds since the epoch, or None if it is not set."""
+    """Return a timestamp of an object as seconds since the epoch, or None for one that is not
+    set.
+    """
     return clock.parse_rfc3339(str(text)) if text else None
 
 
@@ -76,14 +81,16 @@ def age_s(found: Item, *, now: float) -> float:
 
 
 def took_s(found: Item, *, now: float) -> float | None:
-    """Return the seconds from the Job's start to its end, or until now; None before its start."""
+    """Return the seconds from the start of a Job to its end, or until now; None before its
+    start.
+    """
     started = seconds(status(found).get("startTime"))
     ended = seconds(status(found).get("finishTime"))
     return None if started is None else (now if ended is None else ended) - started
 
 
 def sentence(found: Item) -> str:
-    """Return the Job's state and the reason as a sentence without a full stop."""
+    """Return the state of a Job and its reason as a sentence without a full stop."""
     name, known = found["metadata"]["name"], status(found)
     if not phase(found):
         return f"Job {name} has not been processed yet"
@@ -105,7 +112,7 @@ def check_end(found: Item) -> None:
 
 
 def hint(found: Item) -> str:
-    """Return what to do about a Job that has not succeeded, or ""."""
+    """Return advice on what to do about a Job that has not succeeded, or ""."""
     name = found["metadata"]["name"]
     if phase(found) == api_job.Phase.ADMISSION_ERROR:
         return f"It never ran: `kiln get job {name} -o yaml` shows the details"
@@ -116,7 +123,10 @@ def hint(found: Item) -> str:
 
 
 def phase_of(text: str) -> api_job.Phase | None:
-    """Return the phase in `phase=NAME`, `state=NAME` or `NAME`, in upper or lower case, or None."""
+    """Return the Job phase that `phase=NAME`, `state=NAME` or `NAME` names, or None.
+
+    Upper and lower case are not distinguished.
+    """
     return phases.find(text, _PHASES)
 
 

@@ -24,9 +24,10 @@ FIELD = "option"
 def parse_values(
     options: job_config.Options | None, text: str | None, pairs: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the values of `-O` and `--option` by name; those of `--option` win.
+    """Return the option values that `-O` and `--option` give, by name.
 
-    Raises `api.options.InvalidOptions` and `errors.InvalidInput`.
+    Values of `--option` take precedence. Raises `api.options.InvalidOptions` and
+    `errors.InvalidInput`.
     """
     values = api_options.parse_values(_text(text), FIELD) if text is not None else {}
     known = {one.name: one for one in (options.options if options is not None else ())}
@@ -43,13 +44,16 @@ def parse_values(
 
 
 def _all_optional(options: job_config.Options | None) -> job_config.Options:
-    """Return the same options, none of them required."""
+    """Return the options of a JobConfig with none of them required."""
     made = (Option(type=Type.STRING, name=one.name) for one in (options.options if options else ()))
     return job_config.Options(options=tuple(made))
 
 
 def _text(text: str) -> str:
-    """Return the text, or the content of `@FILE`; `@-` is standard input."""
+    """Return the content of the file for `@FILE`, and any other text unchanged.
+
+    `@-` is standard input.
+    """
     if not text.startswith("@"):
         return text
     if text == "@-":
@@ -64,7 +68,7 @@ def ask(
     only_needed: bool,
     prompt: Callable[..., Any] = click.prompt,
 ) -> dict[str, Any]:
-    """Return the values, with values typed at prompts for options that have none yet.
+    """Ask the user for the options that have no value yet, and return all values.
 
     `only_needed`: ask only for required options without a default. Asks again after an invalid
     value.
@@ -93,7 +97,9 @@ def _typed(option: Option, text: str) -> Any:
 
 
 def label(option: Option) -> str:
-    """Return the text of a prompt: label, allowed values, and what Enter means."""
+    """Return the text of a prompt: the option's label, its allowed values, and the meaning of
+    Enter.
+    """
     text = option.label or option.name
     if option.label and option.label != option.name:
         text += f" ({option.name})"

@@ -29,7 +29,7 @@ MAX_SHOWN = 50
 
 
 async def follow(s: session.Session, name: str) -> None:
-    """Show progress until the Job finishes.
+    """Show the progress of a Job until it finishes.
 
     Raises `errors.TaskFailed` unless it succeeds, and `errors.Missing` if it is deleted. If the
     user interrupts it, it prints that the Job continues.
@@ -85,8 +85,9 @@ async def _bar(text: str) -> AsyncIterator[wait_notice.WaitNotice | None]:
 
 
 def _state(found: Mapping[str, Any]) -> str:
-    """Return the Job's state as text that does not change with every index: phase, reason,
-    message.
+    """Return the phase, reason and message of a Job as text.
+
+    The text does not change with every index that finishes.
     """
     known = job_objects.status(found)
     phase, reason = job_objects.phase(found) or "accepted", known.get("reason") or ""
@@ -95,7 +96,7 @@ def _state(found: Mapping[str, Any]) -> str:
 
 
 def line(found: Mapping[str, Any], counted: progress_meter.Meter, *, now_s: float) -> str:
-    """Return phase, bar, counts, remaining time and rate in one line."""
+    """Return the progress of a Job in one line: phase, bar, counts, remaining time and rate."""
     counts, known = job_objects.counts(found), job_objects.status(found)
     text = job_objects.phase(found) or "accepted"
     if counts.total:
@@ -110,7 +111,7 @@ def line(found: Mapping[str, Any], counted: progress_meter.Meter, *, now_s: floa
 
 
 class _Failures:
-    """Prints each failed index once, up to MAX_SHOWN of them."""
+    """Printer of the failed indexes of a Job: prints each index once, up to MAX_SHOWN indexes."""
 
     def __init__(self, s: session.Session, name: str) -> None:
         self._session = s
@@ -119,8 +120,10 @@ class _Failures:
         self._counted = (0, 0)
 
     async def show(self, found: Mapping[str, Any]) -> None:
-        """Print the newly failed indexes of this version of the Job; beyond MAX_SHOWN only their
+        """Print the indexes that have failed since the last call; beyond MAX_SHOWN only their
         number.
+
+        `found`: the current version of the Job.
         """
         counts, run = job_objects.counts(found), int(job_objects.status(found).get("run", 1))
         if counts.total < 2 or not counts.failed or self._counted == (run, counts.failed):
@@ -148,7 +151,7 @@ class _Failures:
 
 
 def failure(index: Mapping[str, Any]) -> str:
-    """Return one line about a failed index."""
+    """Return one line of text about a failed index."""
     label = "" if index["label"] == str(index["number"]) else f" ({index['label']})"
     why = index.get("message") or index.get("reason") or "no reason is known"
     return f"index {index['number']}{label} failed: {why}"

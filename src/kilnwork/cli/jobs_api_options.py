@@ -15,7 +15,7 @@ _UNITS = {"": 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
 def _size(text: str) -> int:
-    """Return the bytes of a size with binary units as in Kubernetes: 500Mi, 10Gi."""
+    """Return the number of bytes in a size with binary units as in Kubernetes: 500Mi, 10Gi."""
     found = re.fullmatch(r"([1-9][0-9]{0,14})(|Ki|Mi|Gi|Ti)", text.strip())
     if found is None:
         raise ValueError(f"{text!r} is not a size: write it as 500Mi, 10Gi or 1Ti")
@@ -26,7 +26,9 @@ SIZE = common.Parsed("size", _size)
 
 
 def size_text(number: int) -> str:
-    """Return a size in the largest unit that divides it: 10Gi for 10737418240."""
+    """Return a number of bytes as text in the largest unit that divides it: 10Gi for
+    10737418240.
+    """
     unit = next(unit for unit in reversed(_UNITS) if number % (1 << _UNITS[unit]) == 0)
     return f"{number >> _UNITS[unit]}{unit}"
 
@@ -40,7 +42,7 @@ def options(function: Function) -> Function:
 def chosen(
     given: dict[str, Any], *, source: source_sizing.Source | None = None
 ) -> settings.JobsApiSettings:
-    """Remove the values of these options from `given` and return them as settings."""
+    """Remove the values of the Jobs API options from `given` and return them as settings."""
     return settings.JobsApiSettings(
         most_body_bytes=given.pop("max_upload"),
         most_stored_bytes=given.pop("max_input"),

@@ -1,9 +1,8 @@
-"""Lookup of the kind that a word names: plural, singular, short name, `plural.group`, kind or
-category.
+"""Lookup of the kind that a word names.
 
-Used, through the session, by every command that names objects. Known kinds need no request; others
-are looked up by discovery, so that `kiln get` and `kiln apply` work with everything that a server
-serves.
+The word is a plural, singular or short name, `plural.group`, a kind or a category. Used, through
+the session, by every command that names objects. Known kinds need no request; others are looked up
+by discovery, so that `kiln get` and `kiln apply` work with everything that a server serves.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,21 +24,27 @@ CATEGORY = "kiln"
 
 
 class Asker(Protocol):
-    """Client interface that discovery needs."""
+    """Interface of a client that sends the requests of discovery."""
 
     async def get_json(self, path: str) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """A kind and, unless `name` is None, an object, as named on the command line."""
+    """Reference to an object, or to all objects of a kind, as named on the command line.
+
+    `name`: None for all objects of the kind.
+    """
 
     resource: resource.Resource
     name: str | None
 
 
 def find_resources(word: str, among: Iterable[resource.Resource]) -> tuple[resource.Resource, ...]:
-    """Return the resources that `word` names: several for a category, none if it is unknown."""
+    """Return the resources among the given ones that a word names.
+
+    Several for a category, none for an unknown word.
+    """
     known = tuple(among)
     text = word.lower()
     exact = [
@@ -55,9 +60,10 @@ def find_resources(word: str, among: Iterable[resource.Resource]) -> tuple[resou
 
 
 def task_name(word: str) -> str:
-    """Return the name or id in a word for a task: `NAME`, or `KIND/NAME` as `-o name` prints it.
+    """Return the name or id of the task that a word names.
 
-    The name of a spawned task may contain a slash. Raises `errors.InvalidInput` for another kind.
+    The word is `NAME`, or `KIND/NAME` as `-o name` prints it. The name of a spawned task may
+    contain a slash. Raises `errors.InvalidInput` for another kind.
     """
     kind, slash, name = word.partition("/")
     meant = find_resources(kind, api_kinds.ALL) if slash else ()
@@ -69,7 +75,7 @@ def task_name(word: str) -> str:
 
 
 def unknown_kind(word: str) -> str:
-    """Return an error text if the kind of `KIND/NAME` is none of kilnwork's, or "".
+    """Return an error text if the KIND in `KIND/NAME` is not a kind of kilnwork, or "".
 
     Use it only after no task was found: the name of a spawned task may contain a slash.
     """
@@ -95,7 +101,7 @@ _HINTS = {
 
 
 class Kinds:
-    """Kinds by word; uses the server's discovery only for words that are not known."""
+    """Lookup of kinds by word; it uses the server's discovery only for unknown words."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
@@ -103,7 +109,9 @@ class Kinds:
         self._discovered = False
 
     async def find(self, word: str) -> tuple[resource.Resource, ...]:
-        """Return the resources that `word` names. Raises `errors.InvalidInput` if it is unknown."""
+        """Return the resources that a word names. Raises `errors.InvalidInput` for an unknown
+        word.
+        """
         found = find_resources(word, self._known)
         if not found and not self._discovered:
             await self._discover()
@@ -114,7 +122,10 @@ class Kinds:
         return found
 
     async def of(self, api_version: str, kind: str) -> resource.Resource:
-        """Return the resource of an object's apiVersion and kind. Raises `errors.InvalidInput`."""
+        """Return the resource for the apiVersion and kind of an object.
+
+        Raises `errors.InvalidInput` if the server does not serve it.
+        """
         for again in (False, True):
             for known in self._known:
                 if (known.api_version, known.kind) == (api_version, kind):
@@ -127,8 +138,10 @@ class Kinds:
         raise errors.InvalidInput(f"the server serves no kind {kind} in {api_version}{hint}")
 
     async def refs(self, words: Sequence[str]) -> list[ObjectRef]:
-        """Return references for `KIND[,KIND…] [NAME…]` or `KIND/NAME…`; kinds alone have no
-        name.
+        """Return the references that words on the command line make.
+
+        The words are `KIND[,KIND…] [NAME…]` or `KIND/NAME…`; a kind alone gives a reference without
+        a name.
         """
         if any("/" in word for word in words):
             return [await self._slashed(word) for word in words]

@@ -16,7 +16,7 @@ _TRUST = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 def load(module: str, attribute: str) -> Any:
-    """Import `module` and return its `attribute`.
+    """Import a module and return one of its attributes.
 
     The garbage collector is paused: imports leave no garbage, and looking for it would take a tenth
     of a server's import time.

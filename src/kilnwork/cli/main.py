@@ -1,4 +1,4 @@
-"""Entry point of `kiln` and `kubectl kiln`: the table of commands and how errors become exit codes.
+"""Entry point of `kiln` and `kubectl kiln`: the table of commands, and exit codes of errors.
 
 To start quickly it imports click and no heavy modules: the module of a command is imported when the
 command is called, and `kiln --help` takes its summaries from the table.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CommandEntry(NamedTuple):
-    """Row of the command table: a command's section in `kiln --help` and its one-line summary."""
+    """Row of the command table: the section of a command in `kiln --help`, and its summary."""
 
     section: str
     help: str
@@ -92,7 +92,7 @@ class _OutputClosed(Exception):
 
 
 class Commands(click.Group):
-    """A group that imports a command's module only to run it or to show its help."""
+    """Group of commands that imports the module of a command only to run it or to show its help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -118,7 +118,10 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Invoke the command. Raises `_OutputClosed` for a closed pipe: click would exit with 1."""
+        """Invoke the command that the arguments name.
+
+        Raises `_OutputClosed` for a closed pipe, for which click would exit with 1.
+        """
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:

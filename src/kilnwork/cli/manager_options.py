@@ -1,6 +1,6 @@
 """Options of the manager, which `kiln manager` takes and `kiln install` writes into its Pod.
 
-Both check them in the same way, so that the manager accepts what `kiln install` prints.
+Both commands check them in the same way, so that the manager accepts what `kiln install` prints.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,9 @@ _EVERYWHERE = ("0.0.0.0", "[::]")  # noqa: S104 - refused, not listened on
 
 
 def _lease_length(text: str) -> float:
-    """Return the duration in seconds. Raises ValueError outside of the allowed range."""
+    """Return a duration in seconds. Raises ValueError outside of the range allowed for the
+    Lease.
+    """
     seconds = common.parse_duration(text)
     least, most = manager.MIN_ABSENCE_S, manager.MAX_ABSENCE_S
     if not least <= seconds <= most:
@@ -30,7 +32,7 @@ LEASE_LENGTH = common.Parsed("duration", _lease_length)
 
 
 def _address(text: str) -> tuple[str, int]:
-    """Return host and port of HOST:PORT, with brackets around an IPv6 address."""
+    """Return the host and the port in HOST:PORT, with brackets around an IPv6 address."""
     host, colon, port = text.rpartition(":")
     if not (colon and port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise ValueError(f"{text!r}: write HOST:PORT, such as 0.0.0.0:7443")
@@ -42,7 +44,10 @@ ADDRESS = common.Parsed("HOST:PORT", _address)
 
 
 def advertised(*also: str) -> common.Parsed:
-    """Return the type of an address to which others connect: HOST:PORT, or a word of `also`."""
+    """Return the option type of an address to which other processes connect.
+
+    It accepts HOST:PORT and the words of `also`.
+    """
 
     def parse(text: str) -> str:
         host, _, port = text.rpartition(":")
@@ -73,7 +78,9 @@ BASE_URL = common.Parsed("URL", _base_url)
 
 
 def _kind(text: str) -> str:
-    """Check PLURAL.GROUP, *.GROUP, a plural of the core group, or *."""
+    """Check the name of one or more kinds: PLURAL.GROUP, *.GROUP, a plural of the core group,
+    or *.
+    """
     plural, _, group = text.partition(".")
     usable = text == "*" or (
         (plural == "*" or names.is_dns_label(plural))
@@ -89,7 +96,7 @@ KIND = common.Parsed("KIND", _kind)
 
 
 def allowed_kinds(*default: str) -> Callable[[Function], Function]:
-    """Add the option that names the kinds of objects that tasks may make."""
+    """Return a decorator that adds the option for the kinds of objects that tasks may make."""
     return click.option(
         "--allow-kind",
         "allowed_kinds",
@@ -103,7 +110,10 @@ def allowed_kinds(*default: str) -> Callable[[Function], Function]:
 
 
 def options(function: Function) -> Function:
-    """Add the options for the lease, callbacks, ponds, retention and the limits of the Jobs API."""
+    """Add the options of the manager to a command.
+
+    They are for the lease, callbacks, ponds, retention and the limits of the Jobs API.
+    """
     lease = click.option(
         "--lease",
         type=LEASE_LENGTH,
@@ -133,7 +143,7 @@ def options(function: Function) -> Function:
 
 
 def chosen_arguments(ctx: click.Context) -> tuple[str, ...]:
-    """Return the options that the user gave, as arguments of `kiln manager`."""
+    """Return the manager's options that the user gave, as arguments of `kiln manager`."""
     found = []
     for param in ctx.command.params:
         if param.name not in _NAMES or param.name is None:

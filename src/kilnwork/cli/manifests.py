@@ -23,7 +23,10 @@ _MAX_DEPTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object of a file. `line`: the first line of its document, from 1."""
+    """Object in a manifest file, with its place there.
+
+    `line`: the first line of its document, from 1.
+    """
 
     source: str
     line: int
@@ -31,12 +34,13 @@ class Manifest:
 
     @property
     def place(self) -> str:
-        """Return `file:line` for error texts."""
+        """Return the place of the object as `file:line`, for error texts."""
         return f"{self.source}:{self.line}"
 
 
 def read(sources: tuple[str, ...]) -> Iterator[Manifest]:
-    """Yield every object of the files, directories and `-` (standard input) in `sources`, in order.
+    """Yield every object of the files and directories in `sources`, in order; `-` is standard
+    input.
 
     Lists (`kind: List` and JSON arrays) are split into their items. Raises `errors.InvalidInput` at
     the first document that is not an object, after yielding those before it.
@@ -66,7 +70,7 @@ def _texts(source: str) -> Iterator[tuple[str, str]]:
 
 
 def read_text(path: Path) -> str:
-    """Return the file's text. Raises `errors.InvalidInput` with the file and the reason."""
+    """Return the text of a file. Raises `errors.InvalidInput` with the file and the reason."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -76,7 +80,10 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str, *, source: str) -> Iterator[Manifest]:
-    """Yield the objects of one text. Raises `errors.InvalidInput` with file, line and column."""
+    """Yield the objects of one manifest text.
+
+    Raises `errors.InvalidInput` with file, line and column.
+    """
     for line, value in documents(text, source=source):
         for body in value if isinstance(value, list) else [value]:
             yield from _objects(body, source=source, line=line)
@@ -113,7 +120,7 @@ def _problem(error: yaml.YAMLError) -> str:
 
 
 def _json(value: Any, *, where: str, depth: int = 0) -> Any:
-    """Return `value` as JSON allows it: text keys, no dates, no NaN."""
+    """Return a YAML value as a JSON value: text keys, no dates, no NaN."""
     if depth > _MAX_DEPTH:
         raise errors.InvalidInput(f"{where}: nested deeper than {_MAX_DEPTH} levels")
     if isinstance(value, dict):

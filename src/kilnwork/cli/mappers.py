@@ -1,10 +1,10 @@
-"""Mappers of file jobs as `--mapper` and `--command` name them: built-in, Python function or
-program.
+"""Mappers of file jobs: built-in mappers, Python functions and programs.
 
-Used by `upload`. A function in a file is uploaded with its file, and with the directory of
-`--working-dir`, in the way in which `kiln.connect(modules=…)` ships code: by digest, unpacked once
-by each worker. The code is not imported here. For a function in a module, another process checks
-whether workers on this machine can import it; for workers in a cluster this is not known here.
+Used by `upload` for `--mapper` and `--command`. A function in a file is uploaded with its file, and
+with the directory of `--working-dir`, in the way in which `kiln.connect(modules=…)` ships code: by
+digest, unpacked once by each worker. The code is not imported here. For a function in a module,
+another process checks whether workers on this machine can import it; for workers in a cluster this
+is not known here.
 """
 
 import ast
@@ -30,7 +30,7 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class RequestedMapper:
-    """A mapper as the user named it. `file`: the file to upload, which contains the function."""
+    """A mapper as the user named it. `file`: the file with the function, which is uploaded."""
 
     mapper: filejobs.Mapper
     file: Path | None = None
@@ -39,9 +39,9 @@ class RequestedMapper:
 def parse(
     text: str | None, command: str | Sequence[str], *, batch: int | None, of: str
 ) -> RequestedMapper:
-    """Return the mapper of `--mapper` or `--command`. `of`: "mapper" or "reducer", for messages.
+    """Return the mapper that `--mapper` or `--command` names.
 
-    Raises `errors.InvalidInput` with the allowed forms.
+    `of`: "mapper" or "reducer", for messages. Raises `errors.InvalidInput` with the allowed forms.
     """
     words = tuple(_words(command, of) if isinstance(command, str) else command)
     if text and words:
@@ -85,7 +85,7 @@ def _words(command: str, of: str) -> list[str]:
 
 
 def _check_file(file: Path, name: str, of: str) -> None:
-    """Check that the file's text defines the function, without importing it."""
+    """Check that the text of a file defines the function, without importing the file."""
     try:
         tree = ast.parse(file.read_bytes(), filename=str(file))
     except FileNotFoundError as error:
@@ -145,8 +145,9 @@ TRY_S = 30.0
 async def check_importable(
     s: session.Session, wanted: Sequence[RequestedMapper], *, working_dir: Path | None
 ) -> None:
-    """Raise `errors.InvalidInput` for a function that workers on this machine cannot import, before
-    anything is uploaded.
+    """Raise `errors.InvalidInput` for a function that workers on this machine cannot import.
+
+    Call it before anything is uploaded.
     """
     functions = [
         each.mapper.function
@@ -161,13 +162,14 @@ async def check_importable(
 
 
 def _search_path(working_dir: Path | None) -> tuple[str, ...]:
-    """Return the directories where modules are looked up first: the uploaded one."""
+    """Return the directories in which modules are looked up first: the directory to upload."""
     return () if working_dir is None else (str(working_dir.absolute()),)
 
 
 async def _local_workers(s: session.Session) -> Mapping[str, str] | None:
-    """Return the environment of the workers if the server and they run on this machine as this
-    user, or None.
+    """Return the environment of the workers on this machine, or None.
+
+    None unless the server and its workers run on this machine as this user.
     """
     document = await s.carry_out(discovery.ask_server(s.settings))
     if document is None or resolve.local_socket(s.server, document) is None:
@@ -177,8 +179,9 @@ async def _local_workers(s: session.Session) -> Mapping[str, str] | None:
 
 
 async def _problem(workers: Mapping[str, str], function: str, path: Sequence[str]) -> str:
-    """Return why workers cannot import the function, or "" if they can or it is not known in
-    time.
+    """Return the reason why workers cannot import the function, or "".
+
+    It is "" if they can, or if the check takes too long.
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     tried = await asyncio.create_subprocess_exec(
@@ -202,7 +205,7 @@ async def _problem(workers: Mapping[str, str], function: str, path: Sequence[str
 async def upload_mappers(
     s: session.Session, wanted: Sequence[RequestedMapper], *, working_dir: Path | None
 ) -> list[filejobs.Mapper]:
-    """Upload the files of the mappers and return the mappers for the job.
+    """Upload the files of mappers and return the mappers for the spec of the file job.
 
     Raises `errors.InvalidInput` for a directory that cannot be uploaded, or a KubeError.
     """

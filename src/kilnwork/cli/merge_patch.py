@@ -1,4 +1,4 @@
-"""Changes that `kiln apply` makes: a three-way comparison that gives a JSON merge patch (RFC 7386).
+"""Changes that `kiln apply` makes: a three-way comparison with a JSON merge patch (RFC 7386).
 
 Pure; used only by the command `apply`. It uses the annotation of kubectl, so that both tools may
 change the same object in turn. Fields that the last apply set and the new manifest omits are
@@ -17,7 +17,10 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def annotated(body: meta.JsonObject) -> meta.JsonObject:
-    """Return a copy of the manifest with itself in the annotation, to be created."""
+    """Return a copy of a manifest that has the manifest itself in kubectl's annotation.
+
+    The copy is what is sent to create the object.
+    """
     bare = copy.deepcopy(body)
     annotations = bare.setdefault("metadata", {}).setdefault("annotations", {}) or {}
     annotations.pop(LAST_APPLIED, None)
@@ -28,7 +31,10 @@ def annotated(body: meta.JsonObject) -> meta.JsonObject:
 
 
 def patch(live: meta.JsonObject, body: meta.JsonObject) -> meta.JsonObject:
-    """Return the merge patch that makes `live` match the manifest; empty if it already does."""
+    """Return the merge patch that makes the object `live` match a manifest.
+
+    It is empty if the object already does.
+    """
     wanted = annotated(body)
     text = live.get("metadata", {}).get("annotations", {}).get(LAST_APPLIED, "")
     change = difference(last_applied(text), live, wanted)
@@ -36,7 +42,10 @@ def patch(live: meta.JsonObject, body: meta.JsonObject) -> meta.JsonObject:
 
 
 def last_applied(text: str) -> meta.JsonObject:
-    """Return the manifest in the annotation; empty if there is none or it cannot be read."""
+    """Return the manifest in the text of kubectl's annotation.
+
+    It is empty for an empty or unreadable text.
+    """
     try:
         found = msgspec.json.decode(text.encode())
     except msgspec.DecodeError:
@@ -47,8 +56,9 @@ def last_applied(text: str) -> meta.JsonObject:
 def difference(
     before: dict[str, Any], live: dict[str, Any], wanted: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the merge patch from `live` to `wanted`; keys of `before` that `wanted` lacks are
-    removed.
+    """Return the merge patch from `live` to `wanted`.
+
+    It removes keys of `before` that `wanted` lacks.
     """
     change: dict[str, Any] = {}
     for key, value in wanted.items():
@@ -71,7 +81,7 @@ def difference(
 
 
 def same(left: Any, right: Any) -> bool:
-    """Return whether two values are equal as JSON: `true` is not 1, but 1 is 1.0."""
+    """Return whether two values are equal as JSON: `true` differs from 1, but 1 equals 1.0."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
@@ -82,7 +92,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def _matters(change: meta.JsonObject) -> bool:
-    """Return False if only the annotation's text would change."""
+    """Return whether a patch changes more than the text of kubectl's annotation."""
     rest = copy.deepcopy(change)
     metadata = rest.get("metadata", {})
     annotations = metadata.get("annotations", {})

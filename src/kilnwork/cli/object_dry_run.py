@@ -1,4 +1,4 @@
-"""Check of the object that a Task would make, by the server, before the Task is applied.
+"""Check of the object that a Task makes, by the server, before the Task is applied.
 
 Used by `kiln apply`. The object of attempt 1 is created without being stored (`dryRun=All`), with
 the rights of the user; the embedded API server checks it for all clients. What cannot be known yet
@@ -13,7 +13,7 @@ from kilnwork.kube import errors as kube_errors
 
 
 def is_object_task(kind: resource.Resource, body: meta.JsonObject) -> bool:
-    """Return whether an object is a Task that makes an object."""
+    """Return whether an object is a Task that makes a Kubernetes object."""
     spec = body.get("spec")
     return (
         kind.kind == "Task"
@@ -24,8 +24,9 @@ def is_object_task(kind: resource.Resource, body: meta.JsonObject) -> bool:
 
 
 async def check(s: session.Session, body: meta.JsonObject, namespace: str) -> None:
-    """Let the server check the object that a Task would make. Raises CommandError if it would be
-    refused.
+    """Have the server check the object that a Task would make.
+
+    Raises CommandError if the server would refuse it.
     """
     try:
         spec = msgspec.convert(body["spec"], task.TaskSpec)

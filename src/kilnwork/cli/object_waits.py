@@ -1,4 +1,4 @@
-"""Waits for an object: for a task's end, a state, a condition, or its deletion.
+"""Waits for an object until a task ends, a state or condition is reached, or it is deleted.
 
 Used by `wait`, `cancel --wait` and `run --watch`. Watches the object, so changes are seen at once.
 """
@@ -33,7 +33,7 @@ class WaitSubject:
 async def versions(
     s: session.Session, subject: WaitSubject
 ) -> AsyncGenerator[meta.JsonObject | None, None]:
-    """Yield the object now and after every change; None while it does not exist. Never ends.
+    """Yield an object now and after every change; None while it does not exist. Never ends.
 
     Close it early only with `contextlib.aclosing`.
     """
@@ -64,10 +64,10 @@ async def until(
     timeout_s: float | None = None,
     where: Callable[[meta.JsonObject | None], str] | None = None,
 ) -> meta.JsonObject | None:
-    """Return the object once `test` is true of it. Raises `errors.TimedOut` after `timeout_s`.
+    """Wait until `test` is true of an object and return the object.
 
-    The first read is not subject to the timeout, so that 0 checks once. `where`: describes the
-    object while waiting; default: `described`.
+    Raises `errors.TimedOut` after `timeout_s`. The first read is not subject to the timeout, so
+    that 0 checks once. `where`: describes the object while waiting; default: `described`.
     """
     last = ""
     is_task = subject.resource == kinds.TASKS
@@ -113,7 +113,7 @@ _FINAL = frozenset(state.value for state in task.State if state.final)
 
 
 def is_final(state: str) -> bool:
-    """Return whether the state is Success, Failed or Killed."""
+    """Return whether a task state is final: Success, Failed or Killed."""
     return state in _FINAL
 
 
@@ -138,10 +138,10 @@ def _is_forced(live: meta.JsonObject, run: int) -> bool:
 async def wait_until_final(
     s: session.Session, name: str, *, timeout_s: float | None, run: int = 0
 ) -> str:
-    """Wait until a task finishes, whether it is an object or only in the journal, and return its
-    state.
+    """Wait until a task finishes and return its state.
 
-    `run`: wait until this or a later run has finished.
+    The task may be an object or only in the journal. `run`: wait until this or a later run has
+    finished.
     """
     subject = WaitSubject(kinds.TASKS, name, s.one_namespace())
     path = s.path(kinds.TASKS, name, namespace=subject.namespace)
@@ -161,7 +161,7 @@ async def wait_until_final(
 
 
 def _standing(found: Mapping[str, Any]) -> str:
-    """Return state and progress of a task of the journal."""
+    """Return a text on the state and progress of a task of the journal."""
     progress = found.get("progress") or {}
     parts = [found["state"]]
     if progress.get("fraction") is not None:

@@ -17,7 +17,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class ServerTarget:
-    """Server, user and namespace of a command. None: as the kubeconfig says."""
+    """The server, user and namespace that a command uses; None stands for that of the
+    kubeconfig.
+    """
 
     namespace: str | None = None
     all_namespaces: bool = False
@@ -44,7 +46,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
 
 
 def target(function: Function) -> Function:
-    """Add the options that choose the server; read them with `current()`.
+    """Add the options that choose the server to a command; `current()` returns their values.
 
     For commands that work in one namespace: `-A` is parsed so that it can be refused with an
     explanation, and is not in the help.
@@ -90,7 +92,7 @@ def _target(function: Function, *, lists: bool) -> Function:
 
 
 def data(function: Function) -> Function:
-    """Add `--data`, for commands that need only the tasks of a server."""
+    """Add the option `--data` to a command that needs only the tasks of a server."""
     add = click.option(
         "--data",
         "--from",
@@ -106,13 +108,13 @@ _SILENT: dict[str, Any] = {"expose_value": False, "callback": _remember}
 
 
 def current() -> ServerTarget:
-    """Return the values of these options for the running command."""
+    """Return the values of the server options for the running command."""
     found = click.get_current_context().obj
     return found if isinstance(found, ServerTarget) else ServerTarget()
 
 
 def output(*forms: str) -> Callable[[Function], Function]:
-    """Add `-o` with these formats; the default (None) is text for people."""
+    """Return a decorator that adds `-o` with the given formats; the default is text for people."""
     return click.option(
         "-o",
         "--output",
@@ -124,8 +126,9 @@ def output(*forms: str) -> Callable[[Function], Function]:
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
-    """Option type that converts with `parse`; the text of its ValueError becomes the usage
-    error.
+    """Option type that converts a text with the function `parse`.
+
+    The text of the function's ValueError becomes the usage error.
     """
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:
@@ -145,8 +148,9 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds in `90`, `1.5s`, `2m`, `1h30m`, `250ms`. Raises ValueError for anything
-    else.
+    """Return the seconds in a duration such as `90`, `1.5s`, `2m`, `1h30m` or `250ms`.
+
+    Raises ValueError for anything else.
     """
     rest, total = text.strip(), 0.0
     if not rest:

@@ -18,7 +18,7 @@ from kilnwork.sdk import code_packing
 
 
 class PackedCode(NamedTuple):
-    """Digest and content of a blob, and the directories that were left out of it."""
+    """Python code packed as a blob: its digest, its content, and the directories left out of it."""
 
     digest: str
     body: bytes
@@ -28,7 +28,7 @@ class PackedCode(NamedTuple):
 def pack(
     working_dir: Path | None, *, files: Sequence[Path] = (), modules: Sequence[str] = ()
 ) -> PackedCode:
-    """Pack a directory, single files and modules together. Raises `errors.InvalidInput`."""
+    """Pack a directory, single files and modules into one blob. Raises `errors.InvalidInput`."""
     with tempfile.TemporaryDirectory(prefix="kiln-c-") as directory:
         kept = blobs.Blobs(Path(directory), durable=False)
         try:
@@ -43,7 +43,7 @@ def pack(
 
 
 async def upload(s: session.Session, packed: PackedCode) -> None:
-    """Upload the blob to where workers find it. Raises a KubeError."""
+    """Upload packed code to the store from which workers fetch it. Raises a KubeError."""
     for directory in packed.left_out:
         click.echo(code_packing.NOT_SHIPPED.format(directory), err=True)
     path = f"/blobs/{session.quoted(s.one_namespace())}/{packed.digest}"

@@ -13,7 +13,7 @@ P = TypeVar("P", bound="Phase")
 
 
 class Phase(Protocol):
-    """A phase of such a kind: a StrEnum."""
+    """Phase of an object as a StrEnum that knows which of its members are final."""
 
     @property
     def final(self) -> bool:
@@ -22,7 +22,10 @@ class Phase(Protocol):
 
 
 def find(text: str, known: Mapping[str, P]) -> P | None:
-    """Return the phase in `phase=NAME`, `state=NAME` or `NAME`, in upper or lower case, or None."""
+    """Return the known phase that `phase=NAME`, `state=NAME` or `NAME` names, or None.
+
+    Upper and lower case are not distinguished.
+    """
     what, equals, value = text.partition("=")
     if equals and what not in ("phase", "state"):
         return None
@@ -37,11 +40,11 @@ def test_of(
     is_over: Callable[[Item], bool],
     sentence: Callable[[Item], str],
 ) -> Callable[[Item | None], bool]:
-    """Return the test of `kiln wait --for` for the object called `name`: a phase, or None for any
-    final one.
+    """Return the test with which `kiln wait --for` waits until an object reaches a phase.
 
-    The test raises `errors.Missing` if there is no such object, and `errors.TaskFailed` if it has
-    finished in another phase.
+    `wanted`: None for any final phase. `name`: the object's name, for messages. The test raises
+    `errors.Missing` if there is no such object, and `errors.TaskFailed` if it has finished in
+    another phase.
     """
 
     def reached(found: Item | None) -> bool:

@@ -23,8 +23,9 @@ def path(namespace: str, name: str) -> str:
 
 
 def sentence(found: Item, nodes: Sequence[Item]) -> str:
-    """Return whether the pond's agents report and have room, what prevents data from arriving, and
-    what was damaged.
+    """Return sentences about a DataPond: the state of its agents, and its problems.
+
+    The problems are what prevents data from arriving, and damaged data.
     """
     name, status = found["metadata"]["name"], found.get("status") or {}
     conditions = {one["type"]: one for one in status.get("conditions") or ()}
@@ -55,7 +56,7 @@ def _ready(condition: Item, status: Item) -> str:
 
 
 def _node_errors(nodes: Sequence[Item]) -> Iterator[str]:
-    """Yield the last errors of each node: its own, and those of its leases and pins."""
+    """Yield the last errors of each node of a DataPond, of its leases and of its pins."""
     for node in nodes:
         if not node["ready"]:
             yield f"Node {node['node']} ({node['reason']}): {node['message']}"

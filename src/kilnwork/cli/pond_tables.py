@@ -14,7 +14,9 @@ _DIGEST_LENGTH = len("sha256:") + 12
 
 
 def nodes(ponds: Mapping[str, Items]) -> list[str]:
-    """Return the table of nodes: space, hits, and bytes fetched, served and evicted."""
+    """Return the lines of the table of nodes: space, hits, and bytes fetched, served and
+    evicted.
+    """
     header = (
         "POND",
         "NODE",
@@ -61,7 +63,7 @@ def _node(pond: str, one: Mapping[str, Any]) -> list[object]:
 
 
 def snapshots(items: Items) -> list[str]:
-    """Return the table of snapshots with the nodes that hold them."""
+    """Return the lines of the table of snapshots, with the nodes that hold them."""
     held: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for node in items:
         for one in node["snapshots"]:
@@ -80,14 +82,17 @@ def snapshots(items: Items) -> list[str]:
 
 
 def _share(node: str, one: Mapping[str, Any]) -> str:
-    """Return the node, with the share that it holds unless it holds everything."""
+    """Return the name of a node, followed by the share of the snapshot that it holds.
+
+    The share is omitted if the node holds the whole snapshot.
+    """
     if one["filesHere"] == one["files"]:
         return node
     return f"{node} ({one['filesHere']} of {one['files']} files)"
 
 
 def leases(items: Items) -> list[str]:
-    """Return the table of leases with their snapshots and progress."""
+    """Return the lines of the table of leases, with their snapshots and progress."""
     rows = [
         [
             one["name"],

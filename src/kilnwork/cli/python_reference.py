@@ -46,7 +46,10 @@ _INTERNAL = {
 
 
 def _signature(name: str, value: Any) -> str:
-    """Return name and parameters as in the source, which do not depend on the version of Python."""
+    """Return the name and the parameters of a function or class as in the source.
+
+    This text does not depend on the version of Python.
+    """
     function = value.__init__ if inspect.isclass(value) else inspect.unwrap(value)
     try:
         source = textwrap.dedent(inspect.getsource(function))
@@ -70,7 +73,10 @@ def _docstring(value: Any) -> str:
 
 
 def _members(value: type) -> Iterator[tuple[str, Any]]:
-    """Yield the public methods and properties that a class defines or inherits from our classes."""
+    """Yield the public methods and properties of a class.
+
+    Inherited ones are included if they come from a class of kilnwork.
+    """
     seen = {name for base in value.__mro__ for name in _INTERNAL.get(base.__name__, ())}
     for base in value.__mro__:
         if not base.__module__.startswith("kilnwork"):
@@ -113,7 +119,7 @@ def _entry(prefix: str, name: str, value: Any) -> Iterator[str]:
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Return the text of docs/reference/python-api.md."""
     parts = [_INTRODUCTION.rstrip("\n")]
     for path, heading in _MODULES:
         module = importlib.import_module(path)

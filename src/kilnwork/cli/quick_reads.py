@@ -32,7 +32,10 @@ _NAMES_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,
 
 
 class QuickReader:
-    """Reads from the server that the options name. Raises what `kube.config.load` raises."""
+    """Reader of the server that the command's options name, over blocking HTTP.
+
+    Raises what `kube.config.load` raises.
+    """
 
     def __init__(self, target: options.ServerTarget) -> None:
         path = Path(target.kubeconfig) if target.kubeconfig else None
@@ -47,7 +50,7 @@ class QuickReader:
         self._http.close()
 
     def names(self, served: resource.Resource) -> list[str]:
-        """Return names of objects of one kind, up to a limit."""
+        """Return the names of objects of one kind, up to a maximum number."""
         found = self.get(
             served.base(self.namespace), {"limit": str(NEWEST)}, accept=_NAMES_ONLY
         ).document()
@@ -60,8 +63,9 @@ class QuickReader:
         return self._http.exchange(_request(self._server.path(path), query, accept))
 
     def of_manager(self, path: str, query: Mapping[str, str]) -> Any:
-        """Return the manager's document at a path, wherever the manager runs, or None if there is
-        none.
+        """Return the document that the manager serves at a path, or None if there is no manager.
+
+        The manager is found wherever it runs.
         """
         response = self.get(path, query)
         if response.is_kubernetes_status():  # from an API server with a manager behind it
@@ -86,7 +90,10 @@ def _request(
 
 @contextlib.contextmanager
 def limit_time() -> Iterator[None]:
-    """Raise TimeoutError in a block that takes longer than `PATIENCE_S`, whatever it waits for."""
+    """Raise TimeoutError in a `with` block that takes longer than `PATIENCE_S`.
+
+    It interrupts whatever the block waits for.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

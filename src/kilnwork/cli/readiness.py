@@ -8,7 +8,9 @@ from kilnwork.kube import errors as kube_errors
 
 
 async def read_open_checks(s: session.Session) -> str:
-    """Return what the server waits for, or "" if it is ready."""
+    """Ask the server for its failing readiness checks and return them as text, or "" if it is
+    ready.
+    """
     try:
         await s.exchange("GET", "/readyz")
     except kube_errors.Unavailable as error:
@@ -19,6 +21,6 @@ async def read_open_checks(s: session.Session) -> str:
 
 
 def parse_open_checks(readyz: str) -> str:
-    """Return what the server waits for, from the text of /readyz."""
+    """Return the failing checks in the text of /readyz, or "" if there are none."""
     lines = readyz.splitlines()
     return "; ".join(line.removeprefix("[-]") for line in lines if line.startswith("[-]"))

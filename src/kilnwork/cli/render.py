@@ -50,7 +50,7 @@ def json_text(value: Any) -> str:
 
 
 def document(value: Any, form: str | None, *, managed_fields: bool = False) -> str:
-    """Return JSON for `-o json`, otherwise YAML.
+    """Return an object as JSON for `-o json`, otherwise as YAML.
 
     `managed_fields`: keep metadata.managedFields, of objects alone or in a list, which kubectl
     leaves out by default.
@@ -87,7 +87,7 @@ def fitted(
     width: int,
     flexible: Sequence[str],
 ) -> list[str]:
-    """Return the lines of a table in at most `width` characters.
+    """Return the lines of a table that are at most `width` characters long.
 
     The columns named in `flexible`, in this order, lose the middle of long cells, down to
     `MIN_CELL`. Lines are longer only if that is not enough.
@@ -111,7 +111,7 @@ def cut(text: str, width: int) -> str:
 
 
 def cell(value: object) -> str:
-    """Return one value of a table; an empty one is `<none>`, as in kubectl."""
+    """Return a value as the text of a table cell; an empty value is `<none>`, as in kubectl."""
     if value is None:
         return "<none>"
     if isinstance(value, bool):
@@ -136,7 +136,10 @@ def took(seconds: float) -> str:
 
 
 def full_name(served: resource.Resource, name: str) -> str:
-    """Return `singular.group/name`: how `-o name` and the results of changes name an object."""
+    """Return the name of an object as `singular.group/name`.
+
+    `-o name` and the results of changes name objects in this form.
+    """
     kind = f"{served.singular}.{served.group}" if served.group else served.singular
     return f"{kind}/{name}"
 

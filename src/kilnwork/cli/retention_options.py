@@ -1,5 +1,6 @@
-"""Options of `kiln up` and `kiln manager` that say how many finished tasks are kept, and how
-long.
+"""Options of `kiln up` and `kiln manager` for the retention of finished tasks.
+
+They limit the number, age and size of finished tasks.
 """
 
 from collections.abc import Callable
@@ -17,14 +18,14 @@ _DAY_S = 86_400
 
 
 def options(function: Function) -> Function:
-    """Add the options to a command."""
+    """Add the options for the retention of finished tasks to a command."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
 def chosen(given: dict[str, Any]) -> retention.RetentionLimits:
-    """Remove the values of these options from `given` and return them as limits."""
+    """Remove the values of the retention options from `given` and return them as limits."""
     return retention.RetentionLimits(
         given.pop("keep_for"), given.pop("keep_tasks"), given.pop("keep_size")
     )

@@ -27,8 +27,10 @@ from kilnwork.kube import errors as kube_errors
 
 @dataclass(frozen=True, slots=True)
 class StartedRun:
-    """A started run. `sentence`: the text to print; `end`: waits for the end and returns the final
-    state; `name`: the name for `kiln why`.
+    """A started run, with the text about it and the wait for its end.
+
+    `sentence`: the text to print. `end`: waits for the end of the run and returns the final state.
+    `name`: the name for `kiln why`.
     """
 
     name: str
@@ -67,10 +69,10 @@ async def task(s: session.Session, name: str, *, force: bool) -> StartedRun:
 
 
 async def failed_task(s: session.Session, name: str, begun: set[str]) -> StartedRun:
-    """Start a run of a failed task that reuses the results of what succeeded, and of all tasks that
-    failed with it.
+    """Start a run of a failed task, and of all tasks that failed with it.
 
-    `begun`: ids of tasks that run again already; the function adds to it.
+    The runs reuse the results of children and inputs that succeeded. `begun`: ids of tasks that run
+    again already; the function adds to it.
     """
     path = s.path(api_kinds.TASKS, name, namespace=s.one_namespace())
     try:
@@ -133,7 +135,7 @@ def _started(
     children: int = 0,
     already: bool = False,
 ) -> StartedRun:
-    """Return the started run of a task.
+    """Return a StartedRun for a run of a task.
 
     `others`: number of tasks that start again with it. `children`: number of failed children of all
     of these, which run again when their parents submit them. `already`: another client has started
@@ -152,7 +154,7 @@ def _started(
 
 
 def _runs_again(state: str, run: int) -> bool:
-    """Return whether another retry came first: its run is followed."""
+    """Return whether another client has already retried the task; its run is then followed."""
     return run > 1 and not object_waits.is_final(state)
 
 
@@ -183,7 +185,7 @@ async def _wait_until_finished(
 
 
 async def sync_set(s: session.Session, name: str) -> StartedRun:
-    """Start a run of the failed steps of the newest generation of a SyncSet, and of the steps after
+    """Start a run of the failed steps of a SyncSet's newest generation and of the steps after
     them.
     """
     run = await set_objects.retry(s, name)
@@ -199,8 +201,9 @@ async def sync_set(s: session.Session, name: str) -> StartedRun:
 
 
 async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> StartedRun:
-    """Start a run of the indexes of a Job that have not succeeded; `failed`: also of Jobs that
-    failed with it.
+    """Start a run of the indexes of a Job that have not succeeded.
+
+    `failed`: also of the Jobs that failed with it.
     """
     name, phase = found["metadata"]["name"], job_objects.phase(found)
     run = int(job_objects.spec(found).get("run", 1))
@@ -251,7 +254,10 @@ async def file_job(s: session.Session, found: file_jobs.Job) -> StartedRun:
 async def _failed_objects(
     s: session.Session, *start: failed_objects.Name
 ) -> dict[failed_objects.Name, int]:
-    """Raise the runs of all objects that failed with these; return the run numbers, in order."""
+    """Request new runs of all objects that failed together with the given ones.
+
+    Return the run numbers, in the order of the requests.
+    """
     namespace, items = s.one_namespace(), dict[failed_objects.Name, job_names.Item]()
     for served in (api_kinds.TASKS, api_kinds.JOBS):
         for item in await s.items(s.path(served, namespace=namespace)):

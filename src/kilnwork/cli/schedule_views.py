@@ -1,4 +1,4 @@
-"""Views of schedules: future ticks in local time and UTC, the last tick, and missed ticks.
+"""Views of schedules for printing: future ticks in local time and UTC, the last tick, missed ticks.
 
 Used by `kiln schedule` and `kiln backfill`. Pure: takes JobConfigs and the time.
 """
@@ -15,7 +15,7 @@ from kilnwork.kit import clock
 
 
 class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
-    """One schedule, ready to be printed."""
+    """View of one schedule, ready to be printed."""
 
     name: str
     spec: job_config.Schedule
@@ -26,8 +26,9 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_config(found: job_config.JobConfig, *, now: float, count: int) -> ScheduleView | None:
-    """Return the schedule of a JobConfig, or None if it has none. Raises `errors.CommandError` for
-    an invalid one.
+    """Return a view of the schedule of a JobConfig, or None if it has no schedule.
+
+    Raises `errors.CommandError` for an invalid schedule.
     """
     spec, metadata = found.spec.schedule, found.metadata
     if spec is None:
@@ -54,7 +55,8 @@ def view_expressions(
 ) -> ScheduleView:
     """Return a view of cron expressions that belong to no JobConfig.
 
-    `name`: NAMESPACE/NAME, from which `H` is derived. Raises `errors.InvalidInput`.
+    `name`: NAMESPACE/NAME, from which the numbers for `H` are derived. Raises
+    `errors.InvalidInput`.
     """
     cron = job_config.CronSchedule(expressions=tuple(expressions), timezone=zone)
     spec = job_config.Schedule(cron=cron)
@@ -69,7 +71,7 @@ def view_expressions(
 
 
 def expressions(spec: job_config.Schedule) -> str:
-    """Return the cron expressions of a schedule, separated by ;."""
+    """Return the cron expressions of a schedule as one text, separated by semicolons."""
     if spec.cron is None:
         return ""
     return "; ".join(spec.cron.expressions or (spec.cron.expression,))
@@ -80,12 +82,12 @@ def zone_name(spec: job_config.Schedule) -> str:
 
 
 def local(tick: float, zone: dt.tzinfo) -> str:
-    """Return a tick in local time, such as `Fri 2026-01-02 02:13:00 +0100`."""
+    """Return the time of a tick as text in a time zone, such as `Fri 2026-01-02 02:13:00 +0100`."""
     return dt.datetime.fromtimestamp(tick, zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
 
 
 def describe(view: ScheduleView, *, now: float) -> Iterator[str]:
-    """Yield the lines about one schedule."""
+    """Yield the lines that describe one schedule."""
     state = ", disabled" if view.spec.disabled else ""
     yield f"{view.name}: {expressions(view.spec)} in {zone_name(view.spec)}{state}"
     status, zone = view.status, view.schedule.zone
@@ -107,8 +109,9 @@ def describe(view: ScheduleView, *, now: float) -> Iterator[str]:
 
 
 def missed_text(status: job_config.JobConfigStatus) -> str | None:
-    """Return a text such as `3 (TooLate 2, Forbidden 1), the latest 2026-…, Forbidden`, or None
-    without missed ticks.
+    """Return a text about the missed ticks of a JobConfig, or None if there are none.
+
+    For example `3 (TooLate 2, Forbidden 1), the latest 2026-…, Forbidden`.
     """
     missed = status.missed
     if missed is None or not missed.total:
@@ -124,7 +127,7 @@ _COLUMNS = ("NAME", "CRON", "TIMEZONE", "NEXT", "IN", "LAST", "MISSED")
 
 
 def table(views: Sequence[ScheduleView], *, now: float) -> list[str]:
-    """Return the lines of a table, one schedule per line."""
+    """Return the lines of a table with one schedule per line."""
     return render.columns(_COLUMNS, [_row(view, now=now) for view in views])
 
 

@@ -10,8 +10,9 @@ from kilnwork.cli import options
 
 
 def _selector(name: str, parse: Callable[[str], object], *, example: str) -> options.Parsed:
-    """Return a type that accepts selectors which the API server understands. `example`: a valid
-    one.
+    """Return an option type that accepts selectors which the API server understands.
+
+    `example`: a valid selector, for error messages.
     """
 
     def check(given: str) -> str:

@@ -1,8 +1,7 @@
-"""Record of the namespaces that a manager serves, kept in its data directory to find those it has
-left.
+"""Record of the namespaces that a manager serves, in its data directory.
 
-Used by `wiring.in_cluster`. A namespace that was left stays in the record until its TaskClusters
-have been updated.
+Used by `wiring.in_cluster` to find the namespaces that it no longer serves. Such a namespace stays
+in the record until its TaskClusters have been updated.
 """
 
 from collections.abc import Sequence
@@ -14,8 +13,10 @@ _FILE = "namespaces.json"
 
 
 class NamespaceRecord(msgspec.Struct, frozen=True):
-    """The served namespaces (`only_in`, empty for all), and those whose clusters must still be
-    updated (`left`).
+    """The namespaces that a manager serves, and those that it no longer serves.
+
+    `only_in`: the served namespaces, empty for all. `left`: namespaces that are no longer served,
+    whose TaskClusters must still be updated.
     """
 
     only_in: tuple[str, ...] = ()
@@ -23,7 +24,10 @@ class NamespaceRecord(msgspec.Struct, frozen=True):
 
 
 def record_served(data_dir: Path, only_in: Sequence[str]) -> NamespaceRecord:
-    """Store the namespaces that are served from now on; return a record with all that were left."""
+    """Store the namespaces that are served from now on.
+
+    Return a record with all namespaces that are no longer served.
+    """
     before = _read(data_dir)
     candidates = {*before.only_in, *before.left} if only_in else set[str]()
     record = NamespaceRecord(tuple(only_in), tuple(sorted(candidates - set(only_in))))
@@ -32,7 +36,10 @@ def record_served(data_dir: Path, only_in: Sequence[str]) -> NamespaceRecord:
 
 
 def forget(data_dir: Path, namespace: str) -> None:
-    """Remove a namespace that was left from the record: its clusters have been updated."""
+    """Remove a namespace that is no longer served from the record.
+
+    Call it once the TaskClusters of the namespace have been updated.
+    """
     record = _read(data_dir)
     left = tuple(name for name in record.left if name != namespace)
     _write(data_dir, msgspec.structs.replace(record, left=left))

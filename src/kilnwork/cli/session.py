@@ -1,4 +1,4 @@
-"""Session of one command with a server: selects the server, sends requests, explains errors.
+"""Session of one command with a server: it selects the server, sends requests and explains errors.
 
 Used by every client command; `run` is the entry point. It uses `kube.transport` directly, because
 commands work with objects as the server sends them (tables, any kind), not with structs. That
@@ -60,7 +60,7 @@ _ENDPOINT_ERRORS: Mapping[type[endpoint_errors.EndpointError], type[errors.Comma
 
 
 class Warnings:
-    """Prints warnings of the server and of `kiln`, each text once."""
+    """Printer of warnings of the server and of `kiln`; it prints each text once."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -73,7 +73,10 @@ class Warnings:
 
 
 class _Route(NamedTuple):
-    """URL prefix and headers for paths of the manager, with the time at which they expire."""
+    """Route to the manager: the URL prefix and the headers for its paths.
+
+    Both expire at the given time.
+    """
 
     prefix: str = ""
     headers: Mapping[str, str] = {}
@@ -81,7 +84,10 @@ class _Route(NamedTuple):
 
 
 class Session:
-    """Requests to one server, with the namespace of a command that names none."""
+    """Client of one server for the duration of a command.
+
+    Its namespace is used for requests that name none.
+    """
 
     def __init__(
         self, settings: config.Config, http: "transport.Transport", target: options.ServerTarget
@@ -129,7 +135,9 @@ class Session:
             raise errors.CommandError(f"{self.server}{path} did not respond with JSON") from error
 
     async def _without_kinds(self) -> str:
-        """Return what to do about a server that does not serve kilnwork's kinds."""
+        """Return an error text with advice for a server that does not serve the kinds of
+        kilnwork.
+        """
         text = f"{self.server} does not serve the kinds of {api_kinds.GROUP}: "
         with contextlib.suppress(errors.CommandError, kube_errors.KubeError):
             if await self.carry_out(discovery.ask_server(self.settings)) is not None:
@@ -152,8 +160,9 @@ class Session:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = 60.0,
     ) -> http_types.ClientResponse:
-        """Send a request with these bytes and return the response with its headers. Raises a
-        KubeError.
+        """Send a request with a body of bytes and return the response with its headers.
+
+        Raises a KubeError.
         """
         route = await self._route_of(path)
         rest = dict(headers or {})
@@ -172,7 +181,10 @@ class Session:
     def path(
         self, served: resource.Resource, name: str | None = None, *, namespace: str | None = None
     ) -> str:
-        """Return the URL path of a collection or object, by default in the session's namespace."""
+        """Return the URL path of a collection or object.
+
+        The namespace is by default that of the session.
+        """
         base = served.base(quoted(namespace or self.namespace))
         return base if name is None else f"{base}/{quoted(name)}"
 
@@ -181,7 +193,7 @@ class Session:
         return served.base() if self.target.all_namespaces else self.path(served)
 
     def tasks_path(self, name: str, sub: str = "") -> str:
-        """Return the URL path of a task below `/v1`, by name or id."""
+        """Return the URL path below `/v1` of the task with the given name or id."""
         base = f"/v1/namespaces/{quoted(self.one_namespace())}/tasks/{quoted(name)}"
         return f"{base}/{sub}" if sub else base
 
@@ -210,7 +222,10 @@ class Session:
         click.echo(f"{what}{where}{hint}", err=True)
 
     def one_namespace(self) -> str:
-        """Return the namespace of a single object. Raises `errors.InvalidInput` under `-A`."""
+        """Return the session's namespace, for a request about a single object.
+
+        Raises `errors.InvalidInput` under `-A`.
+        """
         if self.target.all_namespaces:
             raise errors.InvalidInput("an object has one namespace: say -n NAMESPACE instead of -A")
         return self.namespace
@@ -218,7 +233,7 @@ class Session:
     async def pages(
         self, path: str, *, query: Mapping[str, str] | None = None, accept: str = http_types.JSON
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yield a list page by page."""
+        """Yield the pages of a list, with one request for each page."""
         wanted = {**(query or {}), "limit": str(PAGE)}
         while True:
             page = await self.ask("GET", path, query=wanted, accept=accept)
@@ -231,7 +246,7 @@ class Session:
     async def items(
         self, path: str, *, query: Mapping[str, str] | None = None
     ) -> list[meta.JsonObject]:
-        """Return all objects of a list."""
+        """Return all objects of a list, which is read page by page."""
         return [item async for page in self.pages(path, query=query) for item in page["items"]]
 
     async def stream(
@@ -266,16 +281,16 @@ class Session:
                 yield some
 
     async def find_manager(self) -> None:
-        """Find the manager now.
+        """Find the route to the manager now, instead of at the first request to it.
 
-        Raises `errors.AccessRefused` if access to it is denied; a manager that is not ready yet is
-        asked again by later requests.
+        Raises `errors.AccessRefused` if access to the manager is denied; a manager that is not
+        ready yet is asked again by later requests.
         """
         with contextlib.suppress(errors.Unreachable):
             await self._route_of(_MANAGERS[0])
 
     async def carry_out(self, steps: discovery.Steps[T]) -> T:
-        """Send the requests of these steps and return their result.
+        """Send the requests of the discovery steps and return their result.
 
         Raises CommandError with what is missing, or a KubeError without a response.
         """
@@ -312,7 +327,7 @@ class Session:
     async def changes(
         self, path: str, *, query: Mapping[str, str], accept: str = http_types.JSON
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the items of a watch, `{"type", "object"}`, until the server ends it.
+        """Yield the events of a watch, `{"type", "object"}`, until the server ends it.
 
         Raises `kube.errors.Expired` when the resourceVersion is too old. Close it early only with
         `contextlib.aclosing`.
@@ -347,7 +362,7 @@ def _watching(name: str) -> Any:
 
 
 def decode_json(response: http_types.ClientResponse) -> Any:
-    """Return the JSON value in a response. Raises CommandError if it is not JSON."""
+    """Return the JSON value in the body of a response. Raises CommandError if it is not JSON."""
     try:
         return msgspec.json.decode(response.body)
     except msgspec.MsgspecError as error:
@@ -364,7 +379,10 @@ def query_of(url: str) -> dict[str, str]:
 
 
 def run(work: Callable[[Session], Awaitable[T]]) -> T:
-    """Open a session as the options of the running command say, do the work, and explain errors."""
+    """Call `work` with a session on the server that the running command's options choose.
+
+    Errors become CommandErrors that say what to do.
+    """
     target = options.current()
     directory = None if target.data is None else Path(target.data)
     if directory is not None and not (directory / "kubeconfig").exists():
@@ -381,7 +399,10 @@ def run(work: Callable[[Session], Awaitable[T]]) -> T:
 def _in_directory(
     work: Callable[[Session], Awaitable[T]], directory: Path, target: options.ServerTarget
 ) -> T:
-    """Do the work with the tasks of a directory. Imports modules that only this case needs."""
+    """Call `work` with a session on the tasks of a directory.
+
+    Imports modules that only this case needs.
+    """
     opened = lazy_import.load("kilnwork.cli.directory_session", "opened")
 
     async def connected() -> T:
@@ -395,7 +416,10 @@ def _in_directory(
 
 
 def load_settings(target: options.ServerTarget) -> config.Config:
-    """Return server and credentials from the options, $KUBECONFIG or the default data directory."""
+    """Return the server and the credentials that a command uses.
+
+    They come from the options, $KUBECONFIG or the default data directory.
+    """
     path = Path(target.kubeconfig) if target.kubeconfig else None
     try:
         return config.load(path, context=target.context)
@@ -428,7 +452,7 @@ async def connect(settings: config.Config, target: options.ServerTarget) -> Asyn
 
 
 def explain_error(error: kube_errors.KubeError, server: str) -> errors.CommandError:
-    """Return an error that says what failed and what to do, with its exit code."""
+    """Return a CommandError for a KubeError: what failed, what to do, and the exit code."""
     if isinstance(error, kube_errors.Unavailable) and not error.status:
         timed_out = error.reason == "Timeout"
         why = "timed out" if timed_out else str(error).removeprefix(f"cannot reach {server}: ")

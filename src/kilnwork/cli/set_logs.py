@@ -1,4 +1,4 @@
-"""Output of the steps of a SyncSet: each line with the step and its shard before it.
+"""Output of the steps of a SyncSet, printed with the step and its shard before each line.
 
 Used by `kiln logs syncset/NAME`.
 """
@@ -28,7 +28,10 @@ def _path(s: session.Session, name: str) -> str:
 async def list_instances(
     s: session.Session, name: str, **wanted: str
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield instances of steps in the order of their start. `wanted`: step, state, generation."""
+    """Yield the instances of steps of a SyncSet in the order of their start.
+
+    `wanted`: query parameters step, state, generation.
+    """
     query = {key: value for key, value in wanted.items() if value}
     while True:
         page = await s.ask("GET", _path(s, name), query={**query, "limit": str(session.PAGE)})
@@ -40,8 +43,9 @@ async def list_instances(
 
 
 def _name_steps(of: Mapping[str, Any], step: str | None) -> str:
-    """Return a text that names the existing steps, if `step` is neither one of them nor an instance
-    of one.
+    """Return a text that names the existing steps if `step` does not exist, otherwise "".
+
+    `step`: a step, or an instance of one.
     """
     steps = ((of.get("status") or {}).get("flow") or {}).get("steps") or {}
     if step is None or not steps or _INDEX.sub("", step) in steps:
@@ -52,7 +56,7 @@ def _name_steps(of: Mapping[str, Any], step: str | None) -> str:
 async def show(
     s: session.Session, name: str, query: Mapping[str, str], *, step: str | None
 ) -> None:
-    """Print the output of one instance, of a step, or of all steps, up to MAX_SHOWN tasks.
+    """Print the output of one instance, one step or all steps of a SyncSet, up to MAX_SHOWN tasks.
 
     `step`: a step's path (`price`), or an instance (`price[17]`). Raises `errors.Missing`.
     """

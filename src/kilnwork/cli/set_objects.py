@@ -19,12 +19,12 @@ _FINAL = frozenset(phase.value for phase in sync_set.Phase if phase.final)
 
 
 def explicit_name(word: str) -> str | None:
-    """Return the name in `syncset/NAME`, or None."""
+    """Return the name in `syncset/NAME`, or None for other words."""
     return job_names.explicit_name(word, SERVED)
 
 
 async def get(s: session.Session, name: str) -> dict[str, Any]:
-    """Return the SyncSet with that name. Raises `errors.Missing`."""
+    """Return the SyncSet of the given name. Raises `errors.Missing`."""
     return await job_names.get(s, name, SERVED)
 
 
@@ -33,12 +33,12 @@ def status(found: Item) -> Mapping[str, Any]:
 
 
 def phase(found: Item) -> str:
-    """Return the SyncSet's phase, or "" before the manager has seen it."""
+    """Return the phase of a SyncSet, or "" before the manager has seen the SyncSet."""
     return str(status(found).get("phase", ""))
 
 
 def is_over(found: Item) -> bool:
-    """Return whether the requested run of the requested generation has finished."""
+    """Return whether the requested run of a SyncSet's requested generation has finished."""
     spec, known = found["spec"], status(found)
     current = int(known.get("generation", 0)) >= int(spec.get("generation", 1))
     return phase(found) in _FINAL and current and int(known.get("run", 1)) >= _asked_run(found)
@@ -49,9 +49,7 @@ def _asked_run(found: Item) -> int:
 
 
 def sentence(found: Item) -> str:
-    """Return the SyncSet's state, the reason, missing conditions and what to do, with a full
-    stop.
-    """
+    """Return sentences about a SyncSet: its state, the reason, unmet conditions, and advice."""
     name, known = found["metadata"]["name"], status(found)
     if not phase(found):
         return f"SyncSet {name} has not been processed yet."
@@ -70,7 +68,7 @@ def sentence(found: Item) -> str:
 
 
 def _unmet(known: Mapping[str, Any]) -> list[str]:
-    """Return what prevents the flow from starting, beyond what the reason says."""
+    """Return the conditions that prevent the flow from starting, beyond those in the reason."""
     if phase({"status": known}) in _FINAL:
         return []
     return [
@@ -103,7 +101,10 @@ def check_end(found: Item) -> None:
 
 
 def phase_of(text: str) -> sync_set.Phase | None:
-    """Return the phase in `phase=NAME`, `state=NAME` or `NAME`, in upper or lower case, or None."""
+    """Return the SyncSet phase that `phase=NAME`, `state=NAME` or `NAME` names, or None.
+
+    Upper and lower case are not distinguished.
+    """
     return phases.find(text, _PHASES)
 
 
@@ -121,8 +122,9 @@ def test_of(wanted: str, name: str) -> Callable[[Item | None], bool] | None:
 
 
 async def suspend(s: session.Session, name: str, *, suspended: bool) -> str:
-    """Suspend or resume a SyncSet and return the text to print. Raises CommandError if it has
-    finished.
+    """Suspend or resume a SyncSet and return the text to print.
+
+    Raises CommandError if it has finished.
     """
     found = await get(s, name)
     if is_over(found) and not suspended and (found.get("spec") or {}).get("suspend"):
@@ -135,8 +137,9 @@ async def suspend(s: session.Session, name: str, *, suspended: bool) -> str:
 
 
 def resumed_ended(subject: str, state: str, *, retry: str) -> str:
-    """Return the text to print after clearing `suspend` on something finished, so that it can be
-    retried.
+    """Return the text to print after resuming an object that has already finished.
+
+    It says that the object is no longer suspended, and how to retry it.
     """
     return (
         f"{subject} is already {state}, and is no longer suspended: `kiln retry {retry} "
@@ -145,7 +148,7 @@ def resumed_ended(subject: str, state: str, *, retry: str) -> str:
 
 
 async def cancel(s: session.Session, name: str, at: str | None) -> str:
-    """Stop the newest generation, now or at a time, and return the text to print."""
+    """Stop the newest generation of a SyncSet, now or at a time, and return the text to print."""
     found = await get(s, name)
     if is_over(found):
         return f"SyncSet {name} is already {phase(found)}"
@@ -156,9 +159,10 @@ async def cancel(s: session.Session, name: str, at: str | None) -> str:
 
 
 async def retry(s: session.Session, name: str) -> int:
-    """Request a new run of what failed in the newest generation; return the number of that run.
+    """Request a new run of the failed steps of a SyncSet's newest generation.
 
-    Raises CommandError while it runs, and for one that has succeeded or was not admitted.
+    Return the number of that run. Raises CommandError while the generation runs, and for a
+    generation that has succeeded or was not admitted.
     """
     found = await get(s, name)
     known, asked = status(found), _asked_run(found)
@@ -184,9 +188,10 @@ async def retry(s: session.Session, name: str) -> int:
 
 
 async def replay(s: session.Session, name: str, generation: int | None) -> int:
-    """Request a new generation with data and flow of an earlier one; return its number.
+    """Request a new generation of a SyncSet with the data and the flow of an earlier one.
 
-    Raises CommandError while one runs, and for a generation that is not kept.
+    Return the number of the new generation. Raises CommandError while a generation runs, and for an
+    earlier generation that is not kept.
     """
     found = await get(s, name)
     if not is_over(found):

@@ -33,7 +33,7 @@ CHANNEL = "tls://kilnwork.kilnwork-system:7445"
 def objects(
     body: meta.JsonObject, *, backend: str | None, namespace: str, image: str
 ) -> Iterator[meta.JsonObject]:
-    """Yield the objects in the order in which they would be made.
+    """Yield the objects that a SyncSet would create, in the order of their creation.
 
     `backend`: None for that of the SyncSet. `image`: image of workers whose template names none.
     Raises `errors.InvalidInput` for a SyncSet that would be refused.
@@ -71,8 +71,9 @@ def _read(body: meta.JsonObject, namespace: str) -> sync_set.SyncSet:
 
 
 def _volcano_problems(seen: sync_set.SyncSet) -> list[sync_set_validation.Problem]:
-    """Yield shards that are assigned to workers: with Volcano it is unknown which worker gets which
-    shards.
+    """Return a problem for each snapshot that is delivered by shard.
+
+    With Volcano it is unknown which worker gets which shards.
     """
     text = "is shard, which is for backends pods and local: write deliver: all"
     return [
@@ -110,7 +111,10 @@ def _gang(seen: sync_set.SyncSet, checked: sync_set.Backend) -> port.GangSpec:
 
 
 def _largest(seen: sync_set.SyncSet, group: port.GroupSpec) -> port.GroupSpec:
-    """Return the group; if its number of workers depends on data, with the maximum number."""
+    """Return a group with its maximum number of workers if the number depends on data.
+
+    Other groups are returned unchanged.
+    """
     for given in seen.spec.resources.groups:
         if given.name == group.name and given.replicas_of is not None:
             most = given.replicas_of.max
@@ -119,8 +123,10 @@ def _largest(seen: sync_set.SyncSet, group: port.GroupSpec) -> port.GroupSpec:
 
 
 def _volcano(spec: port.GangSpec, *, image: str) -> Iterator[meta.JsonObject]:
-    """Yield TaskClusters without Pods, whose tokens the workers use, and the Volcano Job with the
-    Pods.
+    """Yield the Volcano Job with the Pods of all groups, and TaskClusters without Pods of their
+    own.
+
+    The workers use the tokens of the TaskClusters.
     """
     settings = worker_pods.WorkerPodSettings(
         channel=CHANNEL,
@@ -169,5 +175,5 @@ def _in_namespace(manifest: meta.JsonObject, seen: sync_set.SyncSet) -> meta.Jso
 
 
 def is_sync_set(body: meta.JsonObject) -> bool:
-    """Return whether an object of a file is a SyncSet."""
+    """Return whether the object of a manifest is a SyncSet."""
     return body.get("kind") == kinds.SYNC_SETS.kind

@@ -41,7 +41,9 @@ def tasks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Compl
 
 
 def _tasks(reader: Reader, incomplete: str) -> list[str]:
-    """Return names and short ids, and whole ids if something was typed."""
+    """Return names and short ids of the newest tasks, and whole ids if the user has typed
+    something.
+    """
     path = f"/v1/namespaces/{reader.namespace}/tasks"
     found = (reader.of_manager(path, {"limit": _NEWEST}) or {}).get("items") or []
     shown = task_lists.short_ids([item["id"] for item in found])
@@ -53,12 +55,12 @@ def _tasks(reader: Reader, incomplete: str) -> list[str]:
 
 
 def file_jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete names and ids of the newest file jobs."""
+    """Complete the names and the ids of the newest file jobs."""
     return _items(_asked(ctx, lambda reader: _file_jobs(reader, incomplete)), incomplete)
 
 
 def _file_jobs(reader: Reader, incomplete: str) -> list[str]:
-    """Return names and short ids, and whole ids if a digit was typed."""
+    """Return names and short ids of the newest file jobs, and whole ids if a digit was typed."""
     query = {"namespace": reader.namespace, "limit": _NEWEST}
     found = reader.of_manager("/jobs", query) or []
     names = [str(item["name"]) for item in found if item.get("name")]
@@ -68,7 +70,7 @@ def _file_jobs(reader: Reader, incomplete: str) -> list[str]:
 
 
 def objects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete a kind, then names of that kind, or KIND/NAME in one word."""
+    """Complete a kind and then names of objects of that kind, or KIND/NAME in one word."""
     words: tuple[str, ...] = ctx.params.get("words") or ()
     kind, slash, _name = incomplete.partition("/")
     if slash and kind in kinds.FILE_JOBS:
@@ -94,8 +96,9 @@ def subjects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
 
 
 def job_options(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete `NAME=` for the options of the JobConfig on the command line, and their allowed
-    values.
+    """Complete `NAME=` for the options of the JobConfig on the command line.
+
+    Their allowed values are completed too.
     """
     # click assigns no words to arguments while an option lacks its value, as here
     word = ctx.params.get("config") or next(iter(ctx.args), "")
@@ -127,13 +130,14 @@ def _items(words: list[str], incomplete: str) -> list[CompletionItem]:
 
 
 def _named(reader: Reader, kind: str) -> list[str]:
-    """Return names of the objects of one kind; none for a category."""
+    """Return the names of the objects of one kind; an empty list for a category."""
     return [name for served in _meant(kind) for name in reader.names(served)]
 
 
 def _asked(ctx: click.Context, ask: Callable[[Reader], list[str]]) -> list[str]:
-    """Return what `ask` reads from the server that the command line names so far, or an empty list
-    if that fails.
+    """Call `ask` with a reader of the server that the command line names, and return its result.
+
+    Return an empty list if that fails.
     """
     target = ctx.obj if isinstance(ctx.obj, options.ServerTarget) else options.ServerTarget()
     with (

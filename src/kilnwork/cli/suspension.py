@@ -24,7 +24,10 @@ from kilnwork.kube import errors as kube_errors
 
 
 async def set_disabled(s: session.Session, words: Sequence[str], *, disabled: bool) -> None:
-    """Enable or disable each schedule; print the errors and raise the last one."""
+    """Enable or disable the schedule of each named JobConfig.
+
+    Prints the errors and raises the last one.
+    """
     served = api_kinds.JOB_CONFIGS
 
     async def one(word: str) -> None:
@@ -46,8 +49,9 @@ async def set_disabled(s: session.Session, words: Sequence[str], *, disabled: bo
 
 
 async def suspend(s: session.Session, words: Sequence[str], *, suspended: bool) -> None:
-    """Suspend or resume each task, file job, Job or SyncSet; print the errors and raise the last
-    one.
+    """Suspend or resume each named task, file job, Job or SyncSet.
+
+    Prints the errors and raises the last one.
     """
 
     async def task(word: str) -> None:

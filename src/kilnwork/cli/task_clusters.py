@@ -7,7 +7,9 @@ from typing import Any
 
 
 def sentence(found: dict[str, Any]) -> str:
-    """Return how many workers there are, what they do, and how many are outdated."""
+    """Return a sentence about the workers of a TaskCluster: their number, their use, outdated
+    ones.
+    """
     name, spec, status = found["metadata"]["name"], found["spec"], found.get("status") or {}
     if not status.get("conditions"):
         return f"TaskCluster {name} has not been processed yet."

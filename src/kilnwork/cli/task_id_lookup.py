@@ -1,4 +1,4 @@
-"""Lookup of the task that digits of an id name, as `kiln tasks` shows them.
+"""Lookup of the task that a few digits of its id name, as `kiln tasks` shows them.
 
 Used by the commands that take tasks, before they look for an object of that name. The manager finds
 tasks by the beginning or end of their ids; see `server.api`.
@@ -11,10 +11,10 @@ from kilnwork.kube import errors as kube_errors
 
 
 async def resolve(s: session.Session, word: str) -> str:
-    """Return the name of the Task object or the id of the task that digits of an id name.
+    """Return the name of the Task object or the id of the task that a word names.
 
-    Any other word, and digits of no id, are returned unchanged. Raises `kube.errors.Conflict` if
-    several ids have the digits.
+    The word may be the digits at the beginning or end of an id. Any other word, and digits of no
+    id, are returned unchanged. Raises `kube.errors.Conflict` if several ids have the digits.
     """
     kind, slash, name = word.rpartition("/")
     if slash and kinds.find_resources(kind, api_kinds.ALL) != (api_kinds.TASKS,):

@@ -48,8 +48,9 @@ _PLAIN_REASONS = ("", "Started", "Succeeded")
 
 
 class TaskPage(NamedTuple):
-    """The first tasks of a list. `more`: the number of further tasks, None if unknown but not
-    zero.
+    """The first tasks of a list.
+
+    `more`: the number of further tasks, or None if it is unknown and not zero.
     """
 
     items: list[Item]
@@ -59,8 +60,9 @@ class TaskPage(NamedTuple):
 async def list_tasks(
     s: session.Session, *, wanted: Mapping[str, str], limit: int | None = None
 ) -> AsyncIterator[Item]:
-    """Yield the tasks of the session's namespace, or of all under `-A`, newest first, at most
-    `limit`.
+    """Yield at most `limit` tasks of the session's namespace, newest first.
+
+    Under `-A` the tasks are those of all namespaces.
     """
     async for page in _pages(s, wanted, limit):
         for item in page["items"]:
@@ -68,7 +70,7 @@ async def list_tasks(
 
 
 async def newest(s: session.Session, *, wanted: Mapping[str, str], limit: int) -> TaskPage:
-    """Return the newest tasks and the number of the others."""
+    """Return the newest tasks and the number of further tasks."""
     found = [item async for item in list_tasks(s, wanted=wanted, limit=limit + 1)]
     if len(found) <= limit:  # a further task would mean that there are more
         return TaskPage(found)
@@ -79,9 +81,9 @@ async def newest(s: session.Session, *, wanted: Mapping[str, str], limit: int) -
 async def sort_by_measure(
     items: AsyncIterator[Item], *, by: Measure, limit: int, now: float
 ) -> TaskPage:
-    """Return the tasks with the highest values of a measure, then those without a value.
+    """Return the tasks with the highest values of a measure, then the tasks without a value.
 
-    Equal ones are sorted newest first. `limit` 0: all.
+    Tasks with equal values are sorted newest first. `limit` 0: all.
     """
 
     def rank(item: Item) -> float:
@@ -103,8 +105,9 @@ _MEASURES = {"cpu": _WIDE["CPU"], "peak": _WIDE["PEAK"]}
 
 
 async def _total(s: session.Session, wanted: Mapping[str, str]) -> int | None:
-    """Return the number of tasks in a list, or None for the children of a task, for which there are
-    no counts.
+    """Return the number of tasks in a list.
+
+    None for the children of a task, for which there are no counts.
     """
     if "parent" in wanted:
         return None
@@ -113,7 +116,7 @@ async def _total(s: session.Session, wanted: Mapping[str, str]) -> int | None:
 
 
 def _counts(one: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    """Return whether a count is of tasks that are wanted."""
+    """Return whether an entry of the task counts is about tasks that the query `wanted` selects."""
     declared = {"true": True, "false": False}.get(wanted.get("declared", ""))
     return (
         wanted.get("state") in (None, one["state"])
@@ -145,7 +148,7 @@ async def show(
     headers: bool,
     sort: Measure | None = None,
 ) -> None:
-    """Print tasks: the newest `limit`, or those with the highest values of `sort`.
+    """Print the newest tasks of a list, or those with the highest values of the measure `sort`.
 
     `limit`: None for `LIMIT` in a table and all otherwise, 0 for all.
     """
@@ -210,8 +213,9 @@ def _path(s: session.Session, what: str) -> str:
 def table(
     items: Sequence[Item], *, now: float, wide: bool = False, namespaces: bool = False
 ) -> list[str]:
-    """Return the lines of a table, at most `WIDTH` long unless `wide`. `namespaces`: they are the
-    first column.
+    """Return the lines of a table of tasks, at most `WIDTH` characters long unless `wide`.
+
+    `namespaces`: whether the first column is the namespace.
     """
     shown = short_ids([item["id"] for item in items])
     header: tuple[str, ...] = _COLUMNS
@@ -231,7 +235,10 @@ def table(
 
 
 def _wide(item: Item, member: str) -> object:
-    """Return the resource use of an attempt for people, or any other member unchanged."""
+    """Return a member of a task as a table with `-o wide` shows it.
+
+    The resource use of an attempt becomes text for people; other members are unchanged.
+    """
     value = item.get(member)
     if value is None:
         return None
@@ -245,8 +252,9 @@ def _plain(value: object) -> object:
 
 
 def short_ids(known: Sequence[str]) -> dict[str, str]:
-    """Return for each id the digits at its end that distinguish it from the others, at least
-    `SHORT_ID`.
+    """Return for each task id the digits at its end that distinguish it from the other ids.
+
+    There are at least `SHORT_ID` digits.
     """
     digits = {one: one.replace("-", "") for one in known}
     shown: dict[str, str] = {}
@@ -261,7 +269,7 @@ def short_ids(known: Sequence[str]) -> dict[str, str]:
 
 
 def short_id(one: str) -> str:
-    """Return the last `SHORT_ID` digits of one id."""
+    """Return the last `SHORT_ID` digits of a task id."""
     return one.replace("-", "")[-SHORT_ID:]
 
 
@@ -280,13 +288,13 @@ def _row(item: Item, shown: Mapping[str, str], *, now: float) -> tuple[object, .
 
 
 def name(item: Item) -> str | None:
-    """Return the task's name or, without one, the function that it calls."""
+    """Return the name of a task or, if it has none, the function that it calls."""
     own = item.get("name")
     return own if own and own != item["id"] else item.get("function")
 
 
 def state(item: Item) -> str:
-    """Return the state, with the reason if that adds information."""
+    """Return the state of a task, with the reason if that adds information."""
     found, reason = str(item.get("state", "")), item.get("reason") or ""
     if item.get("suspended"):  # a running one has its own reason
         reason = reasons.Reason.SUSPENDED.value
@@ -294,8 +302,9 @@ def state(item: Item) -> str:
 
 
 def took_s(item: Item, *, now: float) -> float | None:
-    """Return the seconds from the first start of this run to its end, or until now; None before
-    it.
+    """Return the seconds from the first start of a task's newest run to its end, or until now.
+
+    None before the first start.
     """
     started, finished = item.get("startTime"), item.get("finishTime")
     if started is None:
@@ -305,8 +314,9 @@ def took_s(item: Item, *, now: float) -> float | None:
 
 
 def parent(item: Item) -> str | None:
-    """Return the parent's name, or its function and short id; only the short id once the parent was
-    deleted.
+    """Return the name of a task's parent, or the parent's function and short id.
+
+    Only the short id once the parent was deleted.
     """
     task = (item.get("parent") or "").partition("/")[0]
     if not task:
@@ -319,7 +329,7 @@ def parent(item: Item) -> str | None:
 
 
 def traceback(error: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield the lines of a Python error as Python prints it, the cause first."""
+    """Yield the lines of a Python error in the form in which Python prints it, the cause first."""
     if error is None:
         return
     cause = error.get("cause")

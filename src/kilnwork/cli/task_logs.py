@@ -1,6 +1,7 @@
-"""Copies the output of tasks, and reports what a task without output waits for.
+"""Copying of the output of tasks to standard output.
 
-Used by `kiln logs` and by `kiln run --watch`.
+For a task without output it reports what the task waits for. Used by `kiln logs` and by `kiln run
+--watch`.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ SAY_S = 1.0
 
 
 async def of_task(s: session.Session, name: str, query: dict[str, str]) -> None:
-    """Copy the log of a task, once it has one."""
+    """Copy the log of a task to standard output, once it has one."""
     copy = Copy(s, name, query)
     try:
         await _copy_log(s, name, copy)
@@ -33,7 +34,7 @@ async def of_task(s: session.Session, name: str, query: dict[str, str]) -> None:
 
 
 async def _copy_log(s: session.Session, name: str, copy: "Copy") -> None:
-    """Copy the log; as long as it is empty, report what the task waits for."""
+    """Copy the log of a task; as long as it is empty, report what the task waits for."""
     if not copy.follows:
         await copy.run()
         if not copy.copied:
@@ -48,8 +49,9 @@ async def _copy_log(s: session.Session, name: str, copy: "Copy") -> None:
 
 
 async def _report_waits(s: session.Session, name: str, copy: "Copy") -> None:
-    """Report what the task waits for until there is output. Errors are ignored: the copy reports
-    them.
+    """Report what the task waits for until there is output.
+
+    Errors are ignored, because the copy reports them.
     """
     last_text = ""
     while not copy.copied:
@@ -59,7 +61,7 @@ async def _report_waits(s: session.Session, name: str, copy: "Copy") -> None:
 
 
 async def _report_wait(s: session.Session, name: str, last_text: str) -> str:
-    """Print what a waiting task waits for, unless that text was printed before; return the text."""
+    """Print what a waiting task waits for, unless the text equals `last_text`; return the text."""
     found = await s.get_json(s.tasks_path(name))
     if found["state"] not in (task_api.State.PENDING, task_api.State.STAGING):
         return last_text
@@ -70,7 +72,7 @@ async def _report_wait(s: session.Session, name: str, last_text: str) -> str:
 
 
 async def _wait_for_start(s: session.Session, name: str, *, follow: bool) -> bool:
-    """Return True once a Task object that the journal does not know yet has started."""
+    """Wait until a Task object that the journal does not know yet has started; then return True."""
     subject = object_waits.WaitSubject(api_kinds.TASKS, name, s.one_namespace())
     try:
         found = await s.ask("GET", s.path(subject.resource, name, namespace=subject.namespace))
@@ -86,7 +88,10 @@ async def _wait_for_start(s: session.Session, name: str, *, follow: bool) -> boo
 
 
 def _explain_missing(name: str, found: meta.JsonObject) -> str:
-    """Return why a finished task has no output: it never ran, or another journal has it."""
+    """Return the reason why a finished task has no output.
+
+    It never ran, or another journal has the output.
+    """
     if not (found.get("status") or {}).get("attempts"):
         return f"task {name} printed nothing, it never ran: {object_waits.described(found)}"
     return (
@@ -102,7 +107,7 @@ def _begun(found: meta.JsonObject | None) -> bool:
 
 
 class Copy:
-    """Copies a task's log as it comes; a repeated copy omits what was copied before.
+    """Copier of a task's log as it is written; a repeated copy omits what was copied before.
 
     `write`: where to write; default: standard output.
     """
@@ -124,11 +129,11 @@ class Copy:
 
     @property
     def follows(self) -> bool:
-        """Return whether it continues until the task finishes."""
+        """Return whether the copy continues until the task finishes."""
         return "follow" in self._query
 
     async def run(self) -> None:
-        """Copy until the end of the response. Raises KubeError or CommandError."""
+        """Copy the log until the end of the response. Raises KubeError or CommandError."""
         skip = self.copied
         found = self._session.stream(self._path, query=self._query)
         async with contextlib.aclosing(found) as output:

@@ -1,4 +1,4 @@
-"""Progress of a task that has children: a bar in a terminal, and failed children as they come.
+"""Progress of a task that has children: a bar in a terminal, and a line for each failed child.
 
 Used by commands that wait for tasks: `kiln wait`, `retry --wait`, `cancel --wait`, and `run
 --watch`. Everything goes to standard error, and only if that is a terminal.
@@ -25,7 +25,7 @@ SAY_S = 5.0
 
 
 class Children:
-    """The children of one task. `ref`: its name or id."""
+    """Printer of the progress of a task's children. `ref`: the name or id of the task."""
 
     def __init__(self, s: session.Session, ref: str) -> None:
         self._session = s
@@ -35,8 +35,10 @@ class Children:
         self._failed = 0
 
     async def look(self, found: Mapping[str, Any]) -> str:
-        """Print newly failed children of this version of the task; return the progress line, or
+        """Print the children that have failed since the last call, and return the progress line, or
         "".
+
+        `found`: the current version of the task.
         """
         counts = (found.get("status") or {}).get("children")
         await self.tell(counts)
@@ -44,7 +46,7 @@ class Children:
         return f"{self._ref}  {line}" if line else ""
 
     def line(self, counts: Mapping[str, Any] | None) -> str:
-        """Return the bar for counts as `status.children` has them, or ""."""
+        """Return the progress bar for the counts in `status.children`, or ""."""
         if not counts or not counts.get("total"):
             return ""
         failed = counts.get("failed", 0)
@@ -76,12 +78,15 @@ class Children:
 
 
 def failure(item: task_lists.Item) -> str:
-    """Return one line about a failed task."""
+    """Return one line of text about a failed task."""
     why = item.get("message") or item.get("reason") or "no reason is known"
     name = task_lists.name(item) or "task"
     return f"{name} ({task_lists.short_id(item['id'])}) failed: {str(why).splitlines()[0]}"
 
 
 def children(s: session.Session, ref: str) -> Children | None:
-    """Return the progress of a task's children if standard error is a terminal, or None."""
+    """Return a printer of the progress of a task's children.
+
+    None if standard error is not a terminal.
+    """
     return Children(s, ref) if sys.stderr.isatty() else None

@@ -43,11 +43,11 @@ class Totals(msgspec.Struct, rename="camel"):
 
     @property
     def mean_seconds(self) -> float:
-        """Return the mean time of the tasks that have started, or 0."""
+        """Return the mean time of the function's tasks that have started, or 0."""
         return self.took_seconds / self.started if self.started else 0.0
 
     def add(self, item: task_lists.Item, *, now: float) -> None:
-        """Add a task."""
+        """Add a task to the totals of its function."""
         self.tasks += 1
         self.failed += item["state"] == "Failed"
         took = task_lists.took_s(item, now=now)
@@ -66,7 +66,7 @@ class Totals(msgspec.Struct, rename="camel"):
 async def by_function(
     items: AsyncIterator[task_lists.Item], *, by: task_lists.Measure, now: float
 ) -> list[Totals]:
-    """Return the totals of each function, those with the highest value of a measure first."""
+    """Return the totals of each function, sorted by a measure, the highest value first."""
     found: dict[str, Totals] = {}
     async for item in items:
         function = item.get("function") or COMMANDS
@@ -83,7 +83,7 @@ def _measured(one: Totals, by: task_lists.Measure) -> float:
 
 
 def table(found: Sequence[Totals]) -> list[str]:
-    """Return the lines of a table with its header."""
+    """Return the lines of a table of totals, with its header."""
     return render.columns(HEADER, [_row(one) for one in found])
 
 

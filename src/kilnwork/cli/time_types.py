@@ -1,4 +1,4 @@
-"""Option type of times: RFC 3339, with or without a time zone, or a date alone.
+"""Option type of times: RFC 3339, with or without a time zone, or only a date.
 
 Used by options such as `--at`, `--from` and `--to`. Pure.
 """
@@ -12,20 +12,23 @@ _EXAMPLES = "write it as 2026-01-02, 2026-01-02T03:04 or 2026-01-02T03:04:05Z"
 
 
 class Moment(NamedTuple):
-    """A time, without a zone in local time. `whole_day`: only a date was given."""
+    """A time that the user gave; without a time zone it is in local time.
+
+    `whole_day`: only a date was given.
+    """
 
     at: dt.datetime
     whole_day: bool
 
     def first(self, zone: dt.tzinfo | None = None) -> float:
-        """Return seconds since the epoch, for a date those of its first second.
+        """Return the time in seconds since the epoch; for a date, that of its first second.
 
         `zone`: time zone of a time without one; None: local time.
         """
         return self._in(zone).timestamp()
 
     def last(self, zone: dt.tzinfo | None = None) -> float:
-        """Return seconds since the epoch, for a date those of its last second."""
+        """Return the time in seconds since the epoch; for a date, that of its last second."""
         if not self.whole_day:
             return self.first(zone)
         next_day = self._replaced(self.at + dt.timedelta(days=1), zone)
@@ -40,7 +43,7 @@ class Moment(NamedTuple):
 
 
 def parse(text: str) -> Moment:
-    """Return the time in a text. Raises ValueError for anything else."""
+    """Return the time that a text gives. Raises ValueError for a text in another format."""
     try:
         return Moment(dt.datetime.fromisoformat(text.strip()), _is_date(text.strip()))
     except ValueError:

@@ -32,7 +32,7 @@ _TYPE = "application/partial-upload"
 
 
 class UploadSource:
-    """Source of an upload: a file, or standard input. `size` is None where it is unknown."""
+    """Source of the bytes of an upload: a file, or standard input. `size`: None if unknown."""
 
     def __init__(self, name: str) -> None:
         self.name = "standard input" if name == "-" else name
@@ -43,8 +43,9 @@ class UploadSource:
         self._known = (found.st_size, found.st_mtime_ns)
 
     def is_array(self) -> bool:
-        """Return whether a file seems to be one JSON array instead of lines of JSON; False for a
-        pipe.
+        """Return whether a file seems to be one JSON array instead of lines of JSON.
+
+        False for a pipe.
         """
         if not self.seekable:
             return False
@@ -63,7 +64,7 @@ class UploadSource:
         self._file.close()
 
     def seek(self, offset: int) -> None:
-        """Continue at an offset. Raises `errors.CommandError` if that is not possible."""
+        """Continue reading at an offset. Raises `errors.CommandError` if that is not possible."""
         if not self.seekable:
             raise errors.CommandError(
                 f"{self.name} cannot be read again from byte {offset:,}: write it to a file first"
@@ -80,7 +81,10 @@ class UploadSource:
         )
 
     def read(self, count: int) -> bytes:
-        """Return `count` bytes, fewer only at the end. Raises `errors.CommandError`."""
+        """Return the next `count` bytes of the source, fewer only at its end.
+
+        Raises `errors.CommandError`.
+        """
         try:
             found = self._file.read(count)
         except OSError as error:
@@ -107,7 +111,7 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 class _Piece(NamedTuple):
-    """Bytes with their offset, and whether they are the last ones."""
+    """Piece of an upload: its bytes, their offset, and whether they are the last ones."""
 
     start: int
     data: bytes
@@ -115,7 +119,7 @@ class _Piece(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """Offset of the server; `length`: the total length, if known."""
+    """State of an upload on the server: its offset, and the total length if that is known."""
 
     offset: int
     length: int | None
@@ -123,7 +127,7 @@ class _Seen(NamedTuple):
 
 
 class Upload:
-    """One upload; `id` identifies it to the server and for `--resume`."""
+    """One upload of a file in pieces; `id` identifies it to the server and for `--resume`."""
 
     def __init__(
         self, s: session.Session, source: UploadSource, *, known: str | None = None
@@ -136,7 +140,7 @@ class Upload:
         self._meter = progress_meter.Meter(source.size, file_jobs.size_text)
 
     async def run(self) -> str:
-        """Send everything and return the id under which the server has it."""
+        """Send all bytes of the source and return the id that the upload has on the server."""
         text = "uploading"
         async with wait_notice.waiting(text, every_s=5.0) as waiting:
             over = await self._begin()
@@ -157,7 +161,7 @@ class Upload:
             )
 
     async def _begin(self) -> bool:
-        """Create the upload or read its offset; return True if the server has everything."""
+        """Create the upload or read its offset; return True if the server has all bytes already."""
         if not self.id:
             headers = {"Upload-Complete": "?0"}
             if self._source.size is not None:
@@ -207,7 +211,10 @@ class Upload:
         return _Piece(self.sent, data, len(data) < PIECE_BYTES if size is None else end >= size)
 
     async def _append(self, piece: _Piece, waiting: wait_notice.WaitNotice) -> None:
-        """Send a piece until the server has it. Raises errors for which a retry is useless."""
+        """Send a piece, repeatedly if necessary, until the server has it.
+
+        Raises errors for which another attempt is useless.
+        """
         away_s = 0.0
         while True:
             try:
@@ -241,8 +248,8 @@ class Upload:
         )
 
     async def _catch_up(self, piece: _Piece, error: kube_errors.ApiError) -> bool:
-        """Read the server's offset after a failure; return True if the server has the piece
-        anyway.
+        """Read the server's offset after a failure; return True if the server has the piece after
+        all.
         """
         try:
             offset, _, complete = await self._look()

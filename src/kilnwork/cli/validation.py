@@ -1,4 +1,4 @@
-"""Validation of objects of kilnwork's kinds before they are sent.
+"""Validation of objects of kilnwork's kinds before they are sent to a server.
 
 Used by the commands that send objects. The API server of a cluster knows only their schemas and CEL
 rules: it accepts an invalid cron expression, and a controller reports it afterwards. Here the rules
@@ -29,9 +29,9 @@ _SUFFIX = "xxxxx"
 
 
 def find_refusal(kind: resource.Resource, new: meta.JsonObject) -> str | None:
-    """Return why the embedded API server would refuse a new object, in its words.
+    """Return the message with which the embedded API server would refuse a new object.
 
-    None if it would not, or if the kind is not kilnwork's.
+    None if it would accept the object, or if the kind is not kilnwork's.
     """
     served = _served().get(kind)
     obj = None if served is None else _read(served, new)
@@ -48,9 +48,9 @@ def find_refusal(kind: resource.Resource, new: meta.JsonObject) -> str | None:
 def find_refusal_of_patch(
     kind: resource.Resource, live: meta.JsonObject, patch: meta.JsonObject
 ) -> str | None:
-    """Return why the embedded API server would refuse a merge patch (RFC 7386), or None.
+    """Return the message with which the embedded API server would refuse a merge patch (RFC 7386).
 
-    Problems that `live` already has are ignored.
+    None if it would accept the patch. Problems that `live` already has are ignored.
     """
     served = _served().get(kind)
     if served is None:
@@ -73,9 +73,10 @@ def _served() -> Mapping[resource.Resource, builtin.ServedResource]:
 
 
 def _read(served: builtin.ServedResource, given: meta.JsonObject) -> meta.JsonObject | None:
-    """Return an object with defaults and without status, which other requests change.
+    """Return an object as the embedded API server reads it: with defaults, and without status.
 
-    None for an object that the server cannot read, or that has fields of a newer version.
+    Other requests change the status. None for an object that the server cannot read, or that has
+    fields of a newer version.
     """
     try:
         obj, unknown = decoding.read(served, {k: v for k, v in given.items() if k != "status"})

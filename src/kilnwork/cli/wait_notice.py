@@ -1,4 +1,4 @@
-"""Notices of what a command waits for, shown once it has waited for a second.
+"""Notices that say what a command waits for, shown once it has waited for a second.
 
 In a terminal one line is rewritten (rich, imported only then); otherwise plain lines are printed,
 each text once. Everything goes to standard error, so that the output stays clean. Used by commands
@@ -26,7 +26,7 @@ class _Display(Protocol):
 
 
 class _Lines:
-    """Plain lines: prints a text when it differs from the last one."""
+    """Display of a notice in plain lines: prints a text when it differs from the last one."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -37,11 +37,11 @@ class _Lines:
             self._last = text
 
     def close(self) -> None:
-        """Do nothing: printed lines stay."""
+        """Do nothing, because printed lines stay."""
 
 
 class _Spinner:
-    """One line that rich animates and removes at the end."""
+    """Display of a notice in one line that rich animates and removes at the end."""
 
     def __init__(self) -> None:
         self._console: Any = lazy_import.load("rich.console", "Console")(stderr=True)
@@ -58,19 +58,19 @@ class _Spinner:
 
 
 class WaitNotice:
-    """Text about the current wait; call `say` whenever it changes."""
+    """Notice with a text about the current wait; call `say` whenever the text changes."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     def say(self, text: str) -> None:
-        """Set the text about what the command waits for."""
+        """Set the text that says what the command waits for."""
         self.text = text
 
 
 @contextlib.asynccontextmanager
 async def waiting(text: str, *, every_s: float | None = None) -> AsyncIterator[WaitNotice]:
-    """Show a notice around a block that may take longer than a second.
+    """Show a notice while a `with` block takes longer than a second.
 
     `every_s`: seconds between plain lines; None: print one whenever the text changes.
     """

@@ -108,7 +108,9 @@ class Binder(store_controller.StoreController[objects.Key]):
             self._note(key, bound.raw)  # the next one must see the room that it takes
 
     async def _report_unbound(self, target: writes.WriteTarget, reason: str, message: str) -> None:
-        """Set the PodScheduled condition to False with this reason, unless it already says so."""
+        """Set the PodScheduled condition of a Pod to False with a reason, unless it already says
+        so.
+        """
         now = self._writer.now()
 
         def explained(pod: meta.JsonObject) -> meta.JsonObject:
@@ -140,8 +142,9 @@ _GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
 def _unavailable_message(misfits: list[str]) -> str:
-    """Return the message of the real scheduler: each reason with the number of nodes that it holds
-    for.
+    """Return the real scheduler's message for a Pod that fits on no node.
+
+    It gives each reason with the number of nodes to which it applies.
     """
     reasons = ", ".join(f"{misfits.count(m)} {m}" for m in dict.fromkeys(misfits))
     return f"0/{len(misfits)} nodes are available" + (f": {reasons}." if reasons else ".")

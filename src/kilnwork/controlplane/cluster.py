@@ -79,7 +79,7 @@ class ControlPlaneSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClockAndIds(msgspec.Struct, frozen=True, kw_only=True):
-    """Sources of time, uids and randomness; tests replace them."""
+    """Sources of time, uids and randomness, which tests replace."""
 
     clock: clocks.Clock = msgspec.field(default_factory=clocks.SystemClock)
     new_uid: ids.NewUid = ids.new_uid
@@ -87,7 +87,7 @@ class ClockAndIds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControlPlane:
-    """API server, controllers and node of one data directory.
+    """The embedded control plane: API server, controllers and node of one data directory.
 
     Call `mount` before or after `start`. Public attributes: `data_dir`, `run_dir` (a private
     directory with a path short enough for sockets), `kubeconfig` (a path), `certificates`, and,
@@ -115,17 +115,22 @@ class ControlPlane:
 
     @property
     def address(self) -> str:
-        """Return the HTTPS URL, under which everything is served."""
+        """Return the HTTPS URL of the server, under which everything is served."""
         return f"https://{ports.HOST}:{self.port}"
 
     @property
     def http_address(self) -> str:
-        """Return the plain HTTP URL, under which everything except Kubernetes is served."""
+        """Return the plain HTTP URL of the server, under which everything except Kubernetes is
+        served.
+        """
         return f"http://{ports.HOST}:{self.port + 1}"
 
     @property
     def installed_problem(self) -> str | None:
-        """Return why installed kinds are not served and what to do, or None when all are served."""
+        """Return the reason why installed kinds are not served, and what to do.
+
+        None when all are served.
+        """
         return None if self._definitions is None else self._definitions.problem
 
     @property
@@ -134,8 +139,9 @@ class ControlPlane:
         return self._definitions is not None and self._definitions.serves_installed
 
     def mount(self, prefix: str, mounted: asgi.App) -> None:
-        """Serve an ASGI app under a path prefix on both ports. The app authenticates its own
-        requests.
+        """Serve an ASGI app under a path prefix on both ports.
+
+        The app authenticates its own requests.
         """
         self._mounts.append(app.Mount(prefix, mounted))
 
@@ -150,11 +156,11 @@ class ControlPlane:
         return await app.authenticate(self._server_parts, request, named)
 
     async def start(self) -> None:
-        """Start the API server and the controllers. Clients can connect on return; there is no node
-        yet.
+        """Start the API server and the controllers.
 
-        Raises ConfigurationError when the directory or a port is in use or cannot be used. After a
-        failure, whatever was started is stopped again.
+        Clients can connect on return; there is no node yet. Raises ConfigurationError when the
+        directory or a port is in use or cannot be used. After a failure, whatever was started is
+        stopped again.
         """
         try:
             await self._start()
@@ -224,16 +230,18 @@ class ControlPlane:
     def read_log(
         self, namespace: str, pod: str, container: str, limit_bytes: int | None
     ) -> AsyncGenerator[bytes, None] | None:
-        """Return the output of a container of the local node so far, or None if it is not on this
-        node.
+        """Return the output so far of a container of the local node.
+
+        None if the container is not on this node.
         """
         if self.node is None:
             return None
         return self.node.read_log(namespace, pod, container, limit_bytes=limit_bytes)
 
     async def stop_node(self, *, grace_s: float = 10.0) -> None:
-        """Stop every container and the node. The API server must still run to receive the last
-        statuses.
+        """Stop every container and the node.
+
+        The API server must still run to receive the last statuses.
         """
         if self.node is not None:
             # Before the await, so that a second call does not stop it again.
@@ -241,7 +249,7 @@ class ControlPlane:
             await node.stop(grace_s=grace_s)
 
     async def stop(self) -> None:
-        """Stop the node if it runs, then every other part in the reverse order of its start."""
+        """Stop the node if it runs, then the other parts in the reverse order of their start."""
         await self.stop_node()
         while self._stops:
             name, stop = self._stops.pop()
@@ -254,7 +262,7 @@ class ControlPlane:
     def publish(self, *, epoch: int | None = None, unix: str | None = None) -> None:
         """Write DIR/endpoints.json, which tells clients where this process listens.
 
-        Call it when all of it is ready. `unix` is the socket for workers and drivers on this
+        Call it when the whole server is ready. `unix` is the socket for workers and drivers on this
         machine; all others use `/channel` over TLS.
         """
         found = endpoint_files.Endpoints(
@@ -268,9 +276,7 @@ class ControlPlane:
         endpoint_files.write(self.data_dir, found)
 
     def admin_config(self) -> config.Config:
-        """Return the client configuration with which the server's own controllers reach the API
-        server.
-        """
+        """Return the client configuration of the server's own controllers for the API server."""
         return config.load(self.kubeconfig)
 
     def _open_directory(self) -> None:

@@ -33,7 +33,7 @@ commit would cost more."""
 
 
 class QueuedWrite(NamedTuple):
-    """One queued write."""
+    """A write to the store that waits to be committed."""
 
     change: objects.StoreChange
     body: bytes | None
@@ -45,7 +45,9 @@ class QueuedWrite(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """Content of the file at start: every object, and the change log, oldest change first."""
+    """Content of the database file at start: every object, and the change log, oldest change
+    first.
+    """
 
     stored: list[objects.Stored]
     changes: list[objects.StoreChange]
@@ -83,7 +85,7 @@ class Database:
         self._floor = 0
 
     def start(self) -> Loaded:
-        """Open or create the file, start the writer thread and return the content.
+        """Open or create the file, start the writer thread and return the content of the file.
 
         Blocks for some µs per object. Raises StoreBroken.
         """
@@ -94,7 +96,7 @@ class Database:
         return loaded
 
     def put(self, row: QueuedWrite) -> None:
-        """Queue a write. Writes are committed in the order of these calls."""
+        """Queue a write. Writes are committed in the order in which they are queued."""
         self._queue.put(row)
 
     def stop(self) -> None:

@@ -1,11 +1,11 @@
-"""Garbage collector: deletes dependents whose owners no longer exist, and kube events after an
-hour.
+"""Garbage collector of the embedded Kubernetes.
 
-It follows the store inside the server and deletes through `deletion.Deleter`, as HTTP clients do.
-Rules of k8s.io/kubernetes/pkg/controller/garbagecollector: the owner is the object with the uid of
-the reference, in the namespace of the dependent or cluster-scoped; a dependent lives as long as one
-of its owners does. The contents of namespaces are deleted by `apiserver.namespaces`, processes by
-the node.
+It deletes dependents whose owners no longer exist, and kube events after an hour. It follows the
+store inside the server and deletes through `deletion.Deleter`, as HTTP clients do. Rules of
+k8s.io/kubernetes/pkg/controller/garbagecollector: the owner is the object with the uid of the
+reference, in the namespace of the dependent or cluster-scoped; a dependent lives as long as one of
+its owners does. The contents of namespaces are deleted by `apiserver.namespaces`, processes by the
+node.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class _Owners(msgspec.Struct):
 
 
 class GarbageCollector(store_controller.StoreController[objects.Key]):
-    """The garbage collector of one store."""
+    """Controller that deletes the dependents and old kube events of one store."""
 
     def __init__(self, writer: crud.ObjectWriter, deleter: deletion.Deleter) -> None:
         super().__init__("garbage collector", writer)
@@ -78,8 +78,9 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
             self._enqueue(affected)
 
     async def _watch_kinds(self) -> None:
-        """Reconsider dependents whose owner's kind was not served, whenever the served kinds
-        change.
+        """Follow changes of the served kinds, and reconsider dependents after each change.
+
+        These are the dependents whose owner's kind was not served.
         """
         revision = self._kinds.revision
         while True:
@@ -143,11 +144,11 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
     def _classify(
         self, target: writes.WriteTarget, references: Sequence[meta.OwnerReference]
     ) -> _Owners | None:
-        """Group owner references by the state of the owner; None when one of them cannot be
-        resolved.
+        """Group the owner references of an object by the state of the owner.
 
-        A dependent is left alone while the kind of one of its owners is not served, and always when
-        it is cluster-scoped and names an owner in a namespace.
+        None when an owner cannot be resolved. A dependent is left alone while the kind of one of
+        its owners is not served, and always when it is cluster-scoped and names an owner in a
+        namespace.
         """
         by_state = _Owners()
         self._unresolved.discard(target.key)
@@ -191,10 +192,10 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
     async def _release_waiting_owner(
         self, target: writes.WriteTarget, found: meta.ObjectMeta
     ) -> None:
-        """Delete the dependents that do not block the owner, then remove its foregroundDeletion
-        finalizer.
+        """Remove the foregroundDeletion finalizer of an owner, after deleting its other dependents.
 
-        Does nothing while a dependent blocks the owner.
+        These are the dependents that do not block the owner. Does nothing while a dependent blocks
+        it.
         """
         # The deletion of the last dependent that blocks queues the owner again.
         if self._graph.blocks(found.uid):
@@ -257,8 +258,9 @@ def _is_blocking(found: meta.ObjectMeta) -> bool:
 
 
 def _propagation_of(found: meta.ObjectMeta) -> str:
-    """Return the propagation policy that the object's own finalizers ask for; Background without
-    one.
+    """Return the propagation policy that the finalizers of an object ask for.
+
+    It is Background without such a finalizer.
     """
     if deletion.ORPHAN in found.finalizers:
         return "Orphan"

@@ -1,4 +1,4 @@
-"""What a control plane serves from its start besides the built-in kinds of Kubernetes.
+"""Extensions of a control plane: what it serves from its start besides Kubernetes' built-in kinds.
 
 The code that creates a `cluster.ControlPlane` fills these in: kinds as CustomResourceDefinitions,
 as any user could install them, with validation rules that a schema cannot express. This module
@@ -38,10 +38,10 @@ def _no_sample(_: meta.JsonObject) -> None:
 
 
 class InstalledKind(msgspec.Struct, frozen=True, kw_only=True):
-    """An installed kind with its admission rules. The functions receive JSON and must not change
-    it.
+    """Kind that comes with the control plane, with its admission rules.
 
-    Objects of the kind may omit `kind`, as those of built-in kinds may.
+    The functions receive JSON and must not change it. Objects of the kind may omit `kind`, as those
+    of built-in kinds may.
     """
 
     definition: meta.JsonObject
@@ -64,12 +64,12 @@ class InstalledKind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Return the name of the definition: `tasks.example.com`."""
+        """Return the name of the kind's definition, such as `tasks.example.com`."""
         return str(self.definition["metadata"]["name"])
 
 
 class Extensions(msgspec.Struct, frozen=True, kw_only=True):
-    """Installed kinds, and what the server needs for them."""
+    """Kinds that come with the control plane, with everything that the server needs for them."""
 
     kinds: tuple[InstalledKind, ...] = ()
     view: tuple[meta.JsonObject, ...] = ()

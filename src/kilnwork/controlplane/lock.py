@@ -12,7 +12,7 @@ _FILE = "control.lock"
 
 
 class DirectoryLock:
-    """The lock of one data directory."""
+    """Lock of one data directory, which one server holds at a time."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""Values of the store: a stored object, and one change to it. Immutable.
+"""Immutable values of the store: a stored object, and a change to an object.
 
 Objects are kept as encoded JSON: lists and watches send them without decoding. Used by the store
 and by everything that follows its changes.
@@ -27,7 +27,7 @@ class Key(NamedTuple):
 
 
 class Action(StrEnum):
-    """What a change did, with the names of watch events."""
+    """Kind of a change to an object, with the names of watch events."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -35,7 +35,7 @@ class Action(StrEnum):
 
 
 class Stored(NamedTuple):
-    """One object at one sequence number, which is its `metadata.resourceVersion`."""
+    """A stored object at a sequence number, which is its `metadata.resourceVersion`."""
 
     key: Key
     sequence: int
@@ -50,7 +50,7 @@ class Stored(NamedTuple):
 
 
 class StoreChange(NamedTuple):
-    """One committed write."""
+    """One committed change to an object of the store."""
 
     sequence: int
     action: Action
@@ -68,8 +68,9 @@ class StoreChange(NamedTuple):
 
 
 def last_state(raw: bytes, sequence: int) -> bytes:
-    """Return a deleted object as watchers receive it: its last state with the sequence of the
-    deletion.
+    """Return a deleted object as watchers receive it.
+
+    It is the last state of the object with the sequence number of the deletion.
     """
     obj = _decode(raw)
     obj["metadata"]["resourceVersion"] = str(sequence)
@@ -77,5 +78,5 @@ def last_state(raw: bytes, sequence: int) -> bytes:
 
 
 def sequence_of(raw: bytes) -> int:
-    """Return the sequence number in an encoded object."""
+    """Return the sequence number that an encoded object contains as its resourceVersion."""
     return int(_decode_partial(raw).metadata.resource_version)

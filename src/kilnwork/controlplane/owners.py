@@ -20,7 +20,7 @@ _References = tuple[meta.OwnerReference, ...]
 
 
 class OwnerGraph:
-    """Owners and dependents.
+    """Graph of owners and dependents.
 
     `note` and `forget` return the objects to reconsider, in the order in which to do so.
     """
@@ -40,7 +40,7 @@ class OwnerGraph:
         return tuple(self._dependents.get(uid, ()))
 
     def blocks(self, uid: str) -> bool:
-        """Return whether a dependent keeps the owner in foreground deletion."""
+        """Return whether a dependent keeps the owner with this uid in foreground deletion."""
         return any(
             reference.uid == uid and reference.block_owner_deletion
             for key in self._dependents.get(uid, ())
@@ -48,7 +48,8 @@ class OwnerGraph:
         )
 
     def has_foreground_dependent(self, uid: str) -> bool:
-        """Return whether a dependent of the owner is, or once was, in foreground deletion itself.
+        """Return whether an owner has a dependent that is, or once was, in foreground deletion
+        itself.
 
         "Once was" as in the real collector: the dependent may be held by another finalizer now. The
         caller then sees a cycle where there is none, and the owner's owners do not wait for it.
@@ -57,8 +58,9 @@ class OwnerGraph:
         return any(key in dependents for key in self._was_foreground.values())
 
     def is_absent(self, namespace: str, reference: meta.OwnerReference) -> bool:
-        """Return whether the graph saw the deletion of the owner that a dependent in `namespace`
-        refers to.
+        """Return whether the graph saw the deletion of the owner that a reference names.
+
+        `namespace`: that of the dependent with the reference.
         """
         owner = self._absent.get(reference.uid)
         if owner is None or owner.name != reference.name:
@@ -105,9 +107,7 @@ class OwnerGraph:
         return [*dependents, *self._waiting_owners(references)]
 
     def _unblocked(self, before: _References, after: _References) -> Iterable[objects.Key]:
-        """Return owners in foreground deletion that a reference used to block and no longer
-        blocks.
-        """
+        """Return the owners in foreground deletion that a change of references no longer blocks."""
         blocking = {r.uid for r in after if r.block_owner_deletion}
         return self._waiting_owners(
             r for r in before if r.block_owner_deletion and r.uid not in blocking

@@ -1,8 +1,9 @@
-"""Pod garbage collector: deletes Pods whose Node object is gone and would never report their end.
+"""Pod garbage collector: deletes Pods whose Node object no longer exists.
 
-It runs inside the server, like `gc`, and implements only the orphaned Pods of the real Pod garbage
-collector (k8s.io/kubernetes pkg/controller/podgc; KEP-3329 for the condition). A Pod with a
-finalizer stays as Failed for the client that waits for its end.
+Nothing would ever report the end of such Pods. It runs inside the server, like `gc`, and implements
+only the orphaned Pods of the real Pod garbage collector (k8s.io/kubernetes pkg/controller/podgc;
+KEP-3329 for the condition). A Pod with a finalizer stays as Failed for the client that waits for
+its end.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ _pod = msgspec.json.Decoder(_Pod)
 
 
 class PodCollector:
-    """The Pod garbage collector of one store."""
+    """Controller that deletes the orphaned Pods of one store."""
 
     def __init__(
         self,

@@ -39,7 +39,10 @@ _Names = dict[tuple[str, str], objects.Stored]
 
 
 class Store:
-    """All objects of one data directory. One per process; the caller holds the directory's lock."""
+    """Store of all objects of one data directory.
+
+    One per process; the caller holds the directory's lock.
+    """
 
     def __init__(
         self, path: Path, *, keep_changes: int = KEEP_CHANGES, keep_bytes: int = KEEP_BYTES
@@ -60,7 +63,7 @@ class Store:
         self._followers: list[Follower] = []
 
     async def start(self) -> None:
-        """Open the file and load all objects. Raises StoreBroken."""
+        """Open the database file and load all objects. Raises StoreBroken."""
         self._loop = asyncio.get_running_loop()
         loaded = await asyncio.to_thread(self._database.start)
         for stored in loaded.stored:
@@ -74,7 +77,10 @@ class Store:
         self._accepted = self._sequence
 
     async def stop(self) -> None:
-        """Commit the accepted writes and close the file; later writes raise StoreFailed."""
+        """Commit the accepted writes and close the database file.
+
+        Later writes raise StoreFailed.
+        """
         await asyncio.to_thread(self._database.stop)
         await asyncio.sleep(0)  # run the commits that the thread has just reported
         self._fail_waiting(errors.StoreFailed("the store is closed"))
@@ -91,8 +97,9 @@ class Store:
         return self._objects.get(key.resource, {}).get((key.namespace, key.name))
 
     def head(self, key: objects.Key) -> objects.Stored | None:
-        """Return the object as the next write finds it: committed, or accepted and not yet
-        committed.
+        """Return an object as the next write finds it.
+
+        It is committed, or accepted and not yet committed.
         """
         head = self._heads.get(key)
         if head is None:
@@ -106,10 +113,10 @@ class Store:
     def select(
         self, resource: str, namespace: str | None = None, *, after: tuple[str, str] | None = None
     ) -> Iterator[objects.Stored]:
-        """Yield committed objects in the order of (namespace, name), only those after `after` if
-        given.
+        """Yield the committed objects of a resource in the order of (namespace, name).
 
-        Consume the iterator without awaiting: a commit in between would change what it reads.
+        `after`: only objects after this position. Consume the iterator without awaiting: a commit
+        in between would change what it reads.
         """
         held = self._objects.get(resource, {})
         for name in self._names(resource, namespace, after):
@@ -118,7 +125,7 @@ class Store:
     def select_at(
         self, resource: str, sequence: int, namespace: str | None = None
     ) -> list[objects.Stored]:
-        """Return the state of the objects at an earlier sequence number. Raises TooOld."""
+        """Return the objects of a resource at an earlier sequence number. Raises TooOld."""
         held: dict[tuple[str, str], objects.Stored | None] = {
             (s.key.namespace, s.key.name): s for s in self.select(resource, namespace)
         }
@@ -135,8 +142,9 @@ class Store:
         return [s for _, s in sorted(held.items()) if s is not None]
 
     def changes_since(self, sequence: int) -> Sequence[objects.StoreChange]:
-        """Return the committed changes after `sequence`, in order. Raises TooOld when the log lacks
-        some.
+        """Return the committed changes after a sequence number, in order.
+
+        Raises TooOld when some of them are no longer in the log.
         """
         if sequence >= self._sequence:
             return ()
@@ -153,19 +161,20 @@ class Store:
         self._log_bytes = 0
 
     def follow(self, follower: Follower) -> Callable[[], None]:
-        """Call `follower` after every commit from now on. Call the returned function to
-        unsubscribe.
+        """Call `follower` with the changes of every commit from now on.
+
+        Return a function that ends this.
         """
         self._followers.append(follower)
         return lambda: self._followers.remove(follower)
 
     async def put(self, key: objects.Key, obj: meta.JsonObject, *, expected: int) -> objects.Stored:
-        """Create (`expected` 0) or replace the object whose head has the sequence number
-        `expected`.
+        """Create or replace an object and return it as stored.
 
-        Writes the new resourceVersion into `obj`. The write is durable on return. Raises Superseded
-        when the head has another sequence number by now, ObjectTooLarge, and StoreFailed when the
-        disk write fails.
+        `expected`: the sequence number of the object's head, 0 to create it. Writes the new
+        resourceVersion into `obj`. The write is durable on return. Raises Superseded when the head
+        has another sequence number by now, ObjectTooLarge, and StoreFailed when the disk write
+        fails.
         """
         # No await from here until the write is queued: of two writers with the same head one fails.
         self._check(key, expected)
@@ -185,7 +194,10 @@ class Store:
         return stored
 
     async def remove(self, key: objects.Key, *, expected: int) -> objects.StoreChange:
-        """Delete the object whose head has the sequence number `expected`. Raises as `put` does."""
+        """Delete an object and return the change.
+
+        `expected`: the sequence number of the object's head. Raises as `put` does.
+        """
         self._check(key, expected)
         before = self.head(key)
         if before is None:
@@ -198,7 +210,9 @@ class Store:
         return change
 
     async def wait_committed(self, key: objects.Key) -> None:
-        """Wait until the head of `key` is committed, as it must be before any client sees it."""
+        """Wait until the head of an object is committed, as it must be before any client sees
+        it.
+        """
         head = self._heads.get(key)
         if head is None:
             return

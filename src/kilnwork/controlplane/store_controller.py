@@ -23,8 +23,8 @@ RETRY_S = 1.0
 
 
 class StoreController(abc.ABC, Generic[K]):
-    """A queue of keys, each at most once, and a worker that calls `_reconcile` for one after
-    another.
+    """Controller with a queue of keys, each at most once, and a worker that reconciles them in
+    turn.
 
     A key whose `_reconcile` raises is queued again after `RETRY_S`.
     """
@@ -44,8 +44,9 @@ class StoreController(abc.ABC, Generic[K]):
 
     @abc.abstractmethod
     async def _reconcile(self, key: K) -> None:
-        """Bring the object that `key` names to its desired state. May be called again at any
-        time.
+        """Bring the object that a key names to its desired state.
+
+        May be called again at any time.
         """
 
     def _follow(self) -> None:
@@ -57,7 +58,7 @@ class StoreController(abc.ABC, Generic[K]):
         self._background.start("work", self._run())
 
     async def stop(self) -> None:
-        """Stop. The next start finds the work that is left."""
+        """Stop the controller. The next start finds the remaining work."""
         self._unfollow()
         await self._background.stop()
 

@@ -41,7 +41,7 @@ class TaintEviction(store_controller.StoreController[objects.Key]):
         self._start_worker()
 
     async def stop(self) -> None:
-        """Stop. The next start finds the work that is left."""
+        """Stop the controller. The next start finds the remaining work."""
         for _, timer in self._timers.values():
             timer.cancel()
         await super().stop()
@@ -107,9 +107,10 @@ async def disrupt(
     condition: meta.JsonObject,
     asked: deletion.DeleteOptions,
 ) -> bool:
-    """Delete a Pod after setting a condition that says why. Return False when it changed meanwhile.
+    """Set a condition of a Pod with the reason for its deletion, then delete the Pod.
 
-    With a grace period of 0, no kubelet will report its end: the Pod is marked Failed first.
+    Return False when it changed meanwhile. With a grace period of 0, no kubelet will report its
+    end: the Pod is marked Failed first.
     """
     target = writes.target_of(resource.PODS, key.namespace, key.name)
     now = writer.now()

@@ -87,7 +87,10 @@ async def _run(
 
 
 async def _check(s: session.Session, found: Sequence[manifests.Manifest]) -> None:
-    """Check all objects before sending any. Raises CommandError if one would be refused."""
+    """Check the objects of all manifests before any is sent.
+
+    Raises CommandError if the server would refuse at least one object.
+    """
     refused = 0
     async with wait_notice.waiting("checking") as waiting:
         for manifest in found:
@@ -103,7 +106,7 @@ async def _check(s: session.Session, found: Sequence[manifests.Manifest]) -> Non
 
 
 async def _find_refusal(s: session.Session, given: meta.JsonObject) -> str | None:
-    """Return why the server would refuse the object, or None.
+    """Return the reason why the server would refuse the object, or None if it would accept it.
 
     Errors while reading the stored object are ignored: sending the object reports them again.
     """

@@ -169,8 +169,9 @@ def _ticks(
 def _check_room(
     config: job_config.JobConfig, policy: api_job.ConcurrencyPolicy, count: int
 ) -> None:
-    """Refuse to create more Jobs than the JobConfig's queue takes: the server would refuse them one
-    by one.
+    """Refuse to create more Jobs than fit into the queue of the JobConfig.
+
+    Otherwise the server would refuse the surplus Jobs one by one.
     """
     room = config.spec.concurrency.max_queued + (config.spec.concurrency.max_concurrency or 1)
     if policy is api_job.ConcurrencyPolicy.ENQUEUE and count > room:

@@ -150,7 +150,7 @@ async def _fetch(s: session.Session, pond: str, asked: Mapping[str, Any]) -> Non
 
 
 def _source(given: str) -> tuple[str, dict[str, Any]]:
-    """Return the name of the snapshot and its source."""
+    """Return the name and the source of the snapshot that a word names."""
     if not given.startswith(job_files.PREFIX):
         return given, {"source": given}
     try:

@@ -150,7 +150,7 @@ async def _delete_jobs(
 async def _delete_uploads(
     s: session.Session, uploads: Sequence[str], flags: Mapping[str, bool], *, form: str | None
 ) -> None:
-    """Delete the received data of uploads that belong to no job."""
+    """Delete the received data of uploads that belong to no file job."""
 
     async def delete(upload: str) -> None:
         try:
@@ -238,7 +238,7 @@ def _is_id(name: str) -> bool:
 
 
 async def _check_kind(s: session.Session, word: str) -> None:
-    """Raise `errors.Missing` if a single word is not a kind but the name of an object or task."""
+    """Raise `errors.Missing` if the only word is not a kind, but the name of an object or task."""
     if kinds.find_resources(word, api_kinds.ALL):
         return
     found = []
@@ -276,8 +276,9 @@ async def _chosen(
 async def _identified(
     s: session.Session, named: Sequence[tuple[resource.Resource, str, str]], *, lenient: bool
 ) -> list[_ObjectToDelete]:
-    """Return the objects with their uids, so that an object created again under the same name is
-    kept.
+    """Return the objects to delete with their uids.
+
+    The uid keeps an object that is created again under the same name from being deleted.
     """
     found = []
     missing: kube_errors.NotFound | None = None
@@ -335,5 +336,8 @@ async def _until_gone(
 
 
 def _another(uid: str) -> object_waits.Test:
-    """Return a test that is true once the object is gone or another one has its name."""
+    """Return a test that is true once the object with this uid is gone.
+
+    Another object may have taken its name by then.
+    """
     return lambda found: found is None or found["metadata"].get("uid") != uid

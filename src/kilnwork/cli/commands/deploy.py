@@ -101,7 +101,7 @@ def _whole(bodies: Sequence[meta.JsonObject]) -> meta.JsonObject:
 
 
 class _Deployment:
-    """One run of the command against a server."""
+    """Deployment of the jobs of one module to a server: one run of `kiln deploy`."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class _Deployment:
         )
 
     async def _stale(self, name: str, live: meta.JsonObject) -> int:
-        """Delete, or without --prune only report, a JobConfig that the module no longer declares.
+        """Delete a JobConfig that the module no longer declares; without --prune only report it.
 
         Return 1 if it could not be deleted, otherwise 0.
         """

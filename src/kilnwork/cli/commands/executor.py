@@ -114,7 +114,7 @@ def command(
 
 
 class _Server:
-    """Executor with its connections; implements `foreground_server.ForegroundServer`."""
+    """An HTTP executor with its connections, as a `foreground_server.ForegroundServer`."""
 
     def __init__(
         self,
@@ -160,8 +160,9 @@ class _Reader(knative_services.ServicesOfCluster):
 
 
 def _api_server(server: str) -> frozenset[tuple[str, int]]:
-    """Return the addresses of the API server, and of the plain HTTP port next to it, which `kiln
-    up` serves.
+    """Return the addresses of the API server and of its plain HTTP port.
+
+    `kiln up` serves plain HTTP on the port next to that of the API server.
     """
     parts = parse.urlsplit(server)
     port = parts.port or (443 if parts.scheme == "https" else 80)

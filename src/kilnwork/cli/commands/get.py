@@ -30,7 +30,7 @@ from kilnwork.kube import errors as kube_errors
 
 @dataclass(frozen=True, slots=True)
 class GetSelection:
-    """Selection of objects to list, and the form of the output."""
+    """Selection of objects to list, with the form of the output."""
 
     form: str | None
     selectors: dict[str, str]
@@ -143,7 +143,10 @@ def command(
 
 
 def _only_job(words: Sequence[str], *, indexes: bool) -> str | None:
-    """Return the name of the Job, or None for a list of Jobs. Raises `click.UsageError`."""
+    """Return the name of the only Job on the command line, or None for a list of Jobs.
+
+    Raises `click.UsageError`.
+    """
     job_name = job_names.explicit_name(words[0]) if len(words) == 1 else None
     if job_name is None and kinds.find_resources(words[0], api_kinds.ALL) != (api_kinds.JOBS,):
         raise click.UsageError("--state and --indexes are of Jobs: kiln get jobs --state Failed")
@@ -229,7 +232,9 @@ def _whole(value: Any, wanted: GetSelection) -> None:
 async def _tables(
     s: session.Session, refs: Sequence[kinds.ObjectRef], wanted: GetSelection
 ) -> None:
-    """Print one table per kind; named objects of a kind share a table."""
+    """Print a table for each kind; objects of the same kind that are named one by one share a
+    table.
+    """
     by_kind: dict[resource.Resource, list[kinds.ObjectRef]] = {}
     for ref in refs:
         by_kind.setdefault(ref.resource, []).append(ref)
@@ -272,8 +277,9 @@ async def _pages(
     wanted: GetSelection,
     missing: list[kube_errors.NotFound],
 ) -> list[dict[str, Any]]:
-    """Return the tables of the existing objects; append an error to `missing` for each other
-    one.
+    """Return the tables of the objects that exist.
+
+    For each object that does not exist, an error is appended to `missing`.
     """
     pages = []
     for ref in refs:
@@ -311,7 +317,10 @@ def _lines(
 def table(
     definitions: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], *, wide: bool
 ) -> tuple[list[str], list[list[Any]]]:
-    """Return header and cells of a metav1.Table; columns of lower priority only when `wide`."""
+    """Return the header and the cells of a metav1.Table.
+
+    `wide`: include the columns with a priority above 0.
+    """
     kept = [i for i, d in enumerate(definitions) if wide or not d.get("priority")]
     header = [str(definitions[i]["name"]).upper() for i in kept]
     return header, [[row["cells"][i] for i in kept] for row in rows]
@@ -345,7 +354,10 @@ async def _watch(s: session.Session, words: Sequence[str], wanted: GetSelection)
 
 
 async def _follow(s: session.Session, path: str, query: dict[str, str], rows: "_Rows") -> bool:
-    """Print changes until the watch ends. Return True when the list must be read again."""
+    """Print changes of objects until the watch ends.
+
+    Return True if the list must be read again before the next watch.
+    """
     while True:
         try:
             watch = s.changes(path, query=query, accept=rows.accept)

@@ -48,14 +48,14 @@ TOLERATION = options.Parsed("KEY[=VALUE][:EFFECT]", _toleration)
 
 
 def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Check the syntax of an image name; no registry is asked."""
+    """Return the name of an image after a check of its syntax; no registry is asked."""
     if value is not None and (not value or any(one.isspace() for one in value)):
         raise click.BadParameter(f"{value!r} cannot be the name of an image", ctx, param)
     return value
 
 
 def _user(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
-    """Return the id of a user that is not root, or None for `node`."""
+    """Return a user id other than that of root, or None for the word `node`."""
     if value == "node":
         return None
     if not (value.isascii() and value.isdigit() and 0 < int(value) < 2**31):
@@ -65,7 +65,7 @@ def _user(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
 
 
 def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """Check one or several names of namespaces."""
+    """Check the syntax of one or several names of namespaces and return them."""
     for name in (value,) if isinstance(value, str) else value:
         if name != names.dns_label(name):
             raise click.BadParameter(f"{name!r} cannot be the name of a namespace", ctx, param)
@@ -256,14 +256,16 @@ def command(form: str, **given: Any) -> None:
 
 
 def text(objects: list[dict[str, Any]], form: str) -> str:
-    """Return the objects as YAML documents, or as one List in JSON."""
+    """Return the objects as text: as YAML documents, or as one List in JSON."""
     if form == "json":
         return render.json_text({"apiVersion": "v1", "kind": "List", "items": objects})
     return "---\n".join(_yaml(one) for one in objects)
 
 
 def _yaml(value: dict[str, Any]) -> str:
-    """Return an object as YAML in the usual order of keys: apiVersion, kind, metadata, the rest."""
+    """Return an object as YAML with its keys in the usual order: apiVersion, kind, metadata,
+    others.
+    """
     plain = msgspec.to_builtins(value)
     found: str = yaml.safe_dump(plain, sort_keys=False, default_flow_style=False, width=100)
     return found

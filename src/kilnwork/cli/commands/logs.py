@@ -104,7 +104,7 @@ async def _logs(
 
 
 async def _of_job(s: session.Session, job: file_jobs.Job, query: dict[str, str]) -> None:
-    """Print the output of one part of a file job, and report which part that is."""
+    """Print the output of one part of a file job, and report the number of that part."""
     of, total, number = job["id"], file_jobs.parts(job).get("total", 0), 1
     if file_jobs.parts(job).get("failed"):
         where = file_jobs.path(of, "parts")

@@ -143,8 +143,9 @@ def _settings(**given: Any) -> in_cluster.InClusterSettings:
 
 
 def _mounted(data: Path) -> Path:
-    """Return the path of a volume: below another directory on nodes whose containers see the host's
-    file system.
+    """Return the path at which a volume of the manager's Pod is mounted.
+
+    On nodes whose containers see the file system of the host, it is below another directory.
     """
     inside = container_mounts.locate(data, os.environ)
     return inside if inside.is_dir() else data

@@ -24,7 +24,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def _taint(text: str) -> registration.NodeTaint:
-    """Parse KEY=VALUE:EFFECT or KEY:EFFECT, as kubectl does."""
+    """Parse KEY=VALUE:EFFECT or KEY:EFFECT, the forms in which kubectl writes a taint."""
     left, _, effect = text.rpartition(":")
     key, _, content = left.partition("=")
     if not key or effect not in _EFFECTS:
@@ -169,7 +169,10 @@ async def _remove(kube: config.Config, settings: virtual_node.VirtualNodeSetting
 
 
 def read_labels(given: tuple[str, ...]) -> dict[str, str]:
-    """Parse KEY=VALUE words. Raises a usage error for anything else."""
+    """Parse KEY=VALUE words as labels.
+
+    Raises a usage error for a word of another form.
+    """
     for label in given:
         if "=" not in label or label.startswith("="):
             raise click.BadParameter(f"{label!r} is not a label: write KEY=VALUE")

@@ -50,7 +50,10 @@ _OFFERED = 100
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete task names and ids, those of the directory if `--data` stands before the name."""
+    """Complete the names and ids of tasks.
+
+    If `--data` stands before the name, these are the tasks of that directory.
+    """
     directory = ctx.params.get("directory")
     if directory is None:
         return shell_completion.tasks(ctx, param, incomplete)
@@ -115,7 +118,7 @@ def command(name: str, output: str, directory: Path | None) -> None:
 
 
 async def _from_manager(s: session.Session, name: str, output: str) -> None:
-    """Copy a result from the manager.
+    """Write the result of a task, which the manager sends, to `output`.
 
     The task is read first, so that the error for a missing result can name its state.
     """
@@ -151,8 +154,10 @@ async def _from_manager(s: session.Session, name: str, output: str) -> None:
 
 
 async def _of_job(s: session.Session, name: str, output: str) -> None:
-    """Copy the result of a Job from its task, or from the Job's status if the journal no longer has
-    that task.
+    """Write the result of a Job to `output`.
+
+    It comes from the Job's task, or from the status of the Job if the journal no longer has that
+    task.
     """
     found = await job_names.get(s, name)
     if not job_objects.is_over(found):
@@ -178,7 +183,7 @@ async def _of_job(s: session.Session, name: str, output: str) -> None:
 
 
 async def _only_task(s: session.Session, name: str) -> str:
-    """Return the id of the task of a Job with one index."""
+    """Return the id of the only task of a Job with one index."""
     item = await job_logs.find_index(s, name, 0)
     return f"{name}-0" if item is None else str(item["task"])
 
@@ -203,7 +208,10 @@ async def _of_set(s: session.Session, name: str, output: str) -> None:
 
 
 async def _object(s: session.Session, name: str) -> dict[str, Any] | None:
-    """Return the Task object, or None. Raises Missing if a file job has that name."""
+    """Return the Task object of that name, or None if there is none.
+
+    Raises Missing if a file job has that name.
+    """
     with contextlib.suppress(kube_errors.NotFound):
         return await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
     if await file_names.find_readable(s, name) is not None:
@@ -214,8 +222,9 @@ async def _object(s: session.Session, name: str) -> dict[str, Any] | None:
 
 
 def _from_status(name: str, status: Mapping[str, Any], output: str) -> None:
-    """Copy the result from the status of a Task that the journal does not have yet, or no longer
-    has.
+    """Write the result in the status of a Task to `output`.
+
+    For a Task that the journal does not have yet, or no longer has.
     """
     _check_state(name, {"state": api_task.State.PENDING, **status}, _wait_hint(name))
     kept = status.get("result")
@@ -268,8 +277,9 @@ def _view(directory: Path, name: str) -> model.TaskView:
 
 
 def _abbreviated(reader: queries.Queries, name: str) -> model.TaskView | None:
-    """Return the task whose id begins or ends with these digits, or None. Raises Conflict if there
-    are several.
+    """Return the task whose id begins or ends with the given digits, or None.
+
+    Raises Conflict if there are several such tasks.
     """
     digits = ids.abbreviated(name)
     if digits is None:
@@ -330,7 +340,10 @@ def _opened(output: str) -> Iterator[IO[bytes]]:
 
 
 def _end_line(file: IO[bytes], media_type: str, end: bytes | memoryview) -> None:
-    """Write a newline after printed JSON that ends with `end`, unless it has one."""
+    """Write a newline after printed JSON, unless the JSON ends with one.
+
+    `end`: the last bytes that were written.
+    """
     is_printed = file is sys.stdout.buffer and media_type == attempts.JSON
     if is_printed and bytes(end[-1:]) != b"\n":
         file.write(b"\n")

@@ -81,7 +81,10 @@ async def _all(
     wait: bool,
     timeout_s: float | None,
 ) -> None:
-    """Retry each one that can be retried; print the errors of the others and raise the last."""
+    """Retry each named task, Job, SyncSet and file job.
+
+    Prints the errors of those that cannot be retried, and raises the last error.
+    """
     started: list[retries.StartedRun] = []
     begun = set[str]()
 

@@ -184,8 +184,9 @@ def _announce(made: meta.JsonObject, *, form: str | None, watch: bool) -> None:
 
 
 async def _make_input(s: session.Session, made: meta.JsonObject, given: _Input) -> None:
-    """Create the TaskObject, owned by the Task and deleted with it. If that fails, delete the
-    Task.
+    """Create the TaskObject with the input, owned by the Task, so that it is deleted with the Task.
+
+    Deletes the Task if the TaskObject cannot be created.
     """
     metadata = made["metadata"]
     body = {
@@ -221,7 +222,9 @@ def _in_words(error: Exception, s: session.Session) -> errors.CommandError:
 
 
 class _Follower:
-    """Follows one Task: states to standard error, its output to standard output."""
+    """Follower of one Task: prints its states to standard error and its output to standard
+    output.
+    """
 
     def __init__(self, s: session.Session, made: meta.JsonObject) -> None:
         self._session = s
@@ -268,8 +271,9 @@ class _Follower:
         return found
 
     async def _say(self, found: meta.JsonObject) -> None:
-        """Print the state when it changes; in a terminal also the progress of its children from
-        time to time.
+        """Print the state of the task when it has changed.
+
+        In a terminal, also prints the progress of the task's children from time to time.
         """
         text, status = object_waits.described(found), found.get("status") or {}
         if status.get("state") and text != self._last:

@@ -141,7 +141,7 @@ def _check(asked: dict[str, Any]) -> None:
 
 
 def _schema(config: job_config.JobConfig) -> dict[str, Any]:
-    """Return the JSON Schema of the option values.
+    """Return the JSON Schema of the option values of a JobConfig.
 
     Raises `errors.InvalidInput` for invalid options.
     """
@@ -152,9 +152,9 @@ def _schema(config: job_config.JobConfig) -> dict[str, Any]:
 
 
 def _body(config: job_config.JobConfig, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the Job.
+    """Return the Job to create from a JobConfig and the options of the command line.
 
-    Raises `errors.InvalidInput` for option values that the options do not allow.
+    Raises `errors.InvalidInput` for option values that the JobConfig does not allow.
     """
     policy = api_job.ConcurrencyPolicy.ENQUEUE if asked["enqueue"] else asked["policy"]
     try:

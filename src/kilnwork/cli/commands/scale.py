@@ -41,7 +41,7 @@ def command(name: str, replicas: int, wait: bool, timeout: float | None) -> None
 
 
 def _plain(word: str) -> str:
-    """Return the name in NAME or KIND/NAME."""
+    """Return the name in a word of the form NAME or KIND/NAME."""
     kind, slash, name = word.partition("/")
     if not slash:
         return word
@@ -103,7 +103,7 @@ def _has(replicas: int, name: str) -> object_waits.Test:
 
 
 def _where(found: meta.JsonObject | None) -> str:
-    """Return how many workers are connected, and what prevents more."""
+    """Return a text with the number of connected workers, and the reason why there are not more."""
     status = (found or {}).get("status") or {}
     conditions: list[dict[str, str]] = status.get("conditions") or []
     ready = next((c for c in conditions if c["type"] == "Ready"), {})

@@ -118,7 +118,7 @@ async def _show(
 
 
 async def _list(s: session.Session, count: int, form: str | None, *, headers: bool) -> None:
-    """Print all schedules; report invalid ones without failing for the others."""
+    """Print all schedules; an invalid schedule is reported and does not prevent the others."""
     now, views = s.clock.wall(), []
     for item in await s.items(s.scope(api_kinds.JOB_CONFIGS)):
         try:

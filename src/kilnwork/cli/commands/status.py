@@ -61,7 +61,10 @@ def command(form: str | None, wait: bool, timeout: float | None) -> None:  # noq
 
 
 async def _when_ready(timeout_s: float | None) -> dict[str, Any]:
-    """Wait until the server is ready and return the facts; the kubeconfig may not exist yet."""
+    """Wait until the server is ready and return the facts about it.
+
+    The kubeconfig may not exist yet.
+    """
     text, problem = "waiting for the server", ""
     try:
         async with asyncio.timeout(timeout_s), wait_notice.waiting(text) as waiting:
@@ -90,7 +93,10 @@ async def _ready_facts() -> dict[str, Any]:
 
 
 async def _facts(s: session.Session) -> dict[str, Any]:
-    """Return what the server has. `missing` gives the reason for each kind that may not be read."""
+    """Return the facts that `kiln status` prints: nodes, TaskClusters, tasks and file jobs.
+
+    `missing` gives the reason for each kind that the user may not read.
+    """
     version = await s.get_json("/version")
     waits_for = await readiness.read_open_checks(s)
     missing: dict[str, str] = {}
@@ -127,10 +133,10 @@ _OF_THE_MANAGER = ("files", "tasks")
 
 
 async def _seen(missing: dict[str, str], kind: str, found: Awaitable[T]) -> T | None:
-    """Await a read; return None and record the reason in `missing` if the user may not read the
-    kind.
+    """Await a read and return its result, or None if the user may not read the kind.
 
-    For tasks and file jobs, which another server may hold, any error counts as missing.
+    In the latter case the reason is recorded in `missing`. For tasks and file jobs, which another
+    server may hold, any error counts as missing.
     """
     try:
         return await found
@@ -146,9 +152,9 @@ async def _seen(missing: dict[str, str], kind: str, found: Awaitable[T]) -> T | 
 
 
 async def _file_jobs(s: session.Session) -> dict[str, Any] | None:
-    """Return the newest file jobs (`newest`) and the number of jobs per phase (`phases`).
+    """Return the newest file jobs (`newest`) and the number of file jobs per phase (`phases`).
 
-    None if there is no manager; the caller reports that anyway.
+    None if there is no manager, which the caller reports anyway.
     """
     spaces = [{"namespace": s.namespace}]
     if not s.target.namespace:
@@ -175,8 +181,9 @@ async def _file_jobs(s: session.Session) -> dict[str, Any] | None:
 
 
 async def _manager(s: session.Session, git_version: str) -> dict[str, Any] | None:
-    """Return the state of a cluster's manager, or None for a `kiln up`, whose manager is part of
-    the server.
+    """Return the state of the manager of a Kubernetes cluster.
+
+    None for a `kiln up`, whose manager is part of the server.
     """
     if "kilnwork" in git_version:
         return None
@@ -188,10 +195,10 @@ async def _manager(s: session.Session, git_version: str) -> dict[str, Any] | Non
 async def _all(
     s: session.Session, served: resource.Resource, narrowed: set[str]
 ) -> list[meta.JsonObject]:
-    """Return the objects of all namespaces.
+    """Return the objects of one kind in all namespaces.
 
-    A user who may not read them all gets those of one namespace; the kind is then added to
-    `narrowed`.
+    For a user who may not read all namespaces, returns the objects of the session's namespace, and
+    adds the kind to `narrowed`.
     """
     if s.target.namespace:
         return await s.items(s.path(served))
@@ -204,10 +211,10 @@ async def _all(
 
 
 async def _task_counts(s: session.Session, narrowed: set[str]) -> dict[str, Any]:
-    """Return the task counts of all namespaces.
+    """Return the number of tasks in all namespaces, by state and function.
 
-    A user who may not read them all gets those of one namespace; tasks are then added to
-    `narrowed`.
+    For a user who may not read all namespaces, returns the counts of the session's namespace, and
+    adds tasks to `narrowed`.
     """
     own = f"/v1/namespaces/{session.quoted(s.namespace)}/task-counts"
     if s.target.namespace:
@@ -221,7 +228,7 @@ async def _task_counts(s: session.Session, narrowed: set[str]) -> dict[str, Any]
 
 
 def _functions(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the number of calls per function and state, functions with the most calls first."""
+    """Return the number of calls of each function by state, functions with the most calls first."""
     found: dict[tuple[str, str], Counter[str]] = {}
     for item in items:
         if item["function"]:
@@ -307,7 +314,10 @@ def _nodes(nodes: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _calls(functions: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the lines of a table: functions with the most calls, a column for each state."""
+    """Return the lines of the table of calls: a line for each function, a column for each state.
+
+    Only the functions with the most calls have a line.
+    """
     shown = functions[:_MANY]
     states = [state for state in task.State if any(state in one["states"] for one in shown)]
     lines = render.columns(

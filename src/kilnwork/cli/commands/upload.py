@@ -30,7 +30,7 @@ ONE_REQUEST_BYTES = 8 << 20
 
 
 class _WithProgram(click.Command):
-    """Command whose arguments after `--` are a program, whatever they look like."""
+    """Command that takes all arguments after `--` as a program, even if they look like options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words: list[str] = []
@@ -247,8 +247,9 @@ def command(ctx: click.Context, /, file: str, **given: Any) -> int:
 
 
 def _spec(file: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the job's spec without its mapper. Raises `errors.InvalidInput` for contradictory
-    options.
+    """Return the spec of the file job without its mapper.
+
+    Raises `errors.InvalidInput` for contradictory options.
     """
     records, percent = file_jobs.parse_tolerance(given["max_failed"])
     name = file.lower().removesuffix(".gz")
@@ -349,7 +350,7 @@ async def _make(
 
 
 def _encoded(spec: filejobs.FileJobSpec) -> str:
-    """Return the spec as JSON.
+    """Return the spec of the file job as JSON.
 
     Raises `errors.InvalidInput` for words that are not valid Unicode.
     """
@@ -364,7 +365,10 @@ def _encoded(spec: filejobs.FileJobSpec) -> str:
 async def _post(
     s: session.Session, query: dict[str, str], key: str, body: bytes, name: str
 ) -> file_jobs.Job:
-    """Create the job. Repeats the request while the server is away, which its key makes safe."""
+    """Create the file job; repeat the request while the server does not respond.
+
+    The key of the request makes it safe to repeat.
+    """
     headers = {"Idempotency-Key": key}
     async with wait_notice.waiting(f"the server takes {name} apart") as waiting:
         return await file_jobs.retry_while_away(

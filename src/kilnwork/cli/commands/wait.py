@@ -33,7 +33,7 @@ _STATES = {state.lower(): state for state in task.State}
 
 
 class _OfPhases(NamedTuple):
-    """How `kiln wait` treats a kind that has phases and a final phase."""
+    """Functions with which `kiln wait` treats a kind that has phases, some of them final."""
 
     phases: type[enum.StrEnum]
     phase_of: Callable[[str], enum.StrEnum | None]
@@ -129,8 +129,10 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
 
 
 async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str | None]:
-    """Return the id of a file job, or the name of a task that only the journal has; otherwise
-    neither.
+    """Return the id of the file job, or the name of the task without an object, that a word names.
+
+    Of the pair, the first is for a file job and the second for a task that only the journal has;
+    both are None for any other word.
     """
     name = file_names.explicit_name(word)
     if name is not None:
@@ -187,8 +189,9 @@ async def _until_over(
 
 
 async def _bare_kind(s: session.Session, name: str) -> resource.Resource:
-    """Return the kind of a name without a kind: a Job if there is a Job but no Task of that name,
-    otherwise a Task.
+    """Return the kind that a name without a kind stands for: Job or Task.
+
+    It is Job if there is a Job but no Task of that name, otherwise Task.
     """
     try:
         await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
@@ -214,7 +217,7 @@ def check_end(found: meta.JsonObject | None, name: str) -> None:
 
 
 def check_kind(wanted: str, served: resource.Resource) -> None:
-    """Raise `errors.InvalidInput` if the kind never reaches what is waited for.
+    """Raise `errors.InvalidInput` if objects of the kind never reach the state of `--for`.
 
     Only tasks, Jobs and SyncSets have states and a final state; for other kinds the command would
     wait for ever.
@@ -236,7 +239,10 @@ def check_kind(wanted: str, served: resource.Resource) -> None:
 
 
 def test_of(wanted: str, name: str) -> object_waits.Test:
-    """Return the test for `--for` on the object called `name`. Raises `errors.InvalidInput`."""
+    """Return the test with which `--for` waits for the object called `name`.
+
+    Raises `errors.InvalidInput`.
+    """
     if wanted == "delete":
         return lambda found: found is None
     if wanted == _FINAL:
@@ -254,7 +260,7 @@ def test_of(wanted: str, name: str) -> object_waits.Test:
 
 
 def _state_of(wanted: str) -> task.State | None:
-    """Return the state in `state=NAME` or `NAME`, or None."""
+    """Return the task state in `state=NAME` or `NAME`, or None if the text names no task state."""
     what, _, value = wanted.partition("=")
     return _STATES.get((value if what == "state" else wanted).lower())
 

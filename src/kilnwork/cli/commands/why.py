@@ -77,7 +77,9 @@ async def _of_job(found: job_names.Item) -> dict[str, Any]:
 
 
 def job_sentence(found: job_names.Item) -> str:
-    """Return a sentence about the Job's state, its failed indexes, and what to do."""
+    """Return a sentence about the state of a Job and its failed indexes, with advice on what to
+    do.
+    """
     text = f"{job_objects.sentence(found)}."
     counts = job_objects.counts(found)
     if counts.failed and counts.total > 1:
@@ -93,7 +95,7 @@ def job_sentence(found: job_names.Item) -> str:
 
 
 def config_sentence(found: job_names.Item) -> str:
-    """Return a sentence about a JobConfig: its state, what is wrong, and when it runs next."""
+    """Return a sentence about a JobConfig: its state, its problems and its next run."""
     name, status = found["metadata"]["name"], found.get("status") or {}
     if not status.get("state"):
         return f"JobConfig {name} has not been processed yet."
@@ -163,8 +165,9 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
 
 
 async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> dict[str, Any]:
-    """Return a new Task once the manager has set its status, or the unchanged object after a
-    moment.
+    """Return a new Task once the manager has set its status.
+
+    If the manager sets none within a moment, returns the unchanged Task.
     """
     subject = object_waits.WaitSubject(api_kinds.TASKS, name, s.one_namespace())
     with contextlib.suppress(errors.TimedOut):
@@ -180,7 +183,9 @@ async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> di
 
 
 async def _of_pond(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
-    """Add what the nodes of the DataPond report; the object itself does not have it."""
+    """Return the explanation of a DataPond, with the reports of its nodes, which its object
+    lacks.
+    """
     metadata = found["metadata"]
     nodes = await s.get_json(pond_objects.path(metadata["namespace"], metadata["name"]) + "/nodes")
     text = pond_objects.sentence(found, nodes["items"])
@@ -188,8 +193,9 @@ async def _of_pond(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _in_journal(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
-    """Return what only the journal has of a started Task: progress, resource use, the Python
-    error.
+    """Return the facts about a started Task that only the journal has.
+
+    These are its progress, its resource use and the error of its Python function.
     """
     if (found.get("status") or {}).get("startTime"):
         with contextlib.suppress(*errors.SERVER_ERRORS):
@@ -198,8 +204,9 @@ async def _in_journal(s: session.Session, found: dict[str, Any]) -> dict[str, An
 
 
 def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
-    """Return a sentence about an object of any other kind, from status, containers and
-    conditions.
+    """Return a sentence about the status, containers and conditions of an object.
+
+    For objects of kinds that have no explanation of their own.
     """
     name = f"{served.kind} {found['metadata']['name']}"
     status = found.get("status") or {}
@@ -222,7 +229,7 @@ def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
 
 
 def _last_end(container: dict[str, Any]) -> str:
-    """Return how the container last terminated: the cause behind a "back-off" message."""
+    """Return a text on how the container last terminated: the cause behind a "back-off" message."""
     ended = (container.get("lastState") or {}).get("terminated")
     if not ended:
         return ""
@@ -231,8 +238,9 @@ def _last_end(container: dict[str, Any]) -> str:
 
 
 def _together(conditions: Iterable[dict[str, Any]]) -> list[str]:
-    """Return each state with its reason and message once, even if several condition types share
-    it.
+    """Return sentences about the conditions of an object, without repetition.
+
+    Condition types that share a state, reason and message share a sentence.
     """
     types: dict[tuple[str, str, str], list[str]] = {}
     for c in conditions:

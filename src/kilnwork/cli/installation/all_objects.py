@@ -12,7 +12,7 @@ _ADMISSION = "admissionregistration.k8s.io/v1"
 
 
 def objects(chosen: settings.InstallSettings) -> list[meta.JsonObject]:
-    """Return the objects, the namespace first, the manager last."""
+    """Return the objects of an installation: the namespace first, the manager last."""
     return list(_objects(chosen))
 
 
@@ -68,10 +68,11 @@ def _keep_task_objects() -> Iterator[meta.JsonObject]:
 
 
 def _guard_task_claims() -> Iterator[meta.JsonObject]:
-    """Yield the policy on who may claim tasks, and when outcomes may be written (`api.admission`).
+    """Yield the policy that restricts TaskClaims (`api.admission`).
 
-    RBAC alone is not enough: it can restrict the name of a claim, but not its executor. The policy
-    checks the right of the user who writes.
+    It says who may claim tasks, and when outcomes may be written. RBAC alone is not enough: it can
+    restrict the name of a claim, but not its executor. The policy checks the right of the user who
+    writes.
     """
     plural = kinds.TASK_CLAIMS.plural
     rules = [_resource_rule("CREATE", plural), _resource_rule("UPDATE", f"{plural}/status")]
@@ -123,7 +124,7 @@ _HAD = "(oldObject != null && has(oldObject.status) && has(oldObject.status.outc
 
 
 def _phase(*phases: str) -> str:
-    """Return a CEL expression: the phase of the stored claim is one of these."""
+    """Return a CEL expression that is true if the stored claim is in one of the given phases."""
     return f"(has(oldObject.status.phase) && oldObject.status.phase in {list(phases)})"
 
 
@@ -140,7 +141,7 @@ def _resource_rule(operation: str, resource: str) -> meta.JsonObject:
 def _policy(
     name: str, rules: list[meta.JsonObject], validations: list[meta.JsonObject]
 ) -> Iterator[meta.JsonObject]:
-    """Yield a policy and the binding that enforces it in all namespaces."""
+    """Yield an admission policy and the binding that enforces it in all namespaces."""
     yield {
         "apiVersion": _ADMISSION,
         "kind": "ValidatingAdmissionPolicy",

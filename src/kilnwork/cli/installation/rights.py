@@ -31,7 +31,7 @@ _OURS = kinds.GROUP
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule of a role, with its reason."""
+    """Rule of a role, with the reason for it."""
 
     group: str = ""
     resources: tuple[str, ...]
@@ -450,7 +450,9 @@ REVEAL: tuple[Right, ...] = (
 
 
 def of_objects(chosen: settings.AllowedObjects) -> Iterator[Right]:
-    """Yield the manager's rights on the objects of tasks with `customResource` or `workflow`."""
+    """Yield the manager's rights on the objects that tasks with `customResource` or `workflow`
+    make.
+    """
     for name in chosen.kinds:
         plural, _, group = name.partition(".")
         yield Right(
@@ -482,7 +484,7 @@ def manager_account(
 ) -> Iterator[meta.JsonObject]:
     """Yield the manager's ServiceAccount, its roles and their bindings.
 
-    `more`: further rights in the served namespaces. `ponds`: whether it serves DataPonds.
+    `more`: further rights in the served namespaces. `ponds`: whether the manager serves DataPonds.
     """
     served = (*WHERE_SERVED, *more)
     of_all = (*ASK, *(SEE_NODES if ponds else ()))
@@ -498,7 +500,7 @@ def manager_account(
 
 
 def executor_account(namespace: str, *, only_in: Sequence[str] = ()) -> Iterator[meta.JsonObject]:
-    """Yield the ServiceAccount of executors of HTTP requests, its roles and their bindings."""
+    """Yield the ServiceAccount of executors of HTTP requests, with its roles and their bindings."""
     whom = (_account(HTTP_EXECUTOR, namespace),)
     yield _object("v1", "ServiceAccount", HTTP_EXECUTOR, namespace)
     yield cluster_role(HTTP_EXECUTOR, SEND if only_in else (*SEND, *REVEAL))
@@ -509,8 +511,9 @@ def executor_account(namespace: str, *, only_in: Sequence[str] = ()) -> Iterator
 
 
 def users(namespace: str) -> Iterator[meta.JsonObject]:
-    """Yield roles that extend Kubernetes' view, edit and admin roles, and the right to reach the
-    manager.
+    """Yield the roles for people: the right to reach the manager, and rights on kilnwork's kinds.
+
+    The latter extend the Kubernetes roles view, edit and admin.
     """
     yield cluster_role("kilnwork-view", (*VIEW, *LOOK), aggregate=("view", "edit", "admin"))
     yield cluster_role("kilnwork-edit", EDIT, aggregate=("edit", "admin"))
@@ -522,8 +525,9 @@ def users(namespace: str) -> Iterator[meta.JsonObject]:
 
 
 def drivers(namespace: str) -> Iterator[meta.JsonObject]:
-    """Yield the accounts whose tokens drivers and readers request in a namespace, and their
-    rights.
+    """Yield the ServiceAccounts for drivers and readers in a namespace, with their rights.
+
+    Drivers and readers request tokens of these accounts.
     """
     for name in (DRIVER, READER):
         yield _object("v1", "ServiceAccount", name, namespace)
@@ -534,8 +538,9 @@ def drivers(namespace: str) -> Iterator[meta.JsonObject]:
 def cluster_role(
     name: str, rights: Iterable[Right], *, aggregate: Sequence[str] = ()
 ) -> meta.JsonObject:
-    """Return a ClusterRole with these rights, aggregated to the Kubernetes roles that `aggregate`
-    names.
+    """Return a ClusterRole with the given rights.
+
+    It is aggregated to the Kubernetes roles that `aggregate` names.
     """
     role = _object(f"{RBAC}/v1", "ClusterRole", name)
     role["metadata"]["labels"] |= {f"{_AGGREGATE}{to}": "true" for to in aggregate}
@@ -544,7 +549,7 @@ def cluster_role(
 
 
 def labels() -> dict[str, str]:
-    """Return the labels of every object that `kiln install` makes.
+    """Return the labels that every object of `kiln install` has.
 
     Not `managed-by`: that is the label of the manager's own objects.
     """
@@ -703,7 +708,7 @@ def _things(right: Right) -> str:
 
 
 def _qualified(plural: str, group: str) -> str:
-    """Return the resource as kubectl writes it, such as `tasks.kilnwork.dev/status`."""
+    """Return a resource in the form in which kubectl writes it: `tasks.kilnwork.dev/status`."""
     name, slash, sub = plural.partition("/")
     return f"{name}{group}{slash}{sub}"
 

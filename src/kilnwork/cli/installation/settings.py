@@ -1,4 +1,4 @@
-"""Settings of an installation; each value is validated when it is made."""
+"""Settings of an installation; the values are validated when the settings are made."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -23,7 +23,10 @@ IMAGE = f"localhost/kilnwork:{version.__version__}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """Volume of journal, blobs and logs. `class_name`: None selects the cluster's default."""
+    """Volume that holds the manager's journal, blobs and logs.
+
+    `class_name`: the StorageClass; None selects the cluster's default.
+    """
 
     storage: Storage = "pvc"
     size: str = "10Gi"
@@ -33,7 +36,10 @@ class Volume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """core/v1 Toleration; an empty `value` tolerates any value, an empty `effect` every effect."""
+    """Toleration of a Pod (core/v1).
+
+    An empty `value` tolerates any value, an empty `effect` every effect.
+    """
 
     key: str
     value: str = ""
@@ -42,8 +48,10 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Nodes and user of the manager. `user`: user and group id of its process, or None for that of
-    the node, since a virtual node runs all Pods as its own user.
+    """Placement of the manager: its nodes, and the user of its process.
+
+    `user`: user and group id of the process. None: those of the node, since a virtual node runs all
+    Pods as its own user.
     """
 
     node_selector: dict[str, str] = field(default_factory=dict)
@@ -54,8 +62,10 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedObjects:
-    """Objects that tasks may make: their `kinds`, and whether with the rights of ServiceAccounts
-    whose annotation permits it.
+    """The objects that tasks may make.
+
+    Contains their `kinds`, and whether tasks may make them with the rights of ServiceAccounts whose
+    annotation permits it.
     """
 
     kinds: tuple[str, ...] = ()
@@ -64,11 +74,11 @@ class AllowedObjects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallSettings:
-    """All settings; see the options of `kiln install`.
+    """All settings of an installation; see the options of `kiln install`.
 
     `drivers_in`: namespaces that get a `kilnwork-driver`. `only_in`: the served namespaces, empty
     for all. `http_executors`: number of Pods that send HTTP requests. `manager_arguments`: further
-    arguments of `kiln manager`. `ponds`: whether it serves DataPonds.
+    arguments of `kiln manager`. `ponds`: whether the manager serves DataPonds.
     """
 
     namespace: str = manager.NAMESPACE

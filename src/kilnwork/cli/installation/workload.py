@@ -1,4 +1,4 @@
-"""Workloads of an installation: the manager's Service and StatefulSet with a volume, and executors.
+"""Workloads of an installation: the manager's Service and StatefulSet, and HTTP executors.
 
 The StatefulSet has one replica, because the journal is a file; the next Pod gets the same volume.
 The Pod meets the Pod Security Standard `restricted`, except for a hostPath volume.
@@ -26,8 +26,9 @@ _TMP: meta.JsonObject = {"name": "tmp", "emptyDir": {}}
 
 
 def service(chosen: settings.InstallSettings) -> meta.JsonObject:
-    """Return the Service at which workers, drivers and commands find the leader: only the leader is
-    ready.
+    """Return the Service of the manager, at which workers, drivers and commands find the leader.
+
+    Only the leader is ready, so only it receives connections.
     """
     port = {"name": manager.PORT_NAME, "port": manager.PORT, "targetPort": manager.PORT_NAME}
     return {
@@ -39,7 +40,7 @@ def service(chosen: settings.InstallSettings) -> meta.JsonObject:
 
 
 def stateful_set(chosen: settings.InstallSettings) -> meta.JsonObject:
-    """Return the StatefulSet of the manager's Pod and its volume."""
+    """Return the StatefulSet of the manager, with its Pod and its volume."""
     made = _pod(chosen, rights.MANAGER, _container(chosen), _volumes(chosen))
     pod = {"metadata": {"labels": {**rights.labels(), **_SELECTOR}}, "spec": made}
     spec: dict[str, Any] = {
@@ -129,7 +130,7 @@ def _pod(
 
 
 def _user(user: int | None) -> meta.JsonObject:
-    """Return the user of a security context; empty if the node determines it."""
+    """Return the user of a security context, which is empty if the node determines the user."""
     if user is None:
         return {}
     return {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
@@ -172,8 +173,9 @@ def _container(chosen: settings.InstallSettings) -> meta.JsonObject:
 def _hardened(
     chosen: settings.InstallSettings, container: meta.JsonObject, *mounts: meta.JsonObject
 ) -> meta.JsonObject:
-    """Add what the Pod Security Standard `restricted` requires, and a volume for temporary
-    files.
+    """Return a container with the fields that the Pod Security Standard `restricted` requires.
+
+    It also gets a volume for temporary files.
     """
     container["securityContext"] = {
         "allowPrivilegeEscalation": False,

@@ -1,4 +1,5 @@
-"""Adapters: ports of one room implemented with another, for rooms that must not import each other.
+"""Adapters that implement ports of one room with another, for rooms that must not import each
+other.
 
 Used by `manager`, `dispatcher` and `embedded`.
 """
@@ -48,7 +49,7 @@ from kilnwork.server import metrics, ports
 class EmbeddedAccess:
     """`server.ports.Access` that asks the API server in this process directly.
 
-    Gives the results of its TokenReview and SubjectAccessReview without a request and without a
+    Returns what its TokenReview and SubjectAccessReview would, without a request and without a
     cache: a changed right takes effect at once.
     """
 
@@ -56,20 +57,18 @@ class EmbeddedAccess:
         self._plane = plane
 
     async def authenticate(self, request: asgi.Request) -> authn.User | None:
-        """Return the user of a request, by token or certificate, with impersonation."""
+        """Return the user of a request, by its token or client certificate, with impersonation."""
         return await self._plane.authenticate(request)
 
     async def token_user(self, token: str, *, audience: str | None = None) -> authn.User | None:
-        """Return the user of a token for `audience`, or by default for the API server or the
-        manager.
-        """
+        """Return the user of a token for an audience, by default the API server or the manager."""
         people = self._plane.authenticator
         if audience is not None:
             return people.token_user(token, audience=audience)
         return people.token_user(token) or people.token_user(token, audience=manager.AUDIENCE)
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
-        """Return None if the request is allowed, otherwise the text that Kubernetes uses."""
+        """Return the text with which Kubernetes denies a request, or None if it is allowed."""
         attributes = authz.Attributes(
             verb=question.verb,
             api_group=kinds.GROUP,
@@ -84,11 +83,11 @@ class EmbeddedAccess:
 
 
 class ChannelVerifier:
-    """`channel.ports.TokenVerifier`: authenticates workers by their cluster's Secret, drivers by
-    their rights, and sidecars by the Pod to which Kubernetes has bound their token.
+    """`channel.ports.TokenVerifier` for workers, drivers, executors and sidecars.
 
-    A driver shows a token of the API server; who may create Tasks in a namespace may submit calls
-    there.
+    Workers are authenticated by the Secret of their cluster, drivers by their rights, and sidecars
+    by the Pod to which Kubernetes has bound their token. A driver shows a token of the API server;
+    a user who may create Tasks in a namespace may submit calls there.
     """
 
     def __init__(self, known: controllers.Controllers, access: ports.Access) -> None:
@@ -99,7 +98,7 @@ class ChannelVerifier:
         return await self._controllers.verifier.verify(namespace, cluster, credential)
 
     async def verify_driver(self, namespace: str, credential: str) -> bool:
-        """Return whether the token may submit calls.
+        """Return whether the token of a driver may submit calls in a namespace.
 
         Raises LinkRefused if it is valid for other uses. Raises NotYet while the controllers have
         not listed all namespaces: a driver that reconnects while the manager starts then retries.
@@ -118,7 +117,8 @@ class ChannelVerifier:
         return True
 
     async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
-        """Return whether the token may `use` the executor of that name, or is that of TaskClaims.
+        """Return whether a token may `use` the executor of the given name, or is that of
+        TaskClaims.
 
         Raises LinkRefused if it is valid for other uses.
         """
@@ -144,8 +144,7 @@ class ChannelVerifier:
     async def verify_attempt(
         self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
     ) -> bool:
-        """Return whether the API server has bound the token to that Pod, and the Pod is that
-        attempt.
+        """Return whether a token is bound to the given Pod, and the Pod belongs to the attempt.
 
         Raises NotYet while the Pod is not in the cache.
         """
@@ -168,7 +167,7 @@ POD_UID = "authentication.kubernetes.io/pod-uid"
 
 
 class KnownClusters:
-    """`server.ports.Clusters`: objects from the controllers' caches, numbers from the hub.
+    """`server.ports.Clusters` with objects from the controllers' caches and numbers from the hub.
 
     Raises NotReady while the caches are not filled.
     """
@@ -193,8 +192,9 @@ class KnownClusters:
         return self._controllers.caches
 
     def _shown(self, namespace: str, name: str) -> ports.ClusterSummary:
-        """Return a cluster with the numbers of the hub, which knows it once a worker or task has
-        arrived.
+        """Return the summary of a TaskCluster with the numbers of the hub.
+
+        The hub knows a cluster once a worker or task has arrived.
         """
         view = self._hub.cluster(namespace, name)
         return ports.ClusterSummary(
@@ -218,7 +218,9 @@ class KubeVariables:
     async def read(
         self, namespace: str, source: variables.VariableSource
     ) -> Mapping[str, bytes] | None:
-        """Return the data of an object, or None if it does not exist. Raises KubeError."""
+        """Return the data of a Secret or ConfigMap, or None if it does not exist. Raises
+        KubeError.
+        """
         kind = resource.SECRETS if source.kind == "Secret" else resource.CONFIG_MAPS
         try:
             found = await self._kube.get(kind, source.name, namespace)
@@ -231,7 +233,7 @@ class KubeVariables:
 
 
 def _memory(cluster: task_cluster.TaskCluster | None) -> str | msgspec.UnsetType:
-    """Return the memory limit, or else the request, of a worker's first container.
+    """Return the memory limit of a worker's first container, or else its memory request.
 
     The API server has validated the template.
     """
@@ -243,13 +245,13 @@ def _memory(cluster: task_cluster.TaskCluster | None) -> str | msgspec.UnsetType
 
 
 class LiveOutputs:
-    """`server.ports.Outputs` that reads from where the controllers' executors run attempts."""
+    """`server.ports.Outputs` that reads output where the controllers' executors run attempts."""
 
     def __init__(self, known: controllers.Controllers) -> None:
         self._controllers = known
 
     async def catch_up(self, ref: attempts.AttemptRef) -> None:
-        """Copy the output of an attempt until now. Raises NoOutput."""
+        """Copy the output that an attempt has written until now. Raises NoOutput."""
         try:
             await self._controllers.outputs.catch_up(ref)
         except kube_errors.KubeError as error:
@@ -262,7 +264,7 @@ class LiveOutputs:
 
 
 class KnownJobs:
-    """`server.ports.Jobs`: names from the object cache, indexes from the engine."""
+    """`server.ports.Jobs` with names from the object cache and indexes from the engine."""
 
     def __init__(
         self, engine: index_jobs.IndexJobs, known: Callable[[], known_caches.Caches]
@@ -285,26 +287,26 @@ class KnownJobs:
         limit: int,
         state: index_model.IndexState | None,
     ) -> list[index_model.IndexView]:
-        """Return indexes of a Job, in order."""
+        """Return indexes of a Job in the order of their numbers."""
         return await self._engine.indexes(uid, after=after, limit=limit, state=state)
 
 
 class KnownFlows:
-    """`server.ports.Flows`: names from the object cache, everything else from the engine."""
+    """`server.ports.Flows` with names from the object cache and everything else from the engine."""
 
     def __init__(self, engine: runs.FlowRuns, known: Callable[[], known_caches.Caches]) -> None:
         self._engine = engine
         self._known = known
 
     def newest(self, namespace: str, name: str) -> flow_model.FlowKey | None:
-        """Return the newest generation of a SyncSet, or None."""
+        """Return the key of the newest generation of a SyncSet, or None."""
         found = self._known().sync_sets.get((namespace, name))
         if found is None:
             return None
         return flow_model.FlowKey(found.metadata.uid, found.status.generation)
 
     def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
-        """Return a run as it is on disk, or None."""
+        """Return the state of a run of a flow as it is on disk, or None."""
         return self._engine.view(key)
 
     async def steps(
@@ -316,12 +318,12 @@ class KnownFlows:
         limit: int,
         state: flow_model.InstanceState | None,
     ) -> list[flow_model.InstanceView]:
-        """Return instances of steps, in order."""
+        """Return instances of the steps of a flow, in order."""
         return await self._engine.steps(key, step=step, after=after, limit=limit, state=state)
 
 
 class HubJournal:
-    """`server.ports.Journal`: single tasks from the hub, lists from the journal file.
+    """`server.ports.Journal` with single tasks from the hub and lists from the journal file.
 
     Create it after the hub has started; close it before the hub stops.
     """
@@ -347,8 +349,9 @@ class HubJournal:
         return None if found is None else self._hub.view(found.task) or found
 
     async def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
-        """Return the tasks whose ids begin or end with these digits. Runs in a thread: it scans all
-        ids.
+        """Return the tasks whose ids begin or end with the given digits.
+
+        Runs in a thread, because it scans all ids.
         """
         find = functools.partial(self._reader.abbreviated, namespace, digits, limit=limit)
         return await asyncio.to_thread(find)
@@ -377,12 +380,18 @@ class HubJournal:
         await self._hub.suspend(task, suspended=suspended)
 
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
-        """Start a new run of a finished task, unless a job decides which of its runs counts."""
+        """Start a new run of a finished task.
+
+        Raises RunRefused for a part of a file job, which is retried through its job.
+        """
         self._check_retry(task)
         await self._hub.retry(task, force=force)
 
     async def retry_failed(self, task: ids.TaskId) -> model.Retried:
-        """Start new runs of what failed, under the conditions of `retry`."""
+        """Start new runs of a failed task and of the tasks that failed with it.
+
+        Raises RunRefused for a part of a file job.
+        """
         self._check_retry(task)
         return await self._hub.retry_failed(task, objects=True)
 
@@ -414,7 +423,7 @@ class HubJournal:
 def task_counts(
     running: hub.Hub, caches: known_caches.Caches, namespace: str | None
 ) -> list[model.TaskCount]:
-    """Return the number of tasks: those of the journal, and Task objects that are not in it yet."""
+    """Return the number of tasks of the journal, and of Task objects that are not in it yet."""
     numbers = Counter[tuple[str, bool, str, task.State]]()
     for one in running.counts(namespace):
         numbers[one.namespace, one.declared, one.function, one.state] += one.number

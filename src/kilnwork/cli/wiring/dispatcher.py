@@ -1,4 +1,4 @@
-"""Dispatcher of a server with its URL paths, which are closed while it does not run.
+"""Dispatcher of a server, with the URL paths that are closed while it does not run.
 
 Used by `manager`, which decides who has access and mounts the paths.
 """
@@ -41,7 +41,10 @@ from kilnwork.server.jobs import settings as jobs_settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callers:
-    """Access control: for the channel and blobs, and for the REST API."""
+    """Access control and data sources that the dispatcher needs from its composition root.
+
+    They are used by the channel, the blobs, the REST API and the pond agents.
+    """
 
     verifier: channel_ports.TokenVerifier
     rights: ports.Rights
@@ -54,7 +57,7 @@ class Callers:
 
 
 class PondLedger(pond_ports.AgentLedger, pond_ports.PeopleLedger, Protocol):
-    """Record of ponds for agents and for people."""
+    """Record of the ponds, for their agents and for users."""
 
 
 FAR_FILES = "kiln:"
@@ -76,8 +79,10 @@ class FileJobSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTerms:
-    """Terms of a worker's lease. `lease_s`: how long a worker may be silent and, less a margin,
-    continue without a dispatcher; `renew_s`: how often it renews.
+    """Terms of the lease of a worker.
+
+    `lease_s`: how long a worker may be silent and, less a margin, continue without a dispatcher.
+    `renew_s`: how often it renews.
     """
 
     lease_s: float
@@ -87,7 +92,7 @@ class LeaseTerms:
     def for_absence(cls, absence_s: float) -> Self:
         """Return terms under which a dispatcher may be away for `absence_s` at any moment.
 
-        Renewed every third of that time.
+        Workers renew the lease every third of that time.
         """
         renew_s = absence_s / 3
         return cls(lease_s=worker_lease.length_for(absence_s, renew_s=renew_s), renew_s=renew_s)
@@ -97,7 +102,7 @@ LOCAL = LeaseTerms(lease_s=hub.LEASE_S, renew_s=hub.RENEW_S)
 
 
 class Dispatcher:
-    """The hub on the journal of a data directory, and the file jobs on the hub.
+    """The dispatcher: the hub on the journal of a data directory, and the file jobs on the hub.
 
     `checks`: what each part of the server waits for. `known`: objects to count. `fail` is called
     when the journal cannot continue.
@@ -141,8 +146,9 @@ class Dispatcher:
 
     @property
     def mounts(self) -> tuple[guard.Mount, ...]:
-        """Return the URL paths; on the channel and for blobs, workers and drivers authenticate
-        themselves.
+        """Return the URL paths of the dispatcher with their apps.
+
+        On the channel and for blobs, workers and drivers authenticate themselves.
         """
         checks = health.app(self._checks)
         return (
@@ -159,7 +165,10 @@ class Dispatcher:
 
     @property
     def trouble(self) -> str | None:
-        """Return why it accepts nothing at the moment; None if it accepts tasks or does not run."""
+        """Return the reason why the dispatcher accepts no tasks at the moment.
+
+        None if it accepts tasks or does not run.
+        """
         broken = self.hub is not None and self.hub.trouble
         if broken:
             return f"cannot write its journal: {broken}"
@@ -167,8 +176,9 @@ class Dispatcher:
         return stuck or None
 
     def journal_identity(self) -> journal.Identity:
-        """Return the identity of its journal, which is created if there is none. Raises what
-        `start` raises.
+        """Return the identity of the dispatcher's journal, which is created if there is none.
+
+        Raises what `start` raises.
         """
         return self._journal.identify()
 
@@ -180,9 +190,10 @@ class Dispatcher:
         reached_at: str,
         terms: LeaseTerms = LOCAL,
     ) -> hub.Hub:
-        """Take over the journal and open the paths; register how to stop with `parts`.
+        """Start the hub on the journal and open the URL paths.
 
-        `reached_at`: base of URLs at which other processes reach this manager.
+        The functions that stop it are registered with `parts`. `reached_at`: base of URLs at which
+        other processes reach this manager.
         """
         data = self._data_dir
         key = callbacks.load_key(data / "callback.key")

@@ -42,9 +42,10 @@ class EmbeddedSettings:
 
 
 class EmbeddedServer:
-    """The server of one data directory. Create it, `start` it in a running loop, `stop` it.
+    """The server of one data directory, as `kiln up` runs it.
 
-    `on_failure(text)` is called when a part ends unexpectedly: then the process should stop.
+    Create it, `start` it in a running loop, `stop` it. `on_failure(text)` is called when a part
+    ends unexpectedly: then the process should stop.
     """
 
     def __init__(self, settings: EmbeddedSettings, *, on_failure: steps.Say) -> None:
@@ -96,7 +97,7 @@ class EmbeddedServer:
 
     @property
     def http_url(self) -> str:
-        """Return the plain HTTP URL of everything but Kubernetes."""
+        """Return the plain HTTP URL of the server, for everything but Kubernetes."""
         return self._plane.http_address
 
     @property
@@ -105,22 +106,26 @@ class EmbeddedServer:
 
     @property
     def trouble(self) -> str | None:
-        """Return why some of kilnwork's kinds are not served, and what to do; None if all are."""
+        """Return the reason why some of kilnwork's kinds are not served, and what to do.
+
+        None if all kinds are served.
+        """
         return self._plane.installed_problem
 
     async def start(self, *, say: steps.Say) -> None:
-        """Start; the server is ready when this returns. Call `stop` afterwards, even if this fails.
+        """Start the server, which is ready when this returns.
 
-        Raises KilnError for problems that a user can solve: directory or port in use, journal
-        unreadable.
+        Call `stop` afterwards, even if this fails. Raises KilnError for problems that a user can
+        solve: directory or port in use, journal unreadable.
         """
         await self._steps.start(say=say)
         unix = str(self._manager.dispatcher.socket)
         self._plane.publish(epoch=self._manager.hub.epoch, unix=unix)
 
     async def stop(self, *, say: steps.Say) -> None:
-        """Stop the started parts in reverse order; a failing part does not prevent the others from
-        stopping.
+        """Stop the started parts of the server in reverse order.
+
+        A part that fails to stop does not prevent the others from stopping.
         """
         await self._steps.stop(say=say)
 
@@ -149,8 +154,9 @@ class EmbeddedServer:
         await self._plane.stop_node(grace_s=NODE_GRACE_S)
 
     async def _start_controllers(self) -> None:
-        """Start the controllers, unless their kinds are not served: the API server then runs alone,
-        for repairs.
+        """Start the controllers, unless their kinds are not served.
+
+        In that case the API server runs alone, so that the kinds can be repaired.
         """
         if self._plane.serves_installed:
             await self._manager.start_controllers()

@@ -75,9 +75,10 @@ class InClusterSettings:
 
 
 class InClusterServer:
-    """The manager. Create it, `start` it in a running loop, `stop` it.
+    """The manager of a Kubernetes cluster, as `kiln manager` runs it.
 
-    `on_failure(text)` is called when a part ends unexpectedly: then the process should stop.
+    Create it, `start` it in a running loop, `stop` it. `on_failure(text)` is called when a part
+    ends unexpectedly: then the process should stop.
     """
 
     def __init__(self, settings: InClusterSettings, *, on_failure: steps.Say) -> None:
@@ -119,20 +120,22 @@ class InClusterServer:
         )
 
     async def start(self, *, say: steps.Say) -> None:
-        """Become the leader; the manager is ready when this returns. Call `stop` afterwards, even
-        if this fails.
+        """Start the manager and wait until it is the leader and ready.
 
-        Raises KilnError for problems that a user can solve: directory or port in use, a missing
-        right.
+        Call `stop` afterwards, even if this fails. Raises KilnError for problems that a user can
+        solve: directory or port in use, a missing right.
         """
         await self._steps.start(say=say)
 
     async def stop(self, *, say: steps.Say) -> None:
-        """Stop the started parts in reverse order."""
+        """Stop the started parts of the manager in reverse order."""
         await self._steps.stop(say=say)
 
     def _waits_for_leadership(self) -> str | None:
-        """Return which manager leads instead, or why this one must not lead; None once it leads."""
+        """Return which manager leads instead, or the reason why this manager must not lead.
+
+        None once this manager leads.
+        """
         elector = self._elector
         if elector is None or self.term is not None:
             return None
@@ -181,7 +184,9 @@ class InClusterServer:
         self._steps.then("listener", lambda: listener.stop(timeout_s=_REQUESTS_END_S))
 
     def _names(self) -> tuple[str, ...]:
-        """Return the names in the certificate: what workers expect, and what people may type."""
+        """Return the names in the manager's certificate: those that workers expect and people may
+        type.
+        """
         service, namespace = manager.SERVICE, self._settings.namespace
         return (
             manager.SERVER_NAME,
@@ -232,8 +237,9 @@ class InClusterServer:
         self._steps.then("watch of the leadership", self._background.stop)
 
     async def _tell_of_objections(self, elector: election.Elector) -> None:
-        """Report by kube events about the Lease why this manager must not lead, in addition to log
-        and `/readyz`.
+        """Report the reasons why this manager must not lead as Kubernetes events about the Lease.
+
+        They are also in the log and in `/readyz`.
         """
         settings = self._settings
         recorder = events.Recorder(
@@ -257,16 +263,18 @@ class InClusterServer:
         return self._manager.dispatcher.term
 
     def _last_term(self) -> int:
-        """Return the last term led with this data directory, so that terms do not restart if the
-        Lease is deleted.
+        """Return the number of the last leadership term with this data directory.
+
+        It prevents term numbers from restarting if the Lease is deleted.
         """
         path = self._settings.data_dir / _TERM
         text = path.read_text().strip() if path.exists() else ""
         return int(text) if text.isascii() and text.isdigit() else 0
 
     def _identity(self) -> str:
-        """Return an identity that is the same after each restart on this data directory, whose lock
-        is held.
+        """Return the manager's identity in the Lease, which is the same after each restart.
+
+        It belongs to the data directory, whose lock is held.
         """
         path = self._settings.data_dir / _IDENTITY
         if path.exists():
@@ -296,8 +304,9 @@ class InClusterServer:
             self._background.start("namespaces that were left", self._leave(left))
 
     async def _leave(self, namespaces: Sequence[str]) -> None:
-        """Update the TaskClusters of namespaces that are no longer served; the next start retries
-        failures.
+        """Update the TaskClusters of namespaces that are no longer served.
+
+        If that fails, the next start of the manager tries again.
         """
         for name in namespaces:
             try:

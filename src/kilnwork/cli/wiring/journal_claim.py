@@ -1,4 +1,4 @@
-"""Check that a manager leads with the right journal: the journal's UUID is in the Lease.
+"""Check that a manager leads with the right journal, whose UUID is in the Lease.
 
 Used by `in_cluster`. The Lease makes sure that one manager leads at a time, but tasks are in a
 journal: a second manager with a volume of its own would lead with an empty journal and report every
@@ -24,11 +24,11 @@ EVENT = "AnotherJournal"
 
 
 class JournalClaim:
-    """Decision from the Lease whether this manager may lead with its journal.
+    """Claim of this manager to lead with its journal, checked against the Lease.
 
     `adopt`: lead even if the Lease names another journal. `place`: the location of the journal, for
-    people. `namespace`: of the Lease. `machine`: the manager's host name, that of its Pod in a
-    cluster.
+    people. `namespace`: the namespace of the Lease. `machine`: the manager's host name, that of its
+    Pod in a cluster.
     """
 
     def __init__(
@@ -49,11 +49,13 @@ class JournalClaim:
 
     @property
     def annotations(self) -> dict[str, str]:
-        """Return the annotations of the Lease while this manager leads, and afterwards."""
+        """Return the annotations that the Lease gets when this manager leads, and keeps
+        afterwards.
+        """
         return {ANNOTATION: self._mine.uid}
 
     def objection(self, lease: meta.JsonObject | None) -> str:
-        """Return why this manager must not lead, or "".
+        """Return the reason why this manager must not lead, or "".
 
         `lease`: None if there is no Lease; then the last Lease that was seen still counts.
         """

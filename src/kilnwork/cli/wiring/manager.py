@@ -20,7 +20,7 @@ from kilnwork.server.jobs import settings as jobs_settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerSettings:
-    """Settings that a composition root supplies."""
+    """Settings of the manager that a composition root supplies."""
 
     data_dir: Path
     worker_image: str
@@ -45,7 +45,7 @@ class ManagerSettings:
 
 
 class Manager:
-    """Parts of the manager, which a composition root starts one by one as `steps`.
+    """The manager, whose parts a composition root starts one by one as `steps`.
 
     `on_failure(text)` is called when a part ends unexpectedly: then the process should stop.
     """
@@ -76,8 +76,9 @@ class Manager:
         self._controllers: controllers.Controllers
 
     def guard(self, access: ports.Access) -> guard.Guard:
-        """Return the ASGI app of everything that it serves, and apply the access control from now
-        on, also to the channel.
+        """Return the ASGI app of everything that the manager serves.
+
+        The given access control applies from now on, also to the channel.
         """
         self._access = access
         return guard.Guard(access, self.dispatcher.mounts)
@@ -99,7 +100,7 @@ class Manager:
         manager_ca: bytes | None = None,
         read_log: controllers.ReadLog | None = None,
     ) -> None:
-        """Take over the journal and serve.
+        """Start the dispatcher on the journal and serve its paths.
 
         `ca`: for workers that connect over TLS. `manager_ca`: for pond agents that do. `read_log`:
         for Pods of a node in this process. `reached_at`: base of URLs for callbacks, and for pond
@@ -148,11 +149,11 @@ class Manager:
         self.steps.then("controllers", self._controllers.stop)
 
     def fail(self, name: str, error: BaseException) -> None:
-        """Report that a part has ended unexpectedly."""
+        """Report that a part of the manager has ended unexpectedly."""
         self.steps.failed(name, error)
         self._on_failure(f"{name}: {error}")
 
 
 def serving(front: guard.Guard, mount: guard.Mount) -> asgi.App:
-    """Return the app of one mount, for a server that has its own routing."""
+    """Return the app that serves one mount behind the guard, for a server with its own routing."""
     return functools.partial(front.serve, mount)

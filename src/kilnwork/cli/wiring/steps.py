@@ -16,8 +16,9 @@ Explain = Callable[[], str | None]
 
 
 class Steps:
-    """The parts of a server. Each start calls `then` with a function that stops what it has
-    started.
+    """Ordered steps that start and stop the parts of a server.
+
+    Each start calls `then` with a function that stops what it has started.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,9 @@ class Steps:
         self._say: Say = lambda text: None
 
     def plan(self, starts: Sequence[tuple[str, Step]]) -> None:
-        """Set name and start function of each part, in order. Call it once, before `start`."""
+        """Set the name and the start function of each part, in order. Call it once, before
+        `start`.
+        """
         self._starts = tuple(starts)
         self._waiting_for = {name: "has not started" for name, _ in starts}
 
@@ -37,16 +40,19 @@ class Steps:
         self._explained[name] = explain
 
     def checks(self) -> dict[str, str | None]:
-        """Return by name of each part what it waits for, or None if it is ready."""
+        """Return for each part, by name, what it waits for, or None if the part is ready."""
         own = {name: explain() for name, explain in self._explained.items()}
         return self._waiting_for | {name: text for name, text in own.items() if text}
 
     def then(self, name: str, stop: Step) -> None:
-        """Register a function to call at stop, before those that were registered earlier."""
+        """Register a function that stops a part.
+
+        At stop it is called before the functions that were registered earlier.
+        """
         self._stops.append((name, stop))
 
     async def start(self, *, say: Say) -> None:
-        """Start all parts. Call `stop` afterwards, even if this fails."""
+        """Start all parts of the server in order. Call `stop` afterwards, even if this fails."""
         self._say = say
         for name, start in self._starts:
             say(f"starting: {name}")
@@ -55,13 +61,14 @@ class Steps:
             self._waiting_for[name] = None
 
     def progress(self, name: str, text: str) -> None:
-        """Report what a starting part does."""
+        """Report what a part that is starting does at the moment."""
         self._say(f"starting: {name}: {text}")
         self._waiting_for[name] = f"is starting: {text}"
 
     async def stop(self, *, say: Say) -> None:
-        """Stop the started parts in reverse order; a failing part does not prevent the others from
-        stopping.
+        """Stop the started parts of the server in reverse order.
+
+        A part that fails to stop does not prevent the others from stopping.
         """
         self._waiting_for |= dict.fromkeys(self._waiting_for, "is stopping")
         while self._stops:
@@ -73,5 +80,5 @@ class Steps:
                 log.exception("part did not stop", extra={"part": name})
 
     def failed(self, name: str, error: BaseException) -> None:
-        """Report that a part has ended unexpectedly."""
+        """Report that a part of the server has ended unexpectedly."""
         self._waiting_for[name] = f"has failed: {error}"

@@ -38,7 +38,7 @@ _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One object to admit, and the operation that it is for."""
+    """Request to admit one object, with the operation that it is for."""
 
     operation: Operation
     kind: resource.Resource
@@ -61,12 +61,12 @@ class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def served_resource(self) -> builtin.ServedResource:
-        """Return how the kind is served."""
+        """Return how the object's kind is served."""
         return self.served or builtin.served_resource(self.kind)
 
 
 class AdmissionResult(msgspec.Struct, frozen=True):
-    """The object as it may be stored, and texts for `Warning` headers."""
+    """Result of admission: the object as it may be stored, and texts for `Warning` headers."""
 
     obj: meta.JsonObject
     warnings: tuple[str, ...] = ()
@@ -99,9 +99,10 @@ def read(
 async def admit(
     asked: AdmissionRequest, *, user: authn.User, reader: lookup.Lookup
 ) -> AdmissionResult:
-    """Fill in defaults and validate. Raises StatusError when the object may not be stored.
+    """Fill in the defaults of an object and validate it.
 
-    Objects that were decoded before (`known`) are changed in place.
+    Raises StatusError when the object may not be stored. Objects that were decoded before (`known`)
+    are changed in place.
     """
     served, kind = asked.served_resource, asked.kind
     obj, warnings = asked.new, list[str]()
@@ -137,7 +138,10 @@ async def admit(
 
 
 def check_namespace(kind: resource.Resource, obj: meta.JsonObject, reader: lookup.Lookup) -> None:
-    """Raise 404 when the namespace does not exist, 403 when it is being terminated."""
+    """Check that the namespace of an object accepts it.
+
+    Raises 404 when the namespace does not exist, 403 when it is being terminated.
+    """
     if not kind.namespaced:
         return
     metadata = obj["metadata"]

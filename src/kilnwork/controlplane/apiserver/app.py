@@ -39,8 +39,9 @@ OPEN_PATHS = ("/healthz", "/readyz", "/livez", "/version")
 
 
 class Mount(NamedTuple):
-    """An ASGI app under a path prefix. It receives the whole path and authenticates its own
-    requests.
+    """ASGI app that is mounted under a path prefix.
+
+    It receives the whole path and authenticates its own requests.
     """
 
     prefix: str
@@ -54,7 +55,10 @@ Mounts = Sequence[Mount]
 def build(
     parts: resources.ServerParts, mounts: Mounts = (), *, kubernetes: bool = True
 ) -> asgi.App:
-    """Return the app. Without `kubernetes` it serves only the mounts and the health paths."""
+    """Return the ASGI app of the API server.
+
+    Without `kubernetes` it serves only the mounts and the health paths.
+    """
     return _App(parts, mounts, kubernetes=kubernetes)
 
 
@@ -207,7 +211,7 @@ class _App:
 
 
 def _refusal(scope: asgi.Scope, error: Exception) -> statuses.StatusError:
-    """Return the Status that an exception becomes."""
+    """Return the error Status with which the server responds after an exception."""
     match error:
         case statuses.StatusError():
             return error
@@ -234,8 +238,9 @@ def _attributes(request: requests.ApiRequest) -> authz.Attributes:
 
 
 def _selected_name(request: requests.ApiRequest) -> str:
-    """Return NAME of `fieldSelector=metadata.name=NAME`, to which RBAC resourceNames apply, or
-    "".
+    """Return NAME of the query parameter `fieldSelector=metadata.name=NAME`, or "".
+
+    The resourceNames of RBAC rules apply to this name.
     """
     if request.verb not in ("list", "watch", "deletecollection"):
         return ""
@@ -249,7 +254,10 @@ def _is_open(path: str) -> bool:
 
 
 def _is_below(path: str, prefix: str) -> bool:
-    """Return whether `path` is `prefix` or below it, and does not merely begin with its letters."""
+    """Return whether a path equals a prefix or is below it.
+
+    A path that merely begins with the same letters is not.
+    """
     return path == prefix or path.startswith(prefix.rstrip("/") + "/")
 
 

@@ -24,8 +24,9 @@ _REMEMBERED = 4096
 
 
 class User(msgspec.Struct, frozen=True):
-    """An authenticated identity. `extra` holds facts of the credential, such as the Pod of a
-    token.
+    """Authenticated identity of a client.
+
+    `extra` holds facts of the credential, such as the Pod of a token.
     """
 
     name: str
@@ -48,7 +49,7 @@ _BOUND_KINDS = {"Pod": resource.PODS, "Secret": resource.SECRETS, "Node": resour
 
 
 class Authenticator:
-    """Verifies credentials and returns their `User`."""
+    """Authenticator of requests: it verifies their credentials and returns their `User`."""
 
     def __init__(
         self, tokens: tokens_.TokenIssuer, *, admin_token: str, lookup: lookups.Lookup
@@ -59,8 +60,9 @@ class Authenticator:
         self._remembered: OrderedDict[bytes, tokens_.Claims] = OrderedDict()
 
     async def authenticate(self, request: asgi.Request) -> User | None:
-        """Return the user, or None when the request has no valid credential, which becomes a
-        401.
+        """Return the user of a request.
+
+        None when the request has no valid credential; the response is then a 401.
         """
         # A client certificate comes before a token, as in the authenticator of Kubernetes.
         subject = request.client_subject
@@ -96,7 +98,7 @@ class Authenticator:
         return claims
 
     def _is_still_valid(self, claims: tokens_.Claims) -> bool:
-        """Return whether the account of a token, and the object it is bound to, still exist.
+        """Return whether the account and the bound object of a token still exist.
 
         As pkg/serviceaccount/claims.go: the token ends with the deletion, even while a finalizer
         holds the deleted object.
@@ -114,9 +116,7 @@ class Authenticator:
         return self._is_alive(bound, claims.bound.uid)
 
     def _is_alive(self, obj: meta.JsonObject | None, uid: str) -> bool:
-        """Return whether `obj` is still the object with this uid and its deletion is not
-        overdue.
-        """
+        """Return whether an object still has the given uid and its deletion is not overdue."""
         if obj is None or obj["metadata"].get("uid") != uid:
             return False
         return self._tokens.outlives(obj["metadata"])

@@ -20,7 +20,7 @@ Rule = dict[str, Any]
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request wants to do, for a decision."""
+    """Attributes of a request on which the authorization decision depends."""
 
     verb: str
     api_group: str = ""
@@ -40,8 +40,9 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccessDecision(msgspec.Struct, frozen=True):
-    """Whether a request is allowed. `reason` names the binding that allows it; empty when
-    denied.
+    """Decision on a request: whether it is allowed.
+
+    `reason` names the binding that allows it; empty when denied.
     """
 
     allowed: bool
@@ -91,13 +92,15 @@ _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": 
 
 
 class Authorizer:
-    """Decides from the stored Roles and RoleBindings, which it reads again for each request."""
+    """Authorizer of requests by the stored Roles and RoleBindings, which it reads for each
+    request.
+    """
 
     def __init__(self, lookup: lookups.Lookup) -> None:
         self._lookup = lookup
 
     def allowed(self, user: authn.User, attributes: Attributes) -> AccessDecision:
-        """Decide whether `user` may do this. `refusal` returns the message of a 403."""
+        """Decide whether a user may send a request with the given attributes."""
         # Without a look at the roles, so that no change of them can lock this group out.
         if user.is_admin:
             return AccessDecision(allowed=True)
@@ -107,8 +110,9 @@ class Authorizer:
         return DENIED
 
     def missing_rules(self, user: authn.User, namespace: str, rules: Iterable[Rule]) -> list[Rule]:
-        """Return the permissions in `rules` that `user` does not have, and hence may not grant to
-        others.
+        """Return the permissions in `rules` that a user does not have.
+
+        The user may not grant these to others.
         """
         return (
             []
@@ -175,10 +179,10 @@ class Authorizer:
 
 
 def missing_rules(held: Sequence[Rule], wanted: Iterable[Rule], namespace: str = "") -> list[Rule]:
-    """Return the permissions in `wanted` that `held` does not give, merged to one rule per
-    resource.
+    """Return the permissions in `wanted` that the rules in `held` do not grant.
 
-    As Covers of k8s.io/component-helpers/auth/rbac/validation.
+    They are merged to one rule per resource. As Covers of
+    k8s.io/component-helpers/auth/rbac/validation.
     """
     found: dict[tuple[str, ...], Rule] = {}
     for rule in wanted:
@@ -224,7 +228,7 @@ def _rules_of(role: meta.JsonObject) -> tuple[Rule, ...]:
 
 
 def _selectors(role: meta.JsonObject) -> list[selectors.LabelSelector]:
-    """Return the selectors of an aggregationRule, without those that have an unknown operator."""
+    """Return the label selectors of an aggregationRule, except those with an unknown operator."""
     found = []
     for selector in (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ():
         terms = [

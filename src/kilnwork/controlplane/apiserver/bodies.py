@@ -27,8 +27,9 @@ _CYAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def decode_object(raw: bytes, content_type: str) -> dict[str, Any]:
-    """Return the object in a body as JSON. Raises 400 for anything else, 415 for another media
-    type.
+    """Return the JSON object in a request body.
+
+    Raises 400 for a body that is not an object, 415 for an unsupported media type.
     """
     decode = _DECODERS.get(content_type)
     if decode is None:
@@ -63,7 +64,7 @@ def without_type(message: str) -> str:
 
 
 def decode_applied(raw: bytes) -> dict[str, Any]:
-    """Return the object of an apply patch: YAML, which includes JSON. Raises 400."""
+    """Return the object in the body of an apply patch, which is YAML or JSON. Raises 400."""
     # YAML parsers read JSON too, but take much longer.
     plain = raw.lstrip().startswith(b"{")
     try:
@@ -78,7 +79,7 @@ def decode_applied(raw: bytes) -> dict[str, Any]:
 
 
 def json_problem(raw: bytes, error: Exception) -> str:
-    """Return what is wrong with a JSON text, in the words of Go's decoder."""
+    """Return the syntax error in a JSON text, in the words of Go's decoder."""
     text = str(error)
     if not raw.strip() or "truncated" in text:
         return "unexpected end of JSON input"
@@ -90,7 +91,10 @@ def json_problem(raw: bytes, error: Exception) -> str:
 
 
 def check_depth(raw: bytes) -> None:
-    """Raise 400 for a JSON text that is nested too deep; syntax errors are left to the decoder."""
+    """Raise 400 for a JSON text that is nested too deep.
+
+    Syntax errors are left to the decoder.
+    """
     if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH:
         return
     try:
@@ -109,7 +113,10 @@ def _from_json(raw: bytes) -> Any:
 
 
 def check_nesting(decoded: Any) -> None:
-    """Raise 400 for a decoded value that is nested too deep. Not recursive."""
+    """Raise 400 for a decoded value that is nested too deep.
+
+    The check is not recursive.
+    """
     level = [decoded]
     for _ in range(MAX_DEPTH):
         below = (v.values() if isinstance(v, dict) else v for v in level)

@@ -45,8 +45,9 @@ _EVERYTHING = [
 
 
 def _role(name: str, rules: list[meta.JsonObject], *, into: str = "") -> meta.JsonObject:
-    """Return a cluster role. `into` names the default role that aggregates this one by its
-    label.
+    """Return a default cluster role with the given rules.
+
+    `into` names the default role that aggregates this one by its label.
     """
     labels = {**_LABELS, f"{_AGGREGATE}{into}": "true"} if into else _LABELS
     metadata = {"name": name, "labels": labels, "annotations": {_AUTOUPDATE: "true"}}
@@ -58,7 +59,10 @@ def _role(name: str, rules: list[meta.JsonObject], *, into: str = "") -> meta.Js
 
 
 def roles(extended: installed_kinds.Extensions) -> list[meta.JsonObject]:
-    """Return the default cluster roles. Each of view, edit and admin includes the one before it."""
+    """Return the default cluster roles.
+
+    The roles view, edit and admin each include the one before.
+    """
     view = [*_VIEW, *extended.view]
     edit = [*view, *_EDIT, *extended.edit]
     return [
@@ -83,7 +87,7 @@ def is_default_role(role: meta.JsonObject) -> bool:
 
 
 async def ensure(writer: crud.ObjectWriter, extended: installed_kinds.Extensions) -> None:
-    """Create the default roles that are missing, and add missing rules to the existing ones."""
+    """Create the default roles that are missing, and add missing rules to those that exist."""
     wanted = [(resource.CLUSTER_ROLES, role) for role in roles(extended)]
     wanted.append((resource.CLUSTER_ROLE_BINDINGS, _BINDING))
     for kind, obj in wanted:

@@ -19,7 +19,7 @@ _STATUS_VERBS = ("get", "patch", "update")
 
 
 class PrinterColumn(msgspec.Struct, frozen=True, kw_only=True):
-    """One column of `kubectl get`."""
+    """Column of the table that `kubectl get` prints for a kind."""
 
     name: str
     type: str = "string"
@@ -32,8 +32,9 @@ class PrinterColumn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subresource(msgspec.Struct, frozen=True, kw_only=True):
-    """A path below an object. `group`, `version` and `kind` are those of the body if it is another
-    kind.
+    """Subresource of a kind: a path below the path of an object.
+
+    `group`, `version` and `kind` are those of the body if it is another kind.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Subresource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScalePaths(msgspec.Struct, frozen=True, kw_only=True):
-    """Paths of the replica fields of a custom kind: `.spec.replicas`, `.status.replicas`."""
+    """JSON paths of the replica fields of a custom kind: `.spec.replicas`, `.status.replicas`."""
 
     spec: str
     status: str
@@ -56,7 +57,7 @@ _FIRST = b'{"apiVersion":"'
 
 
 class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
-    """How one version of a resource is served."""
+    """Description of how one version of a resource is served."""
 
     resource: resource.Resource
     schema: dict[str, Any] | None = None
@@ -78,7 +79,7 @@ class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def discovered_verbs(self) -> tuple[str, ...]:
-        """Return the verbs that discovery names."""
+        """Return the verbs that discovery names for the resource."""
         return TERMINATING_VERBS if self.terminating else self.verbs
 
     @property
@@ -90,9 +91,10 @@ class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
         return f"{what.group}/{self.storage_version}" if self.storage_version else what.api_version
 
     def in_own_version(self, raw: bytes) -> bytes:
-        """Return a stored object in this version: only `apiVersion` differs, which comes first.
+        """Return a stored object in this version of the resource.
 
-        This is conversion strategy None of a CustomResourceDefinition.
+        Only `apiVersion` differs, which comes first. This is conversion strategy None of a
+        CustomResourceDefinition.
         """
         if not self.storage_version or not raw.startswith(_FIRST):
             return raw
@@ -101,8 +103,9 @@ class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status_subresource(self) -> bool:
-        """Return whether `/status` exists: then the main path ignores status, and `/status` all
-        else.
+        """Return whether the resource has the subresource `/status`.
+
+        If so, the main path ignores the status, and `/status` ignores everything else.
         """
         return any(s.name == "status" for s in self.subresources)
 
@@ -112,7 +115,7 @@ class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def custom(self) -> bool:
-        """Return whether a CustomResourceDefinition describes the kind."""
+        """Return whether the kind is defined by a CustomResourceDefinition."""
         return self.schema is not None
 
 
@@ -127,7 +130,10 @@ def _name() -> PrinterColumn:
 
 
 def _columns(*names: str) -> tuple[PrinterColumn, ...]:
-    """Return Name and these columns, in the order of Kubernetes; `+` marks columns of `-o wide`."""
+    """Return the column Name and the named columns, in the order of Kubernetes.
+
+    `+` marks the columns of `-o wide`.
+    """
     shown = [PrinterColumn(name=n.lstrip("+"), priority=int(n.startswith("+"))) for n in names]
     return (_name(), *shown)
 
@@ -273,7 +279,10 @@ _SCALE = Subresource(name="scale", group="autoscaling", version="v1", kind="Scal
 def custom(
     kind: resource.Resource, version: dict[str, Any], *, storage_version: str = ""
 ) -> ServedResource:
-    """Return how a custom kind is served, from an entry of its definition's `spec.versions`."""
+    """Return how a version of a custom kind is served.
+
+    `version`: the entry in `spec.versions` of its definition.
+    """
     columns = [
         PrinterColumn(
             name=c["name"],

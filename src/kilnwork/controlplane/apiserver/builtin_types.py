@@ -24,8 +24,9 @@ _UNNAMED: Schema = {}
 
 @functools.cache
 def definitions() -> dict[str, Schema]:
-    """Return all types by full name (`io.k8s.api.core.v1.Pod`). Read-only. The first call takes 20
-    ms.
+    """Return all types of built-in kinds by full name (`io.k8s.api.core.v1.Pod`).
+
+    Callers must not change them. The first call takes 20 ms.
     """
     packed = resources.files("kilnwork.controlplane.apiserver").joinpath("types.json.gz")
     found: dict[str, Schema] = msgspec.json.decode(gzip.decompress(packed.read_bytes()))
@@ -42,7 +43,7 @@ def _by_kind() -> dict[tuple[str, str, str], str]:
 
 
 def name_of(group: str, version: str, kind: str) -> str | None:
-    """Return the full name of a kind's type, or None."""
+    """Return the full name of the type of a kind, or None if the kind is not built in."""
     return _by_kind().get((group, version, kind))
 
 
@@ -53,7 +54,10 @@ def type_of(kind: resource.Resource) -> Schema | None:
 
 
 def resolved(schema: Schema) -> Schema:
-    """Return `schema` itself, or the type it refers to by `$ref` or by `allOf` with one `$ref`."""
+    """Return the type that a schema refers to, or the schema itself if it refers to none.
+
+    References are `$ref`, or `allOf` with one `$ref`.
+    """
     reference = schema.get("$ref")
     if reference is None and "allOf" in schema:
         reference = schema["allOf"][0].get("$ref")
@@ -63,8 +67,9 @@ def resolved(schema: Schema) -> Schema:
 
 
 def below(schema: Schema, name: str) -> Schema | None:
-    """Return the type of field `name` in an object of type `schema`, unresolved; None if
-    unknown.
+    """Return the type of a field of objects of type `schema`, without resolving references.
+
+    None for an unknown field.
     """
     known = schema.get("properties", {}).get(name)
     found: Schema | None = schema.get("additionalProperties") if known is None else known

@@ -1,4 +1,4 @@
-"""Catalog of the kinds that are served now: the built-in and the defined ones.
+"""Catalog of the kinds that are served now: the built-in kinds and those of definitions.
 
 One for each control plane, on its event loop. `definition_controller` adds and removes the kinds of
 CustomResourceDefinitions; everything that needs to know a kind asks here. `builtin` has the kinds
@@ -15,7 +15,7 @@ from kilnwork.controlplane.apiserver import builtin
 
 
 class Catalog:
-    """The served kinds, by their names.
+    """Catalog of the served kinds, by their names.
 
     `revision` increases with every change and so serves as a cache key. `extended` are kinds with
     admission rules of their own, which are served once they are defined. `pod_warnings` returns
@@ -39,7 +39,7 @@ class Catalog:
         return self._by_path.get((group, version, plural))
 
     def of(self, kind: resource.Resource) -> builtin.ServedResource:
-        """Return how `kind` is served. Raises KeyError when it is not."""
+        """Return how a kind is served. Raises KeyError for a kind that is not served."""
         return self._by_path[kind.group, kind.version, kind.plural]
 
     def find_kind(self, api_version: str, kind: str) -> builtin.ServedResource | None:
@@ -51,15 +51,17 @@ class Catalog:
         return self._stored.get(qualified)
 
     def stored_kinds(self) -> Iterable[builtin.ServedResource]:
-        """Return one entry for each stored kind, even if several versions of it are served."""
+        """Return one entry for each kind with stored objects, even if it is served in several
+        versions.
+        """
         return tuple(self._stored.values())
 
     def extension(self, name: str) -> installed_kinds.InstalledKind | None:
-        """Return what is registered for the kind of a definition, or None."""
+        """Return the admission rules that are registered for the kind of a definition, or None."""
         return self._extended.get(name)
 
     def define(self, name: str, versions: Iterable[builtin.ServedResource]) -> None:
-        """Serve these versions for the definition called `name`, instead of its previous ones."""
+        """Serve the given versions for a definition, instead of its previous versions."""
         wanted, extension = tuple(versions), self.extension(name)
         if extension is not None:
             replace = msgspec.structs.replace

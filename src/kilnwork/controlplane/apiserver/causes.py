@@ -18,7 +18,7 @@ _MAX_SHOWN = 1000
 
 
 def quoted(value: Any) -> str:
-    """Return a value as an error shows it: strings in quotes, everything else as JSON."""
+    """Return a value as error messages show it: strings in quotes, other values as JSON."""
     if value is None:
         return '"null"'
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -55,32 +55,33 @@ def required(field: str, why: str = "") -> Cause:
 
 
 def duplicate(field: str, value: Any) -> Cause:
-    """Return the cause for the second of two values that must differ. A map is shown as Go prints
-    it.
+    """Return the cause for a value that must be unique but occurs twice.
+
+    A map is shown as Go prints it.
     """
     go = "map[string]interface {}" if isinstance(value, dict) else ""
     return Cause(field, "FieldValueDuplicate", f"Duplicate value: {go}{quoted(value)}")
 
 
 def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
-    """Return the cause for a value that is not one of `supported`."""
+    """Return the cause for a value that is not in the list of supported values."""
     listed = ", ".join(f'"{option}"' for option in supported)
     text = f"Unsupported value: {quoted(value)}: supported values: {listed}"
     return Cause(field, "FieldValueNotSupported", text)
 
 
 def not_found(field: str, value: Any) -> Cause:
-    """Return the cause for a reference to something that the object does not contain."""
+    """Return the cause for a reference to a part that the object does not contain."""
     return Cause(field, "FieldValueNotFound", f"Not found: {quoted(value)}")
 
 
 def forbidden(field: str, why: str) -> Cause:
-    """Return the cause for a field that may not be set, or not be changed, here."""
+    """Return the cause for a field that may not be set or changed."""
     return Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
 
 
 def too_long(field: str, limit_bytes: int) -> Cause:
-    """Return the cause for a text that is too long; the text itself is not shown."""
+    """Return the cause for a text that is too long. The cause does not contain the text."""
     text = f"Too long: may not be more than {limit_bytes} bytes"
     return Cause(field, "FieldValueTooLong", text)
 

@@ -1,4 +1,4 @@
-"""Continue tokens: where the next page of a list begins, and at which resourceVersion.
+"""Continue tokens of lists: the begin of the next page, and the resourceVersion that it shows.
 
 Used by `lists`. Opaque to clients, but in the format of the real API server, so that a corrupt
 token is refused with the same message (k8s.io/apiserver/pkg/storage/continue.go).
@@ -26,7 +26,7 @@ _INCONSISTENT = (
 
 
 class ListPosition(msgspec.Struct, frozen=True):
-    """Where a page begins: after the object `after` (namespace, name).
+    """Position in a list at which a page begins: after the object `after` (namespace, name).
 
     `sequence` is the state of the store that the list shows; None means the current one.
     """
@@ -42,7 +42,7 @@ class _Token(msgspec.Struct, frozen=True):
 
 
 def encode(sequence: int, last: objects.Key) -> str:
-    """Return the token of the page that follows the object `last`."""
+    """Return the continue token of the page that begins after the object `last`."""
     return _encode(sequence, (last.namespace, last.name))
 
 
@@ -66,7 +66,10 @@ def decode(token: str) -> ListPosition:
 
 
 def expired(after: tuple[str, str]) -> statuses.StatusError:
-    """Return a 410 with a new token that continues at the same position in the current state."""
+    """Return a 410 for an expired continue token, with a new token.
+
+    The new token continues at the same position in the current state.
+    """
     fresh = {"continue": _encode(_LATEST, after)}
     return statuses.StatusError(410, "Expired", _INCONSISTENT, metadata=fresh)
 

@@ -1,7 +1,8 @@
-"""Create, replace, change and apply single objects: every write into the store goes through here.
+"""Writes of single objects: create, replace, change and apply.
 
-Used by the HTTP app and, without HTTP, by the garbage collector, the binder and the namespace
-controller, so that the same rules hold for all. Lists are read in `lists`; `deletion` deletes.
+Every write into the store goes through here. Used by the HTTP app and, without HTTP, by the garbage
+collector, the binder and the namespace controller, so that the same rules hold for all. Lists are
+read in `lists`; `deletion` deletes.
 """
 
 from collections.abc import Callable
@@ -35,7 +36,7 @@ _NAME_TRIES = 8
 
 
 class ObjectWriter:
-    """Writes objects into one store. One per API server."""
+    """Writer of objects into one store. One per API server."""
 
     def __init__(
         self,
@@ -104,8 +105,9 @@ class ObjectWriter:
         *,
         subresource: str = "",
     ) -> writes.WriteResult:
-        """Replace the stored object by `obj`; kinds that allow it are created if they do not
-        exist.
+        """Replace a stored object by `obj`.
+
+        Objects of some kinds are created if they do not exist.
         """
         known = self._read(target, obj, options)
         given = metadata.metadata_of(known.obj)
@@ -155,7 +157,7 @@ class ObjectWriter:
         patched: bool = False,
         applied: bool = False,
     ) -> writes.WriteResult:
-        """Read the object, call `change` and write the result.
+        """Read an object, call `change` with it and write the result.
 
         Repeats this when another writer was faster, unless the result has a resourceVersion.
         `patched`: the result was computed from a patch, which error messages then say. `applied`:
@@ -179,7 +181,10 @@ class ObjectWriter:
         *,
         subresource: str = "",
     ) -> writes.WriteResult:
-        """As `change`, for a change by the server itself, whose result needs no decoding."""
+        """Change an object like `change`, for a change by the server itself.
+
+        The result of such a change needs no decoding.
+        """
 
         def known(old: meta.JsonObject) -> admission.AdmissionResult:
             return admission.AdmissionResult(change(old))
@@ -196,7 +201,7 @@ class ObjectWriter:
         patched: bool = False,
         applied: bool = False,
     ) -> writes.WriteResult:
-        """As `change`; `read` returns the wanted object, decoded."""
+        """Change an object like `change`; `read` returns the wanted object, decoded."""
         for _ in range(_TRIES):
             head = self.store.head(target.key)
             if head is None:
@@ -240,7 +245,7 @@ class ObjectWriter:
         force: bool = False,
         subresource: str = "",
     ) -> writes.WriteResult:
-        """Server-side apply: create the object from `config`, or merge `config` into it."""
+        """Create an object from `config`, or merge `config` into it (server-side apply)."""
         write_rules.check_applied(target, config)
         manager = write_rules.manager(target, options, subresource, operation=managed_fields.APPLY)
         wanted = write_rules.owned_part(target, config, subresource)

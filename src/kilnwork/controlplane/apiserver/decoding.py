@@ -1,10 +1,9 @@
-"""Decoding of objects by the type of their kind: checks types, and drops and reports unknown
-fields.
+"""Decoding of objects by the type of their kind.
 
-Used by admission on every object that a client sent or a patch produced. The decoded object has
-only known fields of the right types; admission validates the values. Follows sigs.k8s.io/json
-(built-in kinds) and the decoder of k8s.io/apiextensions-apiserver (custom kinds: pruning,
-defaults), with error messages in Go's words.
+It checks the types of fields, and drops and reports unknown fields. Used by admission on every
+object that a client sent or a patch produced. The decoded object has only known fields of the right
+types; admission validates the values. Follows sigs.k8s.io/json (built-in kinds) and the decoder of
+k8s.io/apiextensions-apiserver (custom kinds: pruning, defaults), with error messages in Go's words.
 """
 
 import functools
@@ -20,8 +19,9 @@ from kilnwork.controlplane.apiserver.field_types import ValueForm
 
 
 class DecodedObject(NamedTuple):
-    """A new object, and the paths of the fields that were dropped (`spec.foo`,
-    `spec.env[0].bar`).
+    """A decoded object, with the paths of the fields that were dropped.
+
+    The paths look like `spec.foo` and `spec.env[0].bar`.
     """
 
     obj: meta.JsonObject
@@ -31,11 +31,11 @@ class DecodedObject(NamedTuple):
 def read(
     served: builtin.ServedResource, given: meta.JsonObject, *, known: meta.JsonObject | None = None
 ) -> DecodedObject:
-    """Decode `given`, which is not changed, as an object of its kind. Raises WrongType.
+    """Decode the JSON object `given` as an object of a kind. Raises WrongType.
 
-    `known` is an object that was decoded before. Parts of `given` that are identical objects in
-    `known` are not decoded again: most of an object when only its status is written, or most items
-    of a list when a patch adds one.
+    `given` is not changed. `known` is an object that was decoded before. Parts of `given` that are
+    identical objects in `known` are not decoded again: most of an object when only its status is
+    written, or most items of a list when a patch adds one.
     """
     if known is not None:
         return _read_beside(served, given, known)
@@ -78,13 +78,19 @@ def _long_lists(known: meta.JsonObject) -> dict[str, list[Any]]:
 
 
 def read_typed(type_: field_types.FieldType, given: meta.JsonObject) -> DecodedObject:
-    """Decode a value of a type that is not a kind of its own, such as options. Raises WrongType."""
+    """Decode a value of a type that is not a kind, such as the options of a request.
+
+    Raises WrongType.
+    """
     unknown: list[str] = []
     return DecodedObject(_Reader(unknown).struct(type_, given, ""), unknown)
 
 
 def _read_metadata(given: Any, unknown: list[str]) -> meta.JsonObject:
-    """Decode the metadata of a custom object, for which Go has a decoder: its paths begin there."""
+    """Decode the metadata of a custom object.
+
+    Go has a decoder of its own for it, so paths in errors begin at the metadata.
+    """
     inside: list[str] = []
     owner = field_types.metadata()
     # Left undecoded: `managed_fields` ignores what it cannot read.
@@ -107,7 +113,7 @@ class WrongType(Unreadable):
 
 
 def check_kind(served: builtin.ServedResource, obj: meta.JsonObject) -> None:
-    """Check that the object is of this kind; it may omit apiVersion and kind. Raises Unreadable.
+    """Check that an object is of a kind; it may omit apiVersion and kind. Raises Unreadable.
 
     For custom kinds it raises the 400 or 422 of k8s.io/apiextensions-apiserver instead.
     """
@@ -155,8 +161,9 @@ def _check_texts(obj: meta.JsonObject) -> None:
 
 @functools.cache
 def _kinds_of(api_version: str) -> frozenset[str]:
-    """Return the kinds that Go registers in a built-in group and version, with those of every
-    group.
+    """Return the kinds that Go registers in a built-in group and version.
+
+    They include the kinds that Go registers in every group.
     """
     kinds = {s.resource.kind for s in builtin.BUILT_IN if s.resource.api_version == api_version}
     return frozenset({*kinds, *(f"{kind}List" for kind in kinds), *_IN_EVERY_GROUP})
@@ -199,8 +206,9 @@ def check_body(
     field_validation: str,
     oddities: Sequence[str],
 ) -> list[str]:
-    """Return warnings for oddities of a body that `read` does not decode; raises 400 with
-    Strict.
+    """Return warnings for the oddities of a body that `read` does not decode.
+
+    Raises 400 for oddities with Strict.
     """
     try:
         return structural.unknown_fields((), field_validation=field_validation, oddities=oddities)
@@ -213,7 +221,10 @@ _QUANTITY = ValueForm.QUANTITY
 
 
 class _Reader:
-    """Decodes values by their types. `known`: lists by path whose items need no decoding."""
+    """Decoder of values by their types.
+
+    `known`: lists by path whose items need no decoding.
+    """
 
     def __init__(
         self, unknown: list[str], known: Mapping[str, list[Any]] = types.MappingProxyType({})

@@ -31,7 +31,7 @@ _THEN_RESTART = "then start the server again"
 
 
 class DefinitionController(store_controller.StoreController[str]):
-    """Keeps a catalog in sync with the definitions in the store."""
+    """Controller that keeps the catalog of kinds in sync with the definitions in the store."""
 
     def __init__(
         self,
@@ -70,8 +70,9 @@ class DefinitionController(store_controller.StoreController[str]):
 
     @property
     def problem(self) -> str | None:
-        """Return why kinds that come with the control plane are not served, or None when all
-        are.
+        """Return the reason why kinds that come with the control plane are not served.
+
+        None when all are served.
         """
         return "; ".join(self._problems.values()) or None
 
@@ -113,8 +114,9 @@ class DefinitionController(store_controller.StoreController[str]):
                 self._enqueue(key.resource)
 
     def _forget(self, name: str) -> None:
-        """Stop serving a deleted definition and free its names, for which other definitions may
-        wait.
+        """Stop serving the kind of a deleted definition and free its names.
+
+        Other definitions may wait for the names.
         """
         self._kinds.forget(name)
         self._terminating.discard(name)
@@ -129,7 +131,9 @@ class DefinitionController(store_controller.StoreController[str]):
                 self._enqueue(other)
 
     def _report(self, name: str, problem: str | None) -> None:
-        """Record and log why an installed definition is not served, or that it is served again."""
+        """Record and log that an installed definition is not served and why, or that it is served
+        again.
+        """
         if name not in self._installed or problem == self._problems.get(name):
             return
         if problem is None:
@@ -177,8 +181,9 @@ class DefinitionController(store_controller.StoreController[str]):
             )
 
     def _others(self, definition: meta.JsonObject) -> dict[str, list[meta.JsonObject]]:
-        """Return the accepted names of the same group by definition; built-in kinds are under
-        "".
+        """Return the accepted names of the other definitions of a group, by definition.
+
+        Those of built-in kinds are under "".
         """
         group, name = definition["spec"]["group"], definition["metadata"]["name"]
         built_in = [
@@ -226,8 +231,9 @@ class DefinitionController(store_controller.StoreController[str]):
             self._kinds.define(name, definitions.served_by(definition))
 
     async def _delete_objects(self, name: str, definition: meta.JsonObject) -> None:
-        """Delete the objects of the kind; when none is left, remove the finalizer of the
-        definition.
+        """Delete the objects of the kind of a definition.
+
+        When no object is left, remove the finalizer of the definition.
         """
         self._terminating.add(name)
         # Served as terminating: no objects are created while the existing ones are deleted.

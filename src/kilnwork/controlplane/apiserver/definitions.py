@@ -31,7 +31,7 @@ _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 
 
 def default(definition: meta.JsonObject) -> None:
-    """Fill in the fields that a user may omit."""
+    """Fill in the fields of a CustomResourceDefinition that a user may omit."""
     spec = definition.get("spec") or {}
     names = spec.get("names") or {}
     kind = names.get("kind") or ""
@@ -45,13 +45,14 @@ def default(definition: meta.JsonObject) -> None:
 
 
 def stored_version(definition: meta.JsonObject) -> str:
-    """Return the name of the version in which objects are stored."""
+    """Return the name of the version in which objects of a definition are stored."""
     versions = definition["spec"].get("versions") or ()
     return next((str(v["name"]) for v in versions if v.get("storage")), "")
 
 
 def served_by(definition: meta.JsonObject) -> Iterator[builtin.ServedResource]:
-    """Yield every served version, the newest first (KEP-1111: v1, v1beta1, v1alpha1).
+    """Yield every served version of a definition, the newest first (KEP-1111: v1, v1beta1,
+    v1alpha1).
 
     Uses the accepted names, if there are any, else those of the spec.
     """
@@ -89,8 +90,7 @@ def priority(version: str) -> tuple[int, int, int, str]:
 
 
 class NameConflict(NamedTuple):
-    """Why a definition does not get a name: `reason` and `message` of its condition, and the
-    holder.
+    """Conflict about a name of a definition, as `reason` and `message` of its condition.
 
     `holder` is the definition that has the name, or "" for a built-in kind.
     """
@@ -103,7 +103,7 @@ class NameConflict(NamedTuple):
 def accept_names(
     definition: meta.JsonObject, others: Mapping[str, Collection[meta.JsonObject]]
 ) -> tuple[meta.JsonObject, NameConflict | None]:
-    """Return the names that a definition gets, and why it does not get all of them, or None.
+    """Return the names that a definition gets, and the conflict about the others, or None.
 
     `others` are the accepted names in its group, by definition. A name stays with the definition
     that had it accepted first (controller/status/naming_controller.go). Of several conflicts the

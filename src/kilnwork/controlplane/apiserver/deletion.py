@@ -47,7 +47,7 @@ _POLICIES = ("Foreground", "Background", "Orphan", "nil")
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """metav1.DeleteOptions."""
+    """Options of a DELETE request (metav1.DeleteOptions)."""
 
     grace_s: int | None = None
     """None: the object's own grace period."""
@@ -59,10 +59,10 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeletionDecision(msgspec.Struct, frozen=True):
-    """What a DELETE does: `remove` the object now, store `marked`, or (with neither) change
-    nothing.
+    """Decision on what a DELETE does to an object.
 
-    With both, `marked` is only the response: a Pod that is removed at once is shown without grace.
+    It is to `remove` the object now, to store `marked`, or (with neither) to change nothing. With
+    both, `marked` is only the response: a Pod that is removed at once is shown without grace.
     """
 
     remove: bool = False
@@ -70,7 +70,7 @@ class DeletionDecision(msgspec.Struct, frozen=True):
 
 
 async def read_options(request: requests.ApiRequest, options: writes.WriteContext) -> DeleteOptions:
-    """Return the DeleteOptions of a request's body, or else of its query. Raises 422."""
+    """Return the DeleteOptions in the body of a request, or else in its query. Raises 422."""
     raw = await request.body()
     document: meta.JsonObject = {}
     if raw:
@@ -86,8 +86,9 @@ async def read_options(request: requests.ApiRequest, options: writes.WriteContex
 def parse_options(
     document: meta.JsonObject, query: requests.Query, options: writes.WriteContext
 ) -> DeleteOptions:
-    """Return the DeleteOptions of a document, or else of the query. Raises 422, or 500 if
-    unreadable.
+    """Return the DeleteOptions in a document, or else in the query.
+
+    Raises 422, or 500 for an unreadable document.
     """
     given = _read(document)
     grace = given.get("gracePeriodSeconds")
@@ -112,7 +113,10 @@ def parse_options(
 
 
 def _read(document: meta.JsonObject) -> meta.JsonObject:
-    """Decode a document as metav1.DeleteOptions. An unreadable precondition must not be ignored."""
+    """Decode a document as metav1.DeleteOptions.
+
+    Raises an error for an unreadable precondition, which must not be ignored.
+    """
     kind = document.get("kind") or _KIND
     try:
         if kind != _KIND:
@@ -142,7 +146,10 @@ def _check(propagation: str, dry_run: list[str], *, orphans: bool) -> None:
 def decide(
     target: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions, now_s: float
 ) -> DeletionDecision:
-    """Return what deleting `obj` does. `obj` is a copy that may be changed."""
+    """Return the decision on a DELETE of an object.
+
+    `obj` is a copy that may be changed.
+    """
     found = obj["metadata"]
     grace = _grace_s(target, obj, asked)
     deleting = "deletionTimestamp" in found
@@ -188,7 +195,10 @@ def decide(
 def _without_grace(
     target: writes.WriteTarget, obj: meta.JsonObject, now_s: float
 ) -> meta.JsonObject | None:
-    """Return a Pod as the response to its immediate removal shows it; None for other kinds."""
+    """Return a Pod as the response to its immediate removal shows it.
+
+    None for other kinds.
+    """
     if target.kind != resource.PODS:
         return None
     found = obj["metadata"]
@@ -200,7 +210,10 @@ def _without_grace(
 
 
 def _grace_s(target: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions) -> int:
-    """Return the grace period: 0 unless it is a Pod of which something may still run."""
+    """Return the grace period of a deletion in seconds.
+
+    It is 0 unless the object is a Pod of which something may still run.
+    """
     if target.kind != resource.PODS:
         return 0
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -224,14 +237,14 @@ def _finalizers(found: dict[str, Any], asked: DeleteOptions) -> list[str]:
 
 
 class Deleter:
-    """Deletes objects of one store."""
+    """Deleter of the objects of one store."""
 
     def __init__(self, writer: crud.ObjectWriter) -> None:
         self._writer = writer
         self._store = writer.store
 
     async def delete(self, target: writes.WriteTarget, asked: DeleteOptions) -> writes.WriteResult:
-        """Delete one object. The result holds its last state, or the state marked for deletion."""
+        """Delete one object and return its last state, or the state that is marked for deletion."""
         self._check_allowed(target)
         for _ in range(_TRIES):
             head = self._store.head(target.key)
@@ -251,7 +264,7 @@ class Deleter:
     async def delete_all(
         self, targets: Iterable[writes.WriteTarget], asked: DeleteOptions
     ) -> list[writes.WriteResult]:
-        """Delete several objects; objects that are gone by then are skipped.
+        """Delete several objects; objects that no longer exist are skipped.
 
         The results hold the previous state of each object, as the response of the real server does.
         """

@@ -1,4 +1,4 @@
-"""Discovery: which groups, versions and resources are served, and the version of the server.
+"""Discovery: the served groups, versions and resources, and the version of the server.
 
 Used by the HTTP app for `/api`, `/apis`, `/api/v1`, `/apis/GROUP[/VERSION]` and `/version`, which
 kubectl requests first. Serves aggregated discovery (KEP-3352) to clients that accept it, so that
@@ -33,7 +33,10 @@ _AGGREGATED_VERSIONS = ("v2", "v2beta1")
 
 
 def aggregated_version(accept: str) -> str | None:
-    """Return `v2` or `v2beta1` if the client prefers aggregated discovery in it, else None."""
+    """Return the version of aggregated discovery that the client prefers: `v2` or `v2beta1`.
+
+    None if the client prefers discovery that is not aggregated.
+    """
     for option in accept.split(","):
         parts = [part.strip() for part in option.split(";")]
         if f"as={_AGGREGATED}" in parts and "g=apidiscovery.k8s.io" in parts:
@@ -54,7 +57,7 @@ def aggregated_media_type(version: str) -> str:
 def document(
     path: str, *, accept: str, address: str = "", kinds: Kinds = builtin.BUILT_IN
 ) -> tuple[meta.JsonObject, str] | None:
-    """Return the document at `path` and its media type, or None when there is none.
+    """Return the discovery document at a path with its media type, or None.
 
     `address` (`host:port`) is the server address that `/api` reports; `kinds` is everything served.
     """
@@ -69,7 +72,7 @@ def document(
 
 
 def version() -> meta.JsonObject:
-    """Return the document `/version`: the Kubernetes version and the implementation."""
+    """Return the document at `/version`: the Kubernetes version and the implementation."""
     return {
         "major": kubernetes_version.MAJOR,
         "minor": kubernetes_version.MINOR,
@@ -113,7 +116,7 @@ def _plain(parts: Sequence[str], address: str, kinds: Kinds) -> meta.JsonObject 
 
 
 def _groups(kinds: Kinds) -> dict[str, list[str]]:
-    """Return the versions of each group, the preferred one first. The core group is ""."""
+    """Return the versions of each API group, the preferred one first. The core group is ""."""
     found: dict[str, set[str]] = {}
     for served in kinds:
         found.setdefault(served.resource.group, set()).add(served.resource.version)

@@ -1,7 +1,7 @@
-"""Duplicate fields of a body, reported in the words of Go's decoders: errors with Strict, else
-warnings.
+"""Detection of duplicate fields in a body, reported in the words of Go's decoders.
 
-Used by `resources`, `app` and `patches`, after `bodies` has decoded the body and checked its size.
+They are errors with Strict, else warnings. Used by `resources`, `app` and `patches`, after `bodies`
+has decoded the body and checked its size.
 """
 
 import json
@@ -35,8 +35,9 @@ def find_duplicates(
 def find_in_json(
     raw: bytes, obj: dict[str, Any] | None = None, *, merged: bool = False
 ) -> list[str]:
-    """Return the paths of duplicate fields in a JSON text; with `merged`, merge them in `obj` as Go
-    does.
+    """Return the paths of duplicate fields in a JSON text.
+
+    `merged`: merge their values in `obj` in the way of Go's decoder.
     """
     # A cheap pass first, as hardly any body has duplicates.
     if not _has_any(raw):
@@ -56,7 +57,10 @@ def find_in_yaml(raw: bytes) -> str:
 
 
 def find_in_apply(raw: bytes) -> str:
-    """Return what `find_in_yaml` returns, for an apply patch, which is JSON in most cases."""
+    """Return go-yaml's error about duplicate keys in an apply patch, or "" when there are none.
+
+    The patch is JSON in most cases.
+    """
     if raw.lstrip().startswith(b"{"):
         try:
             if not _has_any(raw):
@@ -93,7 +97,7 @@ def _has_any(raw: bytes) -> bool:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The pairs of a JSON object, as a type that differs from a JSON list."""
+    """Name-value pairs of a JSON object, in a type that differs from that of a JSON list."""
 
 
 def _merged(value: Any, path: str, found: list[str]) -> Any:
@@ -115,7 +119,10 @@ def _merged(value: Any, path: str, found: list[str]) -> Any:
 
 
 def _duplicate_keys(node: yaml.Node | None, visited: set[int]) -> Iterator[str]:
-    """Yield the lines of the error. The target of an alias is visited only once."""
+    """Yield the lines of go-yaml's error about duplicate keys.
+
+    The target of an alias is visited only once.
+    """
     if node is None or id(node) in visited:
         return
     visited.add(id(node))

@@ -17,7 +17,7 @@ _YEAR = 365 * _DAY
 
 
 def human(seconds: float) -> str:
-    """Return a duration with at most two units, rounded down."""
+    """Return a duration as text with at most two units, rounded down."""
     # The clocks of two machines may differ a little (HumanDuration).
     if seconds < -1:
         return "<invalid>"
@@ -42,7 +42,7 @@ def human(seconds: float) -> str:
 
 
 def since(timestamp: Any, now: float) -> str:
-    """Return how long ago an RFC 3339 time was; `<unknown>` without one."""
+    """Return the time since an RFC 3339 timestamp as text; `<unknown>` without a timestamp."""
     if not isinstance(timestamp, str):
         return UNKNOWN
     try:
@@ -52,7 +52,7 @@ def since(timestamp: Any, now: float) -> str:
 
 
 def age(obj: meta.JsonObject, now: float) -> str:
-    """Return how long ago the object was created."""
+    """Return the time since the creation of an object as text."""
     return since(obj["metadata"].get("creationTimestamp"), now)
 
 

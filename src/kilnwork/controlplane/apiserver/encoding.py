@@ -1,8 +1,8 @@
-"""Encoding of responses: JSON with a final newline, indented JSON, or YAML; gzip for large ones.
+"""Encoding of response bodies: JSON with a final newline, indented JSON, or YAML.
 
-`app` puts an `Encoder` before the `send` of each Kubernetes request; all other modules write
-compact JSON (or OpenAPI as protobuf) and do not deal with formats. Streamed responses (watches,
-logs) pass unchanged.
+Large bodies are compressed with gzip. `app` puts an `Encoder` before the `send` of each Kubernetes
+request; all other modules write compact JSON (or OpenAPI as protobuf) and do not deal with formats.
+Streamed responses (watches, logs) pass unchanged.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _PEOPLE = (b"curl", b"Wget", b"Mozilla/5.0")
 
 
 class Encoder:
-    """ASGI `send` of one request that encodes the response."""
+    """Encoder of the response to one request, used as the ASGI `send` of the request."""
 
     def __init__(self, send: asgi.Send, scope: asgi.Scope) -> None:
         self._send = send
@@ -34,7 +34,10 @@ class Encoder:
         self._start: asgi.Message | None = None
 
     async def __call__(self, message: asgi.Message) -> None:
-        """Delay the start of a complete response until its body is known, then send both."""
+        """Send a message of the response.
+
+        The start of a complete response is delayed until its body is known; then both are sent.
+        """
         if message["type"] == "http.response.start" and _is_whole(message):
             self._start = message
             return

@@ -83,7 +83,7 @@ def intersection(left: Set, right: Set) -> Set:
 
 
 def contains(fields: Set, element: str) -> bool:
-    """Return whether the set contains the field itself, and not only fields below it."""
+    """Return whether a set contains a field itself, and not only fields below it."""
     node = fields.get(element)
     return node is not None and _is_in(node)
 
@@ -101,10 +101,10 @@ def _node(below: Set, *, member: bool) -> Set:
 
 
 def paths(fields: Set, above: str = "") -> Iterator[str]:
-    """Yield every field of the set as errors name it: `.data.a`,
-    `.spec.containers[name="a"].image`.
+    """Yield the path of every field in a set, in the form of error messages.
 
-    At each level, members come before the fields below them.
+    For example `.data.a` or `.spec.containers[name="a"].image`. At each level, members come before
+    the fields below them.
     """
     inside = sorted((key, below) for key, below in fields.items() if key != HERE)
     yield from (above + _shown(key) for key, below in inside if _is_in(below))

@@ -1,4 +1,4 @@
-"""Types of fields: one model for OpenAPI (built-in kinds) and structural schemas (custom kinds).
+"""Types of fields, in one model for the OpenAPI of built-in kinds and for structural schemas.
 
 Used to decode objects (`decoding`) and to apply them (`typed_objects`). It contains what these
 need: the fields, how lists and maps merge, and the name of a type in Go's errors. (`strategic`
@@ -20,8 +20,9 @@ Schema = dict[str, Any]
 
 
 class ValueForm(IntEnum):
-    """Form of the values of a type. An IntEnum because these are dict keys in the path of each
-    write.
+    """Form of the values of a type.
+
+    An IntEnum, because its members are dict keys in the path of each write.
     """
 
     STRUCT = auto()
@@ -36,7 +37,7 @@ class ValueForm(IntEnum):
 
 
 class Merging(Enum):
-    """How a list or map merges (x-kubernetes-list-type, x-kubernetes-map-type)."""
+    """Way in which a list or map merges (x-kubernetes-list-type, x-kubernetes-map-type)."""
 
     ATOMIC = "atomic"
     SET = "set"
@@ -63,11 +64,13 @@ class FieldType(msgspec.Struct, eq=False):
 
     @property
     def struct(self) -> str:
-        """Return the name without package: `PodSpec` of `v1.PodSpec`."""
+        """Return the type's name without its package: `PodSpec` of `v1.PodSpec`."""
         return self.go.rpartition(".")[2]
 
     def below(self, name: str) -> "FieldType | None":
-        """Return the type of a field or of a map's values; None when there is no such field."""
+        """Return the type of a field, or of the values of a map; None when there is no such
+        field.
+        """
         found = self.fields.get(name)
         if found is not None:
             return found
@@ -137,7 +140,7 @@ _NAMED: dict[str, FieldType] = {}
 
 
 def named(name: str) -> FieldType:
-    """Return the built-in type with this full name. Types may be recursive."""
+    """Return the built-in type with the given full name. Types may be recursive."""
     known = _NAMED.get(name)
     if known is None:
         # Known before it is filled, since a type may contain itself (JSONSchemaProps).
@@ -175,7 +178,7 @@ def _fill(made: FieldType, schema: Schema) -> None:
 
 
 def _resolve_type(schema: Schema) -> FieldType:
-    """Return the type of a field: the one it refers to, or the one it describes itself."""
+    """Return the type of a field from its schema, which describes it or refers to another type."""
     reference = schema.get("$ref") or (schema.get("allOf") or [{}])[0].get("$ref")
     if reference is None:
         made = FieldType(ValueForm.ANY)

@@ -38,15 +38,19 @@ _ACCOUNT = "system:serviceaccount:"
 
 
 def is_requested(names: Iterable[bytes]) -> bool:
-    """Return whether these lower-case header names may include impersonation; few requests do."""
+    """Return whether a request may ask for impersonation, from its lower-case header names.
+
+    Few requests do.
+    """
     return b"impersonate-" in b"\0".join(names)
 
 
 def impersonated_user(
     user: authn.User, headers: Mapping[str, str], authorizer: authz.Authorizer
 ) -> authn.User:
-    """Return the user whose permissions the request has. Raises 403 if `user` may not
-    impersonate.
+    """Return the user whose permissions a request has after impersonation.
+
+    Raises 403 if `user` may not impersonate that user.
     """
     if not headers:
         return user

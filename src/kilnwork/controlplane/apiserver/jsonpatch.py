@@ -27,7 +27,7 @@ class DoesNotApply(ValueError):
 
 
 def apply(document: dict[str, Any], operations: Sequence[Operation]) -> dict[str, Any]:
-    """Return a new document with all operations applied in order. Raises DoesNotApply."""
+    """Return a new document to which all operations are applied in order. Raises DoesNotApply."""
     draft = _Draft(document)
     copied = 0
     for operation in operations:
@@ -43,7 +43,7 @@ def apply(document: dict[str, Any], operations: Sequence[Operation]) -> dict[str
 
 
 class _Draft:
-    """A copy-on-write document: it shares unchanged parts with the original."""
+    """Copy-on-write document, which shares unchanged parts with the original."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.root = dict(document)
@@ -51,7 +51,10 @@ class _Draft:
         """Containers that were copied here, by id, and may be changed."""
 
     def holder(self, path: str) -> tuple[Any, str]:
-        """As `_holder`, with every container on the path copied, so that it may be changed."""
+        """Return the container that holds the last step of a path, and that step.
+
+        Every container on the path is copied, so that it may be changed.
+        """
         holder: Any = self.root
         *steps, last = _steps(path)
         for step in steps:
@@ -93,7 +96,7 @@ def _copy(draft: _Draft, operation: Operation) -> None:
 
 
 def _copied(document: Any, operation: Operation) -> Any:
-    """Return the value to copy; a missing field reads as null."""
+    """Return the value that a `copy` operation copies; a missing field reads as null."""
     holder, key = _holder(document, _path(operation, "from"))
     return holder.get(key) if isinstance(holder, dict) else _step(holder, key)
 
@@ -173,7 +176,7 @@ def _remove_at(draft: _Draft, path: str) -> Any:
 
 
 def _position(key: str, length: int) -> int:
-    """Return a list index; negative ones count from the end of the list."""
+    """Return the list index that a step of a path names; negative ones count from the end."""
     digits = key.removeprefix("-")
     if not digits.isdecimal() or not key.isascii() or len(digits) > _MAX_DIGITS:
         raise DoesNotApply(f"no position in a list: {key}")

@@ -34,7 +34,7 @@ _MAX_DIGITS = 19
 
 
 class ObjectSelection(msgspec.Struct, frozen=True):
-    """Which objects of a resource a request selects."""
+    """Selection of the objects of a resource that a request asks for."""
 
     namespace: str | None
     labels: selectors.LabelSelector
@@ -42,15 +42,18 @@ class ObjectSelection(msgspec.Struct, frozen=True):
 
     @property
     def everything(self) -> bool:
-        """Return whether no selector is given, so that no object has to be decoded."""
+        """Return whether the selection includes all objects, so that no object has to be
+        decoded.
+        """
         return not self.labels and not self.fields
 
     def matches_key(self, key: objects.Key) -> bool:
         return self.namespace is None or key.namespace == self.namespace
 
     def matches(self, key: objects.Key, look: Callable[[], meta.JsonObject]) -> bool:
-        """Return whether an object is selected. `look` decodes it and is called only if
-        necessary.
+        """Return whether the selection includes an object.
+
+        `look` decodes the object and is called only if necessary.
         """
         if not self.matches_key(key):
             return False
@@ -80,7 +83,7 @@ _Tree = dict[str, Any]
 
 @functools.lru_cache(maxsize=256)
 def selector_decoder(selectable: tuple[str, ...]) -> SelectorDecoder:
-    """Return a decoder of only the labels and these fields of an object.
+    """Return a decoder of only the labels and the selectable fields of an object.
 
     A watch of the Pods of one node needs little of a large Pod.
     """
@@ -132,7 +135,10 @@ def selection(request: requests.ApiRequest, served: builtin.ServedResource) -> O
 
 
 def _unknown_field(served: builtin.ServedResource, path: str) -> str:
-    """Return the error text, which differs between kinds with and without selectable fields."""
+    """Return the error text for a field selector with an unknown field.
+
+    The text differs between kinds with and without selectable fields.
+    """
     if served.selectable or served.custom:
         return f"field label not supported: {path}"
     known = '"metadata.name", "metadata.namespace"'
@@ -140,7 +146,7 @@ def _unknown_field(served: builtin.ServedResource, path: str) -> str:
 
 
 class ListPage(msgspec.Struct, frozen=True):
-    """Part of a list: its objects, the state they show, and where the next page starts."""
+    """Page of a list: its objects, the state that they show, and where the next page starts."""
 
     items: Sequence[objects.Stored]
     sequence: int
@@ -148,7 +154,7 @@ class ListPage(msgspec.Struct, frozen=True):
     remaining: int | None = None
 
     def metadata(self) -> dict[str, Any]:
-        """Return the metav1.ListMeta."""
+        """Return the metadata of the page (metav1.ListMeta)."""
         found: dict[str, Any] = {"resourceVersion": str(self.sequence)}
         if self.continue_:
             found["continue"] = self.continue_
@@ -215,8 +221,9 @@ def _candidates(
 
 
 def _from_cache(asked: options.ListOptions) -> bool:
-    """Return whether `resourceVersion=0` is given: then Kubernetes reads from memory, without a
-    limit.
+    """Return whether a list request has `resourceVersion=0`.
+
+    Kubernetes then reads from memory, without a limit.
     """
     return asked.version == "0" and not asked.continue_
 
@@ -255,9 +262,7 @@ def sequence_number(version: str) -> int:
 
 
 def check_readable(version: str) -> None:
-    """Raise the 500 without a reason that a GET of one object gives for an invalid
-    resourceVersion.
-    """
+    """Raise a 500 without a reason for an invalid resourceVersion, as a GET of one object does."""
     if version and _is_no_number(version):
         raise statuses.plain_internal(_unreadable(version))
 
@@ -275,7 +280,7 @@ def _unreadable(version: str) -> str:
 
 
 def encode(served: builtin.ServedResource, shown: ListPage) -> bytes:
-    """Return the encoded list of a page, assembled from the stored bytes."""
+    """Return a page as an encoded list, assembled from the stored bytes of its objects."""
     return _encode(
         served, [served.in_own_version(stored.raw) for stored in shown.items], shown.metadata()
     )
@@ -284,15 +289,16 @@ def encode(served: builtin.ServedResource, shown: ListPage) -> bytes:
 def encode_deleted(
     served: builtin.ServedResource, items: Sequence[bytes], chosen: ListPage
 ) -> bytes:
-    """Return the response to the deletion of the objects of a page: their encoded list."""
+    """Return the objects of a page as an encoded list, the response to their deletion."""
     return _encode(served, items, chosen.metadata())
 
 
 def _encode(
     served: builtin.ServedResource, items: Sequence[bytes], metadata: dict[str, Any]
 ) -> bytes:
-    """Encode a list. Items of built-in kinds have no apiVersion and kind, those of custom kinds
-    do.
+    """Encode a list of encoded items.
+
+    Items of built-in kinds have no apiVersion and kind, those of custom kinds do.
     """
     kind = served.resource
     if served.custom:

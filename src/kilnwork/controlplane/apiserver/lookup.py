@@ -11,16 +11,19 @@ from kilnwork.api import meta, resource
 
 
 class Lookup(Protocol):
-    """Read access to committed objects."""
+    """Read access to the committed objects of the store."""
 
     def get(
         self, kind: resource.Resource, namespace: str | None, name: str
     ) -> meta.JsonObject | None:
-        """Return the object, or None. `namespace` is None for cluster-scoped kinds."""
+        """Return an object by kind, namespace and name, or None.
+
+        `namespace` is None for cluster-scoped kinds.
+        """
         ...
 
     def list(
         self, kind: resource.Resource, namespace: str | None = None
     ) -> Iterable[meta.JsonObject]:
-        """Return all objects of a kind in a namespace, or in all namespaces when that is None."""
+        """Return all objects of a kind in a namespace; in all namespaces for None."""
         ...

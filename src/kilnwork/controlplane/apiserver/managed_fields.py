@@ -66,8 +66,9 @@ class FieldManager(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """Return the key that identifies an entry; an applier is the same one in every API
-        version.
+        """Return the key that identifies the entry of a manager.
+
+        An applier has the same key in every API version.
         """
         version = "" if self.operation == APPLY else self.api_version
         return (self.name, self.operation, version, self.subresource)
@@ -83,8 +84,9 @@ _Entries = dict[tuple[str, str, str, str], _Entry]
 
 
 def name_of(given: str, user_agent: str) -> str:
-    """Return the manager of a request: `fieldManager`, else the user agent up to the first
-    slash.
+    """Return the name of the field manager of a request.
+
+    It is the parameter `fieldManager`, else the user agent up to the first slash.
     """
     plain = given or user_agent.partition("/")[0]
     return "".join(c for c in plain if c.isprintable())[:MAX_MANAGER] or "unknown"
@@ -119,10 +121,10 @@ def updated(
     given: Any,
     now: str,
 ) -> None:
-    """Set the managedFields of a changed object. `given` are the managedFields that the client
-    sent.
+    """Set the managedFields of a changed object.
 
-    An object without any entry is not tracked until the first apply.
+    `given` are the managedFields that the client sent. An object without any entry is not tracked
+    until the first apply.
     """
     # The documented way to reset the field: a list with one empty entry.
     if given == [{}]:
@@ -139,7 +141,7 @@ def updated(
 
 
 def same_but_times(old: meta.JsonObject, new: meta.JsonObject) -> bool:
-    """Return whether the entries of two objects differ at most in their times."""
+    """Return whether the managedFields of two objects differ at most in their times."""
     before, after = (o["metadata"].get("managedFields") or [] for o in (old, new))
     return [_timeless(e) for e in before] == [_timeless(e) for e in after]
 
@@ -151,7 +153,10 @@ def _timeless(entry: Mapping[str, Any]) -> dict[str, Any]:
 def adopt(
     type_: FieldType, live: meta.JsonObject, api_version: str, *, now: str, custom: bool
 ) -> None:
-    """Assign the fields of an untracked object to `before-first-apply`, before its first apply."""
+    """Assign the fields of an untracked object to the manager `before-first-apply`.
+
+    Call it before the first apply of the object.
+    """
     # Without a uid the object is only being created: no manager had it before.
     if not live["metadata"].get("managedFields") and live["metadata"].get("uid"):
         created(type_, live, FieldManager(_BEFORE_APPLY, api_version), now=now, custom=custom)
@@ -166,9 +171,9 @@ def apply(
     force: bool,
     now: str,
 ) -> meta.JsonObject:
-    """Return `live` merged with `config`, with updated managedFields. Raises 409 for a conflict.
+    """Return the object `live` merged with `config`, with updated managedFields.
 
-    Raises `typed_objects.NotOfType` when `config` does not fit its type.
+    Raises 409 for a conflict, and `typed_objects.NotOfType` when `config` does not fit its type.
     """
     typed_objects.check(type_, config)
     before = _plain(live)
@@ -249,8 +254,9 @@ def _last_applied(type_: FieldType, live: meta.JsonObject) -> field_sets.Set:
 def _take(
     entries: _Entries, changed: typed_objects.Comparison, manager: FieldManager, now: str
 ) -> None:
-    """Assign the changed fields to `manager`, and remove changed and deleted fields from all
-    others.
+    """Assign the changed fields to a manager.
+
+    Changed and deleted fields are removed from all other managers.
     """
     taken = changed.taken
     lost = field_sets.union(taken, changed.removed)
@@ -288,7 +294,7 @@ def _joined(sets: Iterable[field_sets.Set]) -> field_sets.Set:
 
 
 def _shown(entry: _Entry) -> str:
-    """Return the text of printManager in apimachinery's managedfields."""
+    """Return an entry as error messages show its manager (printManager in apimachinery)."""
     manager = entry.manager
     text = f'"{manager.name}"'
     if manager.subresource:
@@ -314,7 +320,7 @@ def _read(wire: Sequence[Mapping[str, Any]] | None) -> _Entries:
 
 
 def _is_readable(wire: Any) -> bool:
-    """Return whether the entries are well-formed. Clients may send others, which are ignored."""
+    """Return whether managedFields that a client sent are well-formed; others are ignored."""
     if not isinstance(wire, list) or not wire:
         return False
     return all(
@@ -326,7 +332,9 @@ def _is_readable(wire: Any) -> bool:
 
 
 def _write(obj: meta.JsonObject, entries: _Entries) -> None:
-    """Write the entries into the metadata: appliers first, then by time and name."""
+    """Write the managedFields into the metadata of an object: appliers first, then by time and
+    name.
+    """
     metadata = obj["metadata"]
     metadata.pop("managedFields", None)
     if not entries:

@@ -1,4 +1,4 @@
-"""Object metadata of writes: what clients may set, what only the server sets, and generated names.
+"""Metadata of written objects: the fields that clients may set, server fields, generated names.
 
 Used by `crud`. Pure: time, uids and randomness come from the caller. Follows
 k8s.io/apiserver/pkg/registry/rest (BeforeCreate, BeforeUpdate).
@@ -28,8 +28,9 @@ _EMPTY_IS_ABSENT = ("labels", "annotations", "ownerReferences", "finalizers")
 
 
 def metadata_of(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata that a client sent, {} when there is none. Raises 400 if it is no
-    object.
+    """Return the metadata of an object that a client sent, or {} when there is none.
+
+    Raises 400 if the metadata is not a JSON object.
     """
     found = obj.get("metadata")
     if found is None:
@@ -40,7 +41,7 @@ def metadata_of(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cleaned(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata without nulls, empty collections and fields that are never stored."""
+    """Return metadata without nulls, empty collections and fields that are never stored."""
     kept = {k: v for k, v in given.items() if v is not None and k not in _NEVER_KEPT}
     for name in _EMPTY_IS_ABSENT:
         if name in kept and not kept[name]:
@@ -51,7 +52,10 @@ def cleaned(given: Mapping[str, Any]) -> dict[str, Any]:
 def for_create(
     given: Mapping[str, Any], *, namespace: str, uid: str, now: str, counted: bool
 ) -> dict[str, Any]:
-    """Return the metadata of a new object; `counted` gives it an object generation."""
+    """Return the metadata of a new object.
+
+    `counted`: whether the object gets an object generation.
+    """
     kept = cleaned(given)
     # In the real server the storage layer refuses it, hence a 500 without a reason.
     if kept.get("resourceVersion"):
@@ -70,7 +74,10 @@ def for_create(
 
 
 def for_update(given: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the client's metadata, with the fields that only the server sets taken from `old`."""
+    """Return the metadata of an updated object.
+
+    It is that of the client, with the fields that only the server sets taken from `old`.
+    """
     kept = cleaned(given)
     for name in (*_OF_THE_SERVER, "namespace", "name", "resourceVersion"):
         kept.pop(name, None)
@@ -86,8 +93,9 @@ def generated_name(base: str, entropy: ids.Entropy) -> str:
 
 
 def new_finalizers(given: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
-    """Return the finalizers that an update adds, which is refused once the object is being
-    deleted.
+    """Return the finalizers that an update adds.
+
+    Adding one is refused once the object is being deleted.
     """
     before = set(old.get("finalizers") or ())
     return [f for f in given.get("finalizers") or () if f not in before]

@@ -1,4 +1,4 @@
-"""Status conditions of a Namespace that is being deleted, which say what holds it up. Pure.
+"""Status conditions of a Namespace that is being deleted: the objects that delay its removal. Pure.
 
 Used by the namespace controller (`namespaces`), which counts the remaining objects. Types, reasons
 and messages are those of k8s.io/kubernetes/pkg/controller/namespace/deletion.
@@ -31,7 +31,7 @@ The first two never fail here: all kinds are in this process."""
 
 
 class Remaining:
-    """What remains in a namespace after everything in it was deleted."""
+    """Counts of the objects that remain in a namespace after everything in it was deleted."""
 
     def __init__(self) -> None:
         self.objects: Counter[str] = Counter()
@@ -42,7 +42,7 @@ class Remaining:
         """Messages of failed deletions, one for each kind."""
 
     def add(self, kind: resource.Resource, left: Iterable[meta.ObjectMeta]) -> None:
-        """Count the remaining objects of a kind."""
+        """Add the remaining objects of a kind to the counts."""
         for found in left:
             self.objects[f"{kind.plural}.{kind.group}"] += 1
             self.finalizers.update(found.finalizers)
@@ -51,8 +51,9 @@ class Remaining:
 def updated(
     before: Sequence[meta.JsonObject], remaining: Remaining, *, now: str
 ) -> list[meta.JsonObject]:
-    """Return all conditions. A transition time is kept while the condition's status stays the
-    same.
+    """Return all conditions of a Namespace that is being deleted.
+
+    A transition time is kept while the status of the condition stays the same.
     """
     bad = _bad(remaining)
     known = {condition["type"]: condition for condition in before}

@@ -1,4 +1,4 @@
-"""Controller of namespaces: creates what each one must contain, and empties deleted ones.
+"""Controller of namespaces: it creates their default objects and empties deleted namespaces.
 
 Used by `cluster` and `resources`. A new namespace gets the ServiceAccount `default` and the
 ConfigMap `kube-root-ca.crt` before the response to its creation. A deleted one is emptied, and
@@ -60,14 +60,16 @@ class NamespaceController(store_controller.StoreController[str]):
             await self.create_defaults(name)
 
     async def stop(self) -> None:
-        """Stop. The next start finds the work that is left."""
+        """Stop the controller. The next start finds the remaining work."""
         for timer in self._delayed.values():
             timer.cancel()
         self._delayed.clear()
         await super().stop()
 
     async def create_defaults(self, namespace: str) -> None:
-        """Create the objects that every namespace contains, where they are missing."""
+        """Create the objects that every namespace contains, if they are missing in this
+        namespace.
+        """
         account = {"metadata": {"name": _DEFAULT_ACCOUNT}}
         await self._make(resource.SERVICE_ACCOUNTS, namespace, account)
         root = {"metadata": {"name": _ROOT_CA}, "data": {"ca.crt": self._ca}}
@@ -120,7 +122,10 @@ class NamespaceController(store_controller.StoreController[str]):
             await self.create_defaults(name)
 
     async def _delete_contents(self, name: str) -> None:
-        """Delete the contents, Pods first; when nothing is left, remove our finalizer."""
+        """Delete the objects in a namespace, Pods first.
+
+        When nothing is left, remove our finalizer.
+        """
         target = writes.target_of(resource.NAMESPACES, "", name)
         stored = self._store.get(target.key)
         if stored is None or not _spec_finalizers(stored.decode()):
@@ -174,7 +179,7 @@ class NamespaceController(store_controller.StoreController[str]):
     async def _write_conditions(
         self, target: writes.WriteTarget, remaining: namespace_conditions.Remaining
     ) -> None:
-        """Write the status conditions if they have changed."""
+        """Write the status conditions of a namespace if they have changed."""
 
         def with_condition(obj: meta.JsonObject) -> meta.JsonObject:
             status = obj.get("status") or {}
@@ -187,7 +192,7 @@ class NamespaceController(store_controller.StoreController[str]):
         )
 
     def _enqueue_later(self, name: str) -> None:
-        """Queue the namespace after a delay, whether or not anything changes meanwhile."""
+        """Queue a namespace after a delay, whether or not anything changes meanwhile."""
         if name not in self._delayed:
             loop = asyncio.get_running_loop()
             self._delayed[name] = loop.call_later(_DELAY_S, self._enqueue_delayed, name)
@@ -202,6 +207,9 @@ def _spec_finalizers(namespace: meta.JsonObject) -> list[str]:
 
 
 def _without_our_finalizer(namespace: meta.JsonObject) -> meta.JsonObject:
-    """Remove our entry from `spec.finalizers`; other clients may have entries of their own."""
+    """Return a namespace without our entry in `spec.finalizers`.
+
+    Other clients may have entries of their own.
+    """
     left = [name for name in _spec_finalizers(namespace) if name != _OUR_FINALIZER]
     return {**namespace, "spec": {"finalizers": left}}

@@ -53,7 +53,9 @@ _KIND = {
 
 
 class EncodedDocument(msgspec.Struct, frozen=True):
-    """An encoded document and the hash of its content, which is the same in every format."""
+    """An encoded OpenAPI document with the hash of its content, which is the same in every
+    format.
+    """
 
     body: bytes
     digest: str
@@ -73,7 +75,7 @@ class Documents:
         self._pages: dict[str, EncodedDocument] = {}
 
     def find(self, path: str, served: Kinds, *, accept: str = "*/*") -> EncodedDocument | None:
-        """Return the document at a URL path, or None when there is none.
+        """Return the OpenAPI document at a URL path, or None when there is none.
 
         Raises 406 for clients that accept OpenAPI v2 neither as JSON nor as protobuf.
         """
@@ -146,7 +148,10 @@ def _v2(served: Kinds) -> Any:
 
 
 def _v2_media_type(accept: str) -> str:
-    """Return the media type that the client prefers. Raises 406 when it accepts neither."""
+    """Return the media type of OpenAPI v2 that the client prefers: JSON or protobuf.
+
+    Raises 406 when it accepts neither.
+    """
     for wanted in response_formats.media_ranges(accept):
         if wanted in ("*/*", "application/*", response_formats.JSON):
             return response_formats.JSON

@@ -36,8 +36,9 @@ _FLAGS = frozenset(
 
 
 def schema_name(what: resource.Resource) -> str:
-    """Return the full name of a kind's type; for custom kinds the group reversed, like a
-    package.
+    """Return the full name of the type of a kind.
+
+    For custom kinds it contains the group reversed, like a package.
     """
     known = builtin_types.name_of(what.group, what.version, what.kind)
     if known is not None:
@@ -46,7 +47,7 @@ def schema_name(what: resource.Resource) -> str:
 
 
 def gvk(what: resource.Resource, *, suffix: str = "") -> dict[str, str]:
-    """Return the group, version and kind that mark a type or operation."""
+    """Return the group, version and kind with which OpenAPI marks a type or operation."""
     return {"group": what.group, "version": what.version, "kind": f"{what.kind}{suffix}"}
 
 

@@ -78,12 +78,15 @@ def _anys(number: int, values: Any) -> bytes:
 
 
 def _named(number: int, name: str, body: bytes) -> bytes:
-    """Encode one entry of a JSON object: the messages `Named…`."""
+    """Encode one entry of a JSON object as one of the messages `Named…`."""
     return _bytes(number, _string(1, name) + _bytes(2, body))
 
 
 class _Message:
-    """Encoder of a message, by its fields. `extensions` is the number of `vendor_extension`."""
+    """Encoder of a protobuf message, by its fields.
+
+    `extensions` is the number of `vendor_extension`.
+    """
 
     def __init__(self, extensions: int, fields: Fields) -> None:
         self._extensions = extensions

@@ -13,7 +13,7 @@ _PRODUCED = ["application/json", "application/yaml"]
 
 
 def document(info: meta.JsonObject, paths: meta.JsonObject, schemas: meta.JsonObject) -> Any:
-    """Return the document with these paths and types, which are given in v3 form."""
+    """Return the OpenAPI v2 document with the given paths and types, which are in v3 form."""
     return {
         "swagger": "2.0",
         "info": info,
@@ -23,8 +23,9 @@ def document(info: meta.JsonObject, paths: meta.JsonObject, schemas: meta.JsonOb
 
 
 def as_v2(node: Any) -> Any:
-    """Convert a schema to Swagger 2: no `nullable`, and no `allOf` or `default` around a
-    reference.
+    """Convert a schema from OpenAPI v3 to Swagger 2.
+
+    The result has no `nullable`, and no `allOf` or `default` around a reference.
     """
     if isinstance(node, list):
         return [as_v2(item) for item in node]
@@ -40,8 +41,9 @@ def as_v2(node: Any) -> Any:
 
 
 def _target(node: dict[str, Any]) -> str | None:
-    """Return what a schema refers to, or None. A field may be called `$ref` too, but is no
-    string.
+    """Return the reference of a schema, or None.
+
+    A field may be called `$ref` too, but is no string.
     """
     wrapped = node.get("allOf")
     if isinstance(wrapped, list) and len(wrapped) == 1:
@@ -51,7 +53,9 @@ def _target(node: dict[str, Any]) -> str | None:
 
 
 def _path_item(item: meta.JsonObject) -> meta.JsonObject:
-    """Convert a path item: `parameters` is a list, everything else an operation."""
+    """Convert a path item of OpenAPI v3: `parameters` is a list, every other member an
+    operation.
+    """
     return {
         key: [_parameter(one) for one in value] if key == "parameters" else _operation(value)
         for key, value in item.items()

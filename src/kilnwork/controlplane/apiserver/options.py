@@ -1,4 +1,4 @@
-"""Query options of requests, parsed and validated: metav1.ListOptions and those of writes.
+"""Query options of requests, parsed and validated: options of lists, watches and writes.
 
 Used by `resources`, `lists` and `watches`. Follows apimachinery's internalversion/validation and
 metav1/validation: 400 for an unreadable value, 422 for values that contradict each other.
@@ -41,7 +41,9 @@ class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, query: requests.Query, *, watch: bool) -> Self:
-        """Parse the query. Raises 400 or 422 when it is invalid."""
+        """Return the options in the query of a list or watch. Raises 400 or 422 for invalid
+        options.
+        """
         initial = query.flag("sendInitialEvents")
         found = cls(
             limit=max(0, query.number("limit") or 0),
@@ -104,8 +106,9 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, query: requests.Query, *, verb: str, apply: bool = False) -> Self:
-        """Parse the query. `apply`: the request is an apply patch. Raises 422 when it is
-        invalid.
+        """Return the options in the query of a write. Raises 422 for invalid options.
+
+        `apply`: the request is an apply patch.
         """
         dry_run = query.text("dryRun")
         validation = query.text("fieldValidation")

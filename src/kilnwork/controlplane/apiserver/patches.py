@@ -1,4 +1,4 @@
-"""Patches: which patch types a kind accepts, and what a patch does to an object. Pure.
+"""Patches of objects: the patch types that a kind accepts, and their application. Pure.
 
 Used by `resources`. JSON merge patch (RFC 7386) and JSON patch (`jsonpatch`) for every kind;
 strategic merge patch, which `kubectl edit` sends, for built-in kinds (`strategic`). For apply
@@ -30,7 +30,7 @@ Change = Callable[[meta.JsonObject], Any]
 
 
 class DecodedPatch(NamedTuple):
-    """The function that applies a patch, and oddities of the patch itself (`duplicate field
+    """A decoded patch: the function that applies it, and its oddities (`duplicate field
     "data"`).
     """
 
@@ -39,7 +39,10 @@ class DecodedPatch(NamedTuple):
 
 
 def decode(raw: bytes, content_type: str, served: builtin.ServedResource) -> DecodedPatch:
-    """Return the patch in a body. Raises 415 for a type that is not accepted, 400 if unreadable."""
+    """Return the patch in a request body.
+
+    Raises 415 for a patch type that is not accepted, 400 for an unreadable patch.
+    """
     if content_type == JSON_PATCH:
         return _json_patch(raw)
     if content_type not in _taken(served):
@@ -107,7 +110,7 @@ def _json_patch(raw: bytes) -> DecodedPatch:
 
 
 def _may_nest(raw: bytes, operations: list[dict[str, Any]]) -> bool:
-    """Return whether the values that these operations write may be nested too deep."""
+    """Return whether a JSON patch may write values that are nested too deep."""
     # These can double the depth without a bracket in the patch.
     if any(operation.get("op") in ("copy", "move") for operation in operations):
         return True
@@ -151,7 +154,7 @@ def _refusal(content_type: str, served: builtin.ServedResource) -> statuses.Stat
 
 
 def same(left: meta.JsonObject, right: meta.JsonObject) -> bool:
-    """Return whether two objects are the same JSON: an update that changes nothing is not
+    """Return whether two objects are the same JSON; an update that changes nothing is not
     written.
     """
     # Python takes 1, 1.0 and True as equal; their encodings differ.

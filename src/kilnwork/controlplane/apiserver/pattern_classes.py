@@ -9,22 +9,22 @@ Test = Callable[[str], bool]
 
 
 def is_digit(letter: str) -> bool:
-    r"""Return whether `\d` matches."""
+    r"""Return whether the class `\d` contains a character."""
     return "0" <= letter <= "9"
 
 
 def is_word(letter: str) -> bool:
-    r"""Return whether `\w` matches."""
+    r"""Return whether the class `\w` contains a character."""
     return letter.isascii() and (letter.isalnum() or letter == "_")
 
 
 def is_space(letter: str) -> bool:
-    r"""Return whether `\s` matches."""
+    r"""Return whether the class `\s` contains a character."""
     return letter in "\t\n\f\r "
 
 
 def inverse(test: Test) -> Test:
-    """Return the test for all other characters."""
+    """Return the test that is true for the characters for which another test is false."""
     return lambda letter: not test(letter)
 
 

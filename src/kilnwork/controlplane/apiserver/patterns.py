@@ -44,13 +44,13 @@ class _Consume(NamedTuple):
 
 
 class _Fork(NamedTuple):
-    """Instruction: continue at each of these relative addresses."""
+    """Instruction: continue at each of several relative addresses."""
 
     to: tuple[int, ...]
 
 
 class _Assert(NamedTuple):
-    """Instruction: continue if the assertion `^`, `$`, `b` or `B` holds here."""
+    """Instruction: continue if an assertion (`^`, `$`, `b` or `B`) holds at the position."""
 
     what: str
 
@@ -141,7 +141,9 @@ _ASSERTIONS = {"A": "^", "z": "$", "b": "b", "B": "B"}
 
 
 class _Parser:
-    """Parses a pattern into instructions; jumps are relative, so that parts can be repeated."""
+    """Parser of a pattern into instructions, whose jumps are relative so that parts can be
+    repeated.
+    """
 
     def __init__(self, text: str) -> None:
         if len(text) > _MAX_TEXT:
@@ -205,7 +207,7 @@ class _Parser:
         return found
 
     def _count(self) -> tuple[int, int | None]:
-        """Parse a repetition. Return the minimum and the maximum count, None for unlimited."""
+        """Parse a repetition and return its minimum and maximum count, None for unlimited."""
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._accept(sign):
                 return bounds
@@ -267,7 +269,10 @@ class _Parser:
         return True
 
     def _flags(self) -> bool:
-        """Return whether the flags apply to this group; False if they apply to all that follows."""
+        """Parse the flags of a group.
+
+        Return True if they apply to this group, False if they apply to all that follows.
+        """
         on = True
         while (letter := self._next()) not in ":)":
             if letter == "-" and on:
@@ -329,7 +334,7 @@ class _Parser:
         return lambda c: any(low <= one <= high for one in (c, c.lower(), c.upper()))
 
     def _escaped(self) -> str | Test:
-        """Parse what follows a backslash: return a character or the test of a class."""
+        """Parse the text after a backslash and return a character or the test of a class."""
         letter = self._next()
         if (test := pattern_classes.PERL.get(letter.lower())) is not None:
             return test if letter.islower() else pattern_classes.inverse(test)

@@ -36,7 +36,7 @@ SERVER_NAMES = (
 
 
 class KeyPair(msgspec.Struct, frozen=True):
-    """Paths of a PEM certificate and of its private key."""
+    """Paths of the PEM files of a certificate and of its private key."""
 
     certificate: Path
     key: Path
@@ -48,7 +48,7 @@ class KeyPair(msgspec.Struct, frozen=True):
 
 
 class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a leaf certificate must contain."""
+    """Required contents of a leaf certificate."""
 
     subject: x509.Name
     names: tuple[str, ...] = ()

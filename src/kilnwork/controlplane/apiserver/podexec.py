@@ -54,7 +54,10 @@ class StreamTarget(NamedTuple):
 
 
 class PodStreams:
-    """Opens streams to the nodes. One per API server; `close` cuts off running streams."""
+    """Connector of clients to the streams of nodes.
+
+    One per API server; `close` cuts off running streams.
+    """
 
     def __init__(self, certificates: pki.Pki) -> None:
         self._tls = certificates.to_nodes()

@@ -34,7 +34,7 @@ _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
 class PodLogs:
-    """HTTP clients of the nodes that run Pods. One per API server; close it."""
+    """Reader of container logs from the nodes that run the Pods. One per API server; close it."""
 
     def __init__(self, certificates: pki.Pki, *, clock: clocks.Clock) -> None:
         self._certificates = certificates

@@ -19,7 +19,7 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Two bound sockets on adjacent ports."""
+    """Two bound sockets on adjacent ports, the first for TLS and the second for plain HTTP."""
 
     tls: socket.socket
     plain: socket.socket

@@ -34,7 +34,7 @@ class UnknownKind(ProtobufError):
 
 
 class _Field(NamedTuple):
-    """One field of a message."""
+    """Field of a protobuf message."""
 
     name: str
     """Name in JSON; empty for a message that is inlined in its parent."""

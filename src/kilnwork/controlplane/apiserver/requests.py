@@ -28,13 +28,16 @@ _SHOWN = 40
 
 
 class Query(msgspec.Struct, frozen=True):
-    """The query string. A flag is False if it is absent, `0` or `false` in any case, else True."""
+    """Parsed query string of a URL.
+
+    A flag is False if it is absent, `0` or `false` in any case, else True.
+    """
 
     values: Mapping[str, str]
 
     @classmethod
     def parse(cls, raw: bytes) -> Self:
-        """Keep the first value of each name, like Go's url.ParseQuery.
+        """Parse a query string, keeping the first value of each name, like Go's url.ParseQuery.
 
         Blank values are kept; malformed pairs are skipped.
         """
@@ -66,7 +69,10 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class RequestTarget(msgspec.Struct, frozen=True):
-    """What a resource path names. `subresource` may contain slashes (`proxy/a/b`)."""
+    """Resource, object or subresource that a URL path names.
+
+    `subresource` may contain slashes (`proxy/a/b`).
+    """
 
     resource: kinds.Resource
     namespace: str = ""

@@ -23,7 +23,9 @@ _SHAPES = {
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
-    """`media`: JSON or YAML. `shape`: `object`, `table`, `partial` or `partial-list`."""
+    """Format of a response. `media`: JSON or YAML. `shape`: `object`, `table`, `partial` or
+    `partial-list`.
+    """
 
     media: str
     shape: str

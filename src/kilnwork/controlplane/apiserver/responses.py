@@ -76,7 +76,7 @@ def _quotable(text: str) -> str:
 def one(
     served: builtin.ServedResource, body: bytes, request: requests.ApiRequest, *, now: float
 ) -> bytes:
-    """Return one object in the format that the client accepts."""
+    """Return an object encoded in the format that the client accepts."""
     form = response_formats.negotiate_shape(request.accept, custom=served.custom)
     if form == "partial-list":
         raise _no_such_form("PartialObjectMetadataList", f"not a list ({_go_type(served)})")
@@ -98,7 +98,7 @@ def many(
     *,
     now: float,
 ) -> bytes:
-    """Return a page of objects in the format that the client accepts."""
+    """Return a page of objects encoded in the format that the client accepts."""
     form = response_formats.negotiate_shape(request.accept, custom=served.custom)
     if form == "table":
         shown = tables.render(

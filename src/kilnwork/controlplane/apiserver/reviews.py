@@ -47,7 +47,7 @@ def find(group: str, version: str, plural: str) -> resource.Resource | None:
 
 
 class Reviewer(msgspec.Struct, frozen=True):
-    """Executes reviews by the same rules that decide about requests."""
+    """Executor of reviews, by the same rules that decide about requests."""
 
     authenticator: authn.Authenticator
     authorizer: authz.Authorizer

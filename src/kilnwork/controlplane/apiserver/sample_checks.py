@@ -1,7 +1,8 @@
-"""Check of the object that the controller of another one will create, before that one is stored.
+"""Check of the object that a controller will create from another object.
 
-Used by `crud` for kinds whose `extensions.InstalledKind` has a sample. It is like a dry run of the
-creation, except for permissions: the client that will create it has its own.
+The check is made before the other object is stored. Used by `crud` for kinds whose
+`extensions.InstalledKind` has a sample. It is like a dry run of the creation, except for
+permissions: the client that will create it has its own.
 """
 
 from kilnwork.api import meta

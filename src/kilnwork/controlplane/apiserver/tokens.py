@@ -43,7 +43,10 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 class Minted(msgspec.Struct, frozen=True):
-    """A new token. `expires`: seconds since the epoch."""
+    """A new token with the time of its expiry.
+
+    `expires`: seconds since the epoch.
+    """
 
     token: str
     expires: float

@@ -51,7 +51,7 @@ class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedChange:
-    """One change, decoded and encoded at most once for all watches."""
+    """A change of the store, decoded and encoded at most once for all watches."""
 
     def __init__(self, change: objects.StoreChange) -> None:
         self.change = change

@@ -67,7 +67,7 @@ def parse_request(
 
 
 class WatchHub:
-    """All open watches. Follows the store."""
+    """All open watches of the API server, to which it passes the changes of the store."""
 
     def __init__(self, held: store.Store, *, clock: clocks.Clock) -> None:
         self._store = held

@@ -57,7 +57,7 @@ class AccessReviewer(Protocol):
 
 
 class NodeAccess:
-    """Access rules of one Node."""
+    """Rules of access to the kubelet API of one Node."""
 
     def __init__(self, reviewer: AccessReviewer) -> None:
         self._reviewer = reviewer

@@ -14,7 +14,10 @@ RENEW_AT = 0.8
 
 
 class AccountTokens:
-    """Gets tokens from the API server; `ca` is the PEM of its CA, for Pods without a volume."""
+    """Client that gets tokens of service accounts from the API server.
+
+    `ca` is the PEM of the API server's CA, for Pods without a volume.
+    """
 
     def __init__(self, kube: client.Client, *, ca: bytes) -> None:
         self._client = kube

@@ -61,7 +61,7 @@ _Pair = tuple[_Listener, containers.ShimContainer]
 
 
 class Attachments:
-    """All clients that are attached to containers."""
+    """All connections of clients that are attached to containers."""
 
     def __init__(self) -> None:
         self._all: list[_Pair] = []

@@ -97,7 +97,7 @@ def valid_id(text: str) -> bool:
 
 
 class RecordDirectory:
-    """The directory with one JSON file for each container that was not forgotten."""
+    """Directory of container records: one JSON file for each container that was not forgotten."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -155,7 +155,7 @@ def boot_id() -> str:
 
 
 class ShimContainer:
-    """One container, from its start until all its processes are gone.
+    """A container in the shim, from its start until all its processes have ended.
 
     The shim calls `exited` after it has waited for the root process, and `step` whenever the time
     `due()` has come, until `record.exit_code` is set.

@@ -36,7 +36,7 @@ Tokens = Mapping[TokenWant, str]
 
 
 class NodeFacts(NamedTuple):
-    """What is the same for all containers of this node."""
+    """Facts of a node that are the same for all its containers."""
 
     node: str
     address: str

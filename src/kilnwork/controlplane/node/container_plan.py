@@ -36,7 +36,7 @@ _UID = re.compile(r"[a-z0-9-]{1,64}")
 
 
 class MountLink(NamedTuple):
-    """A mount: the link at `path`, relative to the container's root, and its target."""
+    """Link that stands for a mount: its path, relative to the container's root, and its target."""
 
     path: str
     volume: str
@@ -50,7 +50,7 @@ class MountLink(NamedTuple):
 
 
 class ContainerPlan(NamedTuple):
-    """Everything needed to start one container."""
+    """Plan of the start of one container, with everything that the start needs."""
 
     argv: list[str]
     env: dict[str, str]

@@ -41,7 +41,7 @@ _RESOURCES = {"Secret": resource.SECRETS, "ConfigMap": resource.CONFIG_MAPS}
 
 
 class FilePreparer(NamedTuple):
-    """Prepares the files of containers, with the clients and facts that this needs."""
+    """Preparer of the files of containers, with the clients and facts that this needs."""
 
     kube: client.Client
     accounts: account_tokens.AccountTokens

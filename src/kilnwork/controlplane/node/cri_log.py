@@ -31,7 +31,7 @@ def previous(path: Path) -> Path:
 
 
 class LogWriter:
-    """Appends the output of a container to its log.
+    """Writer that appends the output of a container to its log file.
 
     It never makes the container fail: output that a full disk cannot take, or that would take the
     space reserved for the journal, is dropped, and an entry says so. Output without a newline is

@@ -51,7 +51,7 @@ class _End:
 
 
 class ProcessOutput(_End):
-    """Read end of a process's output."""
+    """Our end of the output of a process, from which it is read."""
 
     async def read(self) -> bytes:
         """Return the next piece, b"" at the end. One reader at a time."""
@@ -70,7 +70,7 @@ class ProcessOutput(_End):
 
 
 class ProcessInput(_End):
-    """Write end of a process's input."""
+    """Our end of the input of a process, to which it is written."""
 
     async def write(self, content: bytes) -> bool:
         """Write all of it. Return False when no process will read it."""

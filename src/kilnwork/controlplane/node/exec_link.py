@@ -36,7 +36,7 @@ class NotRunning(errors.NodeError):
 
 
 class ExecCommand(NamedTuple):
-    """What to run in which container."""
+    """Command to run in a container."""
 
     container: str
     argv: Sequence[str]
@@ -47,7 +47,10 @@ class ExecCommand(NamedTuple):
 
 
 class ExecProcess:
-    """A running process. `close` it in any case: that hangs up on it if it still runs."""
+    """A running process of an exec request.
+
+    `close` it in any case: that hangs up on it if it still runs.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

@@ -89,7 +89,7 @@ class ExecConnection:
 
 
 class Execs:
-    """The running processes of exec requests."""
+    """The running processes of all exec requests."""
 
     def __init__(self) -> None:
         self._running: dict[int, ExecConnection] = {}

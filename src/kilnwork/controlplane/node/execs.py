@@ -33,7 +33,7 @@ _MAX_RESIZE = 1024
 
 
 class ExecStreams:
-    """The streams of one session, by kind, as the client opens them.
+    """Streams of one exec session by kind, as the client opens them.
 
     `as_json`: the error stream carries a Status instead of a text.
     """
@@ -128,7 +128,7 @@ def _null() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecSession:
-    """A client that has opened all its streams."""
+    """Exec session of a client that has opened all its streams."""
 
     connection: stream_connection.StreamConnection
     streams: Mapping[str, stream_connection.Stream]

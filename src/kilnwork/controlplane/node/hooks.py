@@ -21,7 +21,7 @@ LEAST_S = 2.0
 
 
 class Hooks(NamedTuple):
-    """Runs hooks. Each method returns why the hook failed, or ""."""
+    """Runner of lifecycle hooks. Each method returns the reason why a hook failed, or ""."""
 
     run_inside: probes.RunInside
     probers: probes.Probers

@@ -20,7 +20,7 @@ _TEXT = "text/plain"
 
 
 class ContainerLog(NamedTuple):
-    """A container's log. `more` returns whether it may still grow."""
+    """Log of a container. `more` returns whether it may still grow."""
 
     path: Path
     more: Callable[[], bool]

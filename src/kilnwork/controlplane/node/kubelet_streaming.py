@@ -31,7 +31,7 @@ _ASKED = {"input": streams.STDIN, "output": streams.STDOUT, "error": streams.STD
 
 
 class FoundContainer(NamedTuple):
-    """A running container; `address` is where ports of its Pod are reached."""
+    """A running container that a request names; `address` is where ports of its Pod are reached."""
 
     record: container.ContainerRecord
     address: str
@@ -42,7 +42,10 @@ Find = Callable[[str, str, str], FoundContainer | asgi.Refusal]
 
 
 class ExecPaths:
-    """All streaming sessions of a node; `shim` is its socket. `stop` it before the listener."""
+    """Handler of all streaming sessions of a node; `shim` is its socket.
+
+    `stop` it before the listener.
+    """
 
     def __init__(self, find: Find, *, shim: Path) -> None:
         self._find = find

@@ -33,7 +33,7 @@ DEADLINE = "DeadlineExceeded"
 
 
 class ContainerView(NamedTuple):
-    """What the node knows of one container."""
+    """State of one container as the node knows it."""
 
     last: containers.ContainerRecord | None = None
     """The newest start."""
@@ -69,7 +69,7 @@ UNKNOWN = ContainerView()
 
 
 class RefusePod(NamedTuple):
-    """Decision: fail the Pod for good."""
+    """Decision: fail a Pod for good."""
 
     message: str
 
@@ -96,11 +96,11 @@ class StopContainer(NamedTuple):
 
 
 class RemovePod(NamedTuple):
-    """Decision: delete the Pod object, since none of its containers is left."""
+    """Decision: delete a Pod object, since none of its containers is left."""
 
 
 class StartMore(NamedTuple):
-    """Decision: there is more to start; decide again at once."""
+    """Decision: decide again at once, because more containers can be started."""
 
 
 Decision = RefusePod | StartContainer | WaitToStart | StopContainer | RemovePod | StartMore

@@ -93,7 +93,9 @@ class LocalNodeSettings(NamedTuple):
 
 
 class LocalNode:
-    """One node. `kube` is its client, with the permissions of `system:nodes`."""
+    """A node that runs Pods as processes. `kube` is its client, with the rights of
+    `system:nodes`.
+    """
 
     def __init__(
         self, kube: client.Client, settings: LocalNodeSettings, *, time: clock.Clock | None = None

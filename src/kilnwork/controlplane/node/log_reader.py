@@ -31,7 +31,10 @@ class LogOptions(NamedTuple):
 
 
 class LogRenderer:
-    """Converts CRI lines to output; keeps the rest of a byte limit and of an incomplete line."""
+    """Converter of CRI log lines to output.
+
+    It keeps the rest of a byte limit and of an incomplete line.
+    """
 
     def __init__(self, options: LogOptions) -> None:
         self._options = options

@@ -37,7 +37,7 @@ _IDENTITY = "node-identity"
 
 
 class Standing(enum.Enum):
-    """Who has the name of the node."""
+    """State of the name of the node: which process has it."""
 
     FREE = enum.auto()
     """No process holds it, or we do already."""
@@ -72,7 +72,7 @@ def standing(lease: meta.JsonObject, me: str, *, now: float) -> Standing:
 
 
 class NodeLease:
-    """The Lease of the node `name`, held by `me`: `claim`, then `renew`, finally `release` it."""
+    """Lease of the node `name`, held by `me`: `claim`, then `renew`, finally `release` it."""
 
     def __init__(self, kube: client.Client, name: str, me: str, *, now: clock.Clock) -> None:
         self._client = kube

@@ -25,7 +25,7 @@ and end after them)."""
 
 
 class PodReporter(NamedTuple):
-    """Writes events and statuses for one node, whose address all its Pods have."""
+    """Writer of events and statuses of the Pods of one node, whose address all its Pods have."""
 
     kube: client.Client
     recorder: events.Recorder

@@ -14,7 +14,7 @@ from kilnwork.kube import objects
 
 @dataclass(slots=True)
 class PodState:
-    """State of one Pod, by uid."""
+    """State that the node keeps of one Pod, by uid."""
 
     uid: str
     key: objects.Key

@@ -32,7 +32,7 @@ class _Pair:
 
 
 class Forwards:
-    """All connections of one client to one Pod. `where`: address of the Pod; `who`: its name.
+    """Forwarded connections of one client to one Pod. `where`: address of the Pod; `who`: its name.
 
     `numbered`: for WebSocket channels, where all streams are open from the start and begin with the
     port in two bytes; the session ends when all of them have ended.

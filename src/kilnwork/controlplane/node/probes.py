@@ -42,7 +42,7 @@ OnChange = Callable[[containers.ContainerRecord, ProbeFinding], None]
 
 
 class Probers:
-    """The probes of all containers of a node."""
+    """Runner of the probes of all containers of a node."""
 
     def __init__(
         self, run_inside: RunInside, on_change: OnChange, *, address: str, now: clock.Clock
@@ -160,7 +160,10 @@ class Probers:
 
 
 class ProbeResult:
-    """Counts the outcomes of one probe. `healthy` is the result assumed before the first. Pure."""
+    """Result of one probe, from the outcomes so far. Pure.
+
+    `healthy` is the result assumed before the first outcome.
+    """
 
     def __init__(self, probe: pods.Probe, *, healthy: bool) -> None:
         self._success = max(1, probe.success_threshold)

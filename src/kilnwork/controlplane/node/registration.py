@@ -56,7 +56,9 @@ _HEALTHY_CONDITIONS = (
 
 
 class NodeTaint(NamedTuple):
-    """core/v1 Taint: Pods that do not tolerate it are not scheduled here, or are evicted."""
+    """Taint of a node (core/v1): Pods that do not tolerate it are not scheduled there, or are
+    evicted.
+    """
 
     key: str
     value: str
@@ -64,7 +66,7 @@ class NodeTaint(NamedTuple):
 
 
 class NodeIdentity(NamedTuple):
-    """What the Node object says about the node."""
+    """Identity of a node, as its Node object describes it."""
 
     name: str
     address: str

@@ -42,11 +42,13 @@ _REQUESTS = resource.Resource(
 
 
 class CertificateRefused(Exception):
-    """The request was denied or could not be signed."""
+    """The request for a certificate was denied or could not be signed."""
 
 
 class Requester(NamedTuple):
-    """Requests certificates for one node. `on_issued` is called when the two files have changed."""
+    """Requester of certificates for a node. `on_issued` is called when the two files have
+    changed.
+    """
 
     kube: client.Client
     name: str

@@ -68,7 +68,7 @@ Headers = Mapping[str, str]
 
 
 class SynStream(NamedTuple):
-    """The peer opens a stream; `fin`: it will send nothing on it."""
+    """Frame with which the peer opens a stream; `fin`: it will send nothing on it."""
 
     stream: int
     headers: Headers
@@ -76,7 +76,7 @@ class SynStream(NamedTuple):
 
 
 class SynReply(NamedTuple):
-    """The peer accepts a stream that we opened."""
+    """Frame with which the peer accepts a stream that we opened."""
 
     stream: int
     headers: Headers
@@ -84,7 +84,7 @@ class SynReply(NamedTuple):
 
 
 class RstStream(NamedTuple):
-    """The peer ends a stream in both directions."""
+    """Frame with which the peer ends a stream in both directions."""
 
     stream: int
     status: int
@@ -99,20 +99,20 @@ class DataPiece(NamedTuple):
 
 
 class Ping(NamedTuple):
-    """A ping to send back unchanged, unless it is our own."""
+    """Ping frame to send back unchanged, unless it is our own."""
 
     number: int
 
 
 class GoAway(NamedTuple):
-    """The peer opens no more streams and accepts none."""
+    """Frame that says that the peer opens no more streams and accepts none."""
 
     last: int
     status: int
 
 
 class HeadersFrame(NamedTuple):
-    """More headers of a stream, which Kubernetes does not use."""
+    """Frame with more headers of a stream, which Kubernetes does not use."""
 
     stream: int
     headers: Headers
@@ -123,7 +123,7 @@ Frame = SynStream | SynReply | RstStream | DataPiece | Ping | GoAway | HeadersFr
 
 
 class FrameReader:
-    """Parser of the frames of one direction."""
+    """Parser of the SPDY frames of one direction."""
 
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(zdict=DICTIONARY)
@@ -236,7 +236,7 @@ def _stream_id(word: int) -> int:
 
 
 class FrameWriter:
-    """Encoder of the frames of one direction. Send its results in the order of the calls."""
+    """Encoder of the SPDY frames of one direction. Send its results in the order of the calls."""
 
     def __init__(self) -> None:
         self._deflate = zlib.compressobj(zdict=DICTIONARY)

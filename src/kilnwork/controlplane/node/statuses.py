@@ -30,7 +30,7 @@ UNSUPPORTED = "UnsupportedPod"
 
 
 class PodFacts(NamedTuple):
-    """Inputs of the status besides the containers."""
+    """Facts, besides its containers, from which the status of a Pod is computed."""
 
     address: str
     wall: float

@@ -28,7 +28,7 @@ GOODBYE_S = 5.0
 
 
 class Stream:
-    """One stream. `headers` are those that it was opened with."""
+    """One stream of a connection. `headers` are those with which it was opened."""
 
     def __init__(
         self, connection: "StreamConnection", number: int, opened: streams.StreamOpened

@@ -22,40 +22,40 @@ class ProtocolError(errors.NodeError):
 
 
 class StreamOpened(NamedTuple):
-    """The peer opened a stream: `Codec.accept` it or `Codec.reset` it."""
+    """Event: the peer opened a stream. `Codec.accept` it or `Codec.reset` it."""
 
     stream: int
     headers: Mapping[str, str]
 
 
 class StreamData(NamedTuple):
-    """Bytes on an accepted stream, never empty."""
+    """Event: bytes arrived on an accepted stream. They are never empty."""
 
     stream: int
     data: bytes
 
 
 class StreamFinished(NamedTuple):
-    """The peer sends no more on this stream, but still reads."""
+    """Event: the peer sends no more on a stream, but still reads."""
 
     stream: int
 
 
 class StreamReset(NamedTuple):
-    """The peer neither sends nor reads on this stream any more."""
+    """Event: the peer neither sends nor reads on a stream any more."""
 
     stream: int
 
 
 class PeerGone(NamedTuple):
-    """The peer closes all streams."""
+    """Event: the peer closes all streams."""
 
 
 Event = StreamOpened | StreamData | StreamFinished | StreamReset | PeerGone
 
 
 class Codec(Protocol):
-    """The protocol of one connection. `take` returns the bytes to send, in order."""
+    """Protocol of one connection. `take` returns the bytes to send, in order."""
 
     def receive(self, piece: bytes) -> Iterable[Event]:
         """Return the events of these bytes. Raises `ProtocolError`."""

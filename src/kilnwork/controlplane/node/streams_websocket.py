@@ -63,7 +63,7 @@ class _Messages:
 
 
 class Channels:
-    """`streams.Codec` for channels: streams by number.
+    """`streams.Codec` for WebSocket channels: streams by number.
 
     `headers` are those of stream 0, 1, …, None for an unused number. `subprotocol` is the result of
     the handshake, empty for the oldest variant. All streams are open from the start: the first

@@ -25,7 +25,7 @@ _REAP_S = 0.01
 
 
 class Supervisor:
-    """One shim directory and the link to the shim that serves it now."""
+    """Supervisor of the shim of one directory, with the link to the shim that serves it now."""
 
     def __init__(
         self,
