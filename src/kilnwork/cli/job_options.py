@@ -1,6 +1,6 @@
 """Values for the options of a JobConfig: from `-O`, from `--option`, and typed at prompts.
 
-Used by `kiln run-job` and `kiln backfill`. `api.options` validates them.
+Used by `kiln run-job` and `kiln backfill`. `api.config_options` validates them.
 """
 
 import sys
@@ -26,7 +26,7 @@ def parse_values(
 ) -> dict[str, Any]:
     """Return the option values that `-O` and `--option` give, by name.
 
-    Values of `--option` take precedence. Raises `api.options.InvalidOptions` and
+    Values of `--option` take precedence. Raises `api.config_options.InvalidOptions` and
     `errors.InvalidInput`.
     """
     values = api_options.parse_values(_text(text), FIELD) if text is not None else {}

@@ -4,8 +4,8 @@ The path of a driver's call: `machine` hands the input to `submissions`, which m
 finds the call that was made before. `task_queue` keeps the record until `machine.take`, in which
 `assignment` reserves an attempt in a slot. `call_reports` handles the report of its end: a call
 that simply returned is finished there; `completion` decides about all other ends (by `retries`),
-and `dependencies` passes the outcome on to the tasks that wait for it. `end_notifications` sends it to
-parents and submitters.
+and `dependencies` passes the outcome on to the tasks that wait for it. `end_notifications` sends it
+to parents and submitters.
 
 A Task object comes in through `machine`, a child that a command spawns through `child_spawning`;
 `lifecycle` queues tasks and records starts. `workers` and `slots` keep track of connections,
