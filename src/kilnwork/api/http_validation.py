@@ -160,8 +160,10 @@ def _path_problems(path: str, field: str) -> Iterator[Problem]:
 def request_problems(
     request: http_task.HttpRequest, field: str, *, variable: bool
 ) -> Iterator[Problem]:
-    """Yield the problems of the request itself. If `variable` is true, strings may still
-    contain variables."""
+    """Yield the problems of an HTTP request, as (field, message).
+
+    `variable`: strings may still contain variables, and those that do are not checked.
+    """
     method = request.method
     if not _may_have_variables(method, variable) and (
         not _TOKEN.fullmatch(method) or method.upper() in _FORBIDDEN_METHODS

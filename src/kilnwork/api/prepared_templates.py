@@ -45,11 +45,13 @@ class Prepared(abc.ABC):
 
 
 class Preparation:
-    """Prepares JSON that is known to be valid (`substitution.find_problems`).
+    """Prepares JSON templates, so that they can be rendered fast many times (`Prepared`).
 
-    `shared`: values that are inserted now, and take precedence over those of the same name passed
-    `later`. With `again`, the strings are substituted a second time elsewhere: other variables are
-    kept, and values are escaped. Below `text_fields`, values become text.
+    The templates must be valid (`substitution.find_problems`). `shared`: values that are inserted
+    now, and take precedence over later values of the same name. `later`: the names of the values
+    that each rendering supplies. `again`: the rendered strings are substituted a second time
+    elsewhere, so other variables are kept and inserted values are escaped. `text_fields`: the names
+    of fields below which values become text.
     """
 
     def __init__(

@@ -58,7 +58,9 @@ def _is_share(value: Any) -> bool:
 
 
 def _share(value: Any, total: int, *, up: bool) -> int:
-    """Return the number for a valid share of `total`."""
+    """Return the number of workers for a valid share, which is a number or a percentage of `total`.
+    `up`: whether a percentage is rounded up, not down.
+    """
     if isinstance(value, int):
         return value
     hundredths = int(value.removesuffix("%")) * total

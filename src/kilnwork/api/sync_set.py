@@ -379,7 +379,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class SnapshotStatus(Status, frozen=True):
-    """A snapshot of the newest generation."""
+    """The state of one snapshot of the SyncSet's newest generation."""
 
     digest: str = ""
     """Digest of the snapshot, `sha256:…`, set when it is pinned. It does not change afterwards."""

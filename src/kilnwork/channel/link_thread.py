@@ -52,7 +52,7 @@ WAITING = (
 
 
 class LinkPort(Protocol):
-    """The methods of `client.Link` that the background thread calls; see there."""
+    """The part of `client.Link` that the background thread uses; `Link` documents the methods."""
 
     failure: Exception | None
     clock: clock.Clock

@@ -607,7 +607,7 @@ class TakeBack(_Message, frozen=True, tag="takeback"):
 
 
 class Returned(_Message, frozen=True, tag="returned"):
-    """A slot returns these attempts, which it has not started and never will."""
+    """Attempts that a slot returns: it has not started them and never will."""
 
     refs: tuple[attempts.AttemptRef, ...]
 

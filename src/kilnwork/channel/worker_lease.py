@@ -59,7 +59,7 @@ class Lease:
 
     @property
     def margin_s(self) -> float:
-        """Return how many seconds before the end of the lease work must stop."""
+        """Return the seconds between the time when all work must stop and the end of the lease."""
         return min(MARGIN_S, self._length_s / 5)
 
     @property

@@ -1,7 +1,7 @@
-"""Lists of tasks of the journal, declared and spawned, as `/v1` serves them.
+"""Lists of the tasks in the journal, declared and spawned, as `/v1` serves them.
 
-Used by the commands that show tasks without an object: `tasks`, `get --spawned`, `why`, and by
-completion.
+Used by completion, and by the commands that show tasks without reading Kubernetes objects: `tasks`,
+`get --spawned` and `why`.
 """
 
 import math

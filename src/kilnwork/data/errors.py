@@ -140,7 +140,9 @@ class PondInUse(PondError):
 
 
 class PondShared(PondInUse):
-    """Another agent of the same pond uses this directory: its nodes share a disk."""
+    """The directory is in use by another agent of the same pond, because nodes of the pond share a
+    disk.
+    """
 
     reason = "PondShared"
 

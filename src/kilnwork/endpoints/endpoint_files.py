@@ -27,7 +27,7 @@ class Process(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> processes.ProcessId:
-        """Return the identity in the form of `kit.processes`."""
+        """Return the identity of the process as a `kit.processes.ProcessId`."""
         return processes.ProcessId(self.pid, self.started)
 
     def alive(self) -> bool:

@@ -451,7 +451,7 @@ def _short_query(raw: bytes) -> Mapping[str, str]:
 async def _received(receive: Receive) -> Message:
     """Return the next ASGI message, without a deadline if it is available already.
 
-    Thousands of small requests a second have their body here, and a timer costs more than the rest.
+    The body of a small request usually is, and a timer would cost more than the rest of the work.
     """
     waiting: Any = receive()
     try:

@@ -161,10 +161,10 @@ class Agent:
             await asyncio.sleep(OPEN_S)
 
     async def _tell_once(self) -> None:
-        """Report to the manager once, and remember if its order is to remove the pond.
+        """Report to the manager once, and remember whether the manager ordered to remove the pond.
 
-        Without a store no other order can be carried out. A directory that another agent holds is
-        removed by that agent.
+        Used while the store is not open, when no other order can be carried out. If another agent
+        holds the directory, that agent removes it.
         """
         try:
             order = await self._link.report(await self._report())

@@ -1,7 +1,7 @@
 """Requests about Jobs, JobConfigs and SyncSets to the API server of a session.
 
-Used by `job_runs` and `set_runs`. Blocking; a refusal of the server becomes an error with the
-server's message. Not for the channel, which carries calls only.
+Used by `job_runs` and `set_runs`. Requests block; a refusal of the server becomes an error with the
+server's message. They do not use the channel, which carries calls only.
 """
 
 import hashlib

@@ -317,7 +317,11 @@ class ChoiceStep(CallStep):
         return {**super()._body(locate), "else": self._otherwise.render(locate)}
 
     def render(self, locate: Locate) -> dict[str, Any]:
-        """Return the step as it is written in the flow; options apply to both functions."""
+        """Return the step as it is written in the flow. Raises BadOption.
+
+        The options that concern its tasks are written for `else` too, so that they apply to both
+        branches.
+        """
         body = super().render(locate)
         shared = {"group", "attemptSeconds", "retry", "deterministic"} & body.keys()
         body["else"] = {**{name: body[name] for name in sorted(shared)}, **body["else"]}

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 def applied(values: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables of this process, and restore the previous values afterwards.
 
-    A slot runs calls one after the other, or nested calls that have the same variables.
+    The environment is shared by all threads; this is safe because a slot runs calls one after the
+    other, or nested calls that have the same variables.
     """
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)

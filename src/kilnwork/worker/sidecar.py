@@ -78,8 +78,8 @@ class Listener:
         self.is_published = False
 
     def publish(self) -> None:
-        """Rename the socket to its final name, because all files exist and the other containers may
-        start.
+        """Rename the socket to its final name, by which the other containers learn that all files
+        exist and that they may start.
         """
         if self.is_published:
             return

@@ -49,7 +49,7 @@ RunSlot = Callable[[slot.SlotParameters], None]
 
 @dataclass(slots=True)
 class _Ended:
-    """A slot that was waited for; processes that it started may still run."""
+    """A slot whose process has exited and was reaped; processes that it started may still run."""
 
     slot: bytes
     code: int

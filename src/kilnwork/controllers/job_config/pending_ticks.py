@@ -1,7 +1,8 @@
-"""The ticks that are to create Jobs which the engine does not have yet. Pure.
+"""Ticks of schedules whose Jobs the engine does not have yet. Pure.
 
 Used by `plan`, and by `reconciler`, which records the results of creating their Jobs. Each such
-tick is resolved: the engine gets its Job, or it is missed for a reason that is counted.
+tick ends in one of two ways: the engine gets its Job, or the tick is missed for a reason that is
+counted.
 """
 
 from collections.abc import Iterable, Mapping

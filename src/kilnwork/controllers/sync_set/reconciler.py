@@ -287,9 +287,10 @@ class Reconciler:
         return found
 
     async def _choose(self, seen: sync_set.SyncSet, *, current: bool) -> sync_set.Backend | None:
-        """Return the backend of the gang; None while no node exists by which to choose it.
+        """Return the backend of the gang, or None if the choice depends on the nodes and there are
+        none yet.
 
-        `current`: the generation is admitted already, and keeps the backend in its status.
+        `current`: the generation has been admitted, and keeps the backend in its status.
         """
         if current and seen.status.backend_ref is not None:
             return sync_set.Backend(seen.status.backend_ref.backend)

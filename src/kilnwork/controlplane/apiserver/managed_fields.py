@@ -294,7 +294,9 @@ def _joined(sets: Iterable[field_sets.Set]) -> field_sets.Set:
 
 
 def _shown(entry: _Entry) -> str:
-    """Return an entry as error messages show its manager (printManager in apimachinery)."""
+    """Return the text by which error messages name the manager of an entry (printManager in
+    apimachinery).
+    """
     manager = entry.manager
     text = f'"{manager.name}"'
     if manager.subresource:

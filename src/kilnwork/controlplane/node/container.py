@@ -345,7 +345,9 @@ class ShimContainer:
             self._kill_at = now + self._patience_s()
 
     def _kill(self, root: int | None) -> bool:
-        """Kill its processes. Return whether none is left: see `processes.kill_members`."""
+        """Kill the processes of the container; return whether none is left
+        (`processes.kill_members`).
+        """
         known = self.record.boot == self._boot  # pids of another boot mean nothing
         return processes.kill_members(
             root,

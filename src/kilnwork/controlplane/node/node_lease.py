@@ -157,7 +157,9 @@ class NodeLease:
         return False
 
     async def _write(self, seen: meta.JsonObject | None, *, owner: str | None) -> None:
-        """Write the Lease over the version `seen`; None creates it."""
+        """Create the Lease, or replace its version `seen` if that is not None. An update fails if
+        another process has written meanwhile.
+        """
         metadata: dict[str, Any] = {}
         if owner:
             about = {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": owner}

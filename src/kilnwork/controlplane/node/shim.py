@@ -414,7 +414,10 @@ def log_line(text: str) -> None:
 
 
 def main() -> int:
-    """Run with the arguments DIRECTORY SOCKET PATIENCE; without argparse, to stay small."""
+    """Run the shim with the arguments DIRECTORY SOCKET PATIENCE; return the exit code.
+
+    The arguments are read without argparse, to keep the process small.
+    """
     directory, socket_path, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
     # For the socket and the records, which only this user may open.
     os.umask(0o077)

@@ -196,7 +196,8 @@ def fetch_new(
     """Fetch the content of a file of a source, whatever its digest is; return the blob and the
     stamp of the file.
 
-    `name`: name of the partial file, the same for the same file and stamp. Raises as `fetch`.
+    `name`: name of the partial file, the same for the same file and stamp. Raises the same errors
+    as `fetch`.
     """
     before = progress.received
     with (

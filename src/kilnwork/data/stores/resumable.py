@@ -74,7 +74,9 @@ def append(growing: ResumableUpload, offset: int, *, piece_bytes: int = PIECE_BY
 
 
 class StretchUpload:
-    """An upload with one object per stretch, in any store (`ResumableUpload`)."""
+    """A `ResumableUpload` for any store, which keeps each stretch of bytes in an object of its
+    own.
+    """
 
     def __init__(self, store: port.Store, directory: str) -> None:
         self.store, self.directory = store, directory

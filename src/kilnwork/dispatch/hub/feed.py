@@ -23,7 +23,7 @@ class Feed(Generic[K]):
     def last(self) -> int:
         """Return the number of the newest change; 1 before the first change.
 
-        0 is no number of a change, since readers pass it to start from the beginning.
+        No change has the number 0: readers pass 0 to start from the beginning.
         """
         return self._last
 

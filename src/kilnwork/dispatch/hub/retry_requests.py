@@ -47,7 +47,9 @@ class RetryRequests:
         await self._core.flush()
 
     async def ask(self, message: messages.Retry, namespace: str) -> None:
-        """Carry out a Retry of a submitter in that namespace. Raises `RunRefused`."""
+        """Carry out a Retry message, whose submitter may use only tasks of `namespace`. Raises
+        `RunRefused`.
+        """
         row = self._core.reader.task_row(message.task)
         if row is not None and row.namespace != namespace:
             # As if it did not exist: its name alone would say something about another namespace.

@@ -13,8 +13,9 @@ from kilnwork.kit import ids
 def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
     """Admit a new run of a finished spawned task, or raise `RunRefused` if the task is running.
 
-    The run keeps its parent and its driver's key, to be shown and found again. Unless it is
-    `of_family`, it is no longer a child of the parent's run, whose counts stay unchanged.
+    The run keeps its parent and the key that its driver gave, so that it is still shown and found
+    under them. Unless it is `of_family`, it no longer counts as a child of the parent's run, whose
+    counts stay unchanged.
     """
     _check_kept(mem, item)
     current = mem.tasks.get(item.task)

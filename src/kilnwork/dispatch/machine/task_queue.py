@@ -70,7 +70,9 @@ class _Level(Generic[P]):
         return line
 
     def pop(self) -> P | None:
-        """Remove and return the next item; its source goes to the end of the turns."""
+        """Remove and return the next item, or return None; its source then waits for its turn
+        behind all others.
+        """
         turns = self.turns
         while turns:
             line = turns[0]

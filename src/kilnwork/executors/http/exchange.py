@@ -311,8 +311,10 @@ def _failure(
 
 
 def _no_http(message: str) -> errors.AttemptFailed:
-    """Return an error for a response that is not HTTP, without the lines in which aiohttp shows the
-    position.
+    """Return an error for a response that is not HTTP, with only the first line of aiohttp's
+    message.
+
+    The further lines show the position of the problem in the response.
     """
     first, *_ = message.strip().splitlines() or [""]
     return errors.AttemptFailed(_R.INVALID_RESPONSE, f"no HTTP: {first.rstrip(': ')}")

@@ -81,7 +81,7 @@ def gone(name: str, stop: port.Stop | None, *, proof: bool = True) -> port.Obser
 def _outcome(
     seen: pod.Pod, stop: port.Stop | None, spec: dict[str, object]
 ) -> attempts.Outcome | None:
-    """Return the outcome of an attempt whose Pod has ended; None while something of the Pod may
+    """Return the outcome of an attempt whose Pod has ended; None while any container of the Pod may
     run.
     """
     phase = seen.status.phase

@@ -1,4 +1,4 @@
-"""Construction of the Pod of an attempt, as JSON, and search of the attempt of a Pod. Pure.
+"""Builds the Pod of an attempt, as JSON, and finds the attempt that a Pod belongs to. Pure.
 
 Used by `executor`. Only some errors of a template are refused here; the API server reports the
 others.

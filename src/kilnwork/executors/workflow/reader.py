@@ -118,7 +118,7 @@ def _is_stopping(seen: meta.JsonObject) -> bool:
 
 
 def _asked(seen: meta.JsonObject) -> float | None:
-    """Return when kilnwork asked the Workflow to stop; None if it did not."""
+    """Return the time at which kilnwork asked the Workflow to stop; None if it did not."""
     written = _dict(seen["metadata"].get("annotations")).get(STOPPED_AT)
     try:
         return None if written is None else float(written)

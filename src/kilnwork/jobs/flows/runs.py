@@ -116,7 +116,7 @@ class FlowRuns:
         self._set_timer()
 
     def stop(self) -> None:
-        """End all waiting calls. The engine must be stopped."""
+        """End all waiting calls with an error. Call this only after the engine has stopped."""
         for timer in (self._timer, self._stale_timer):
             if timer is not None:
                 timer.cancel()

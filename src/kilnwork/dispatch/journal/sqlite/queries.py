@@ -42,7 +42,10 @@ class Queries(row_reader.RowReader):
         self._connection.close()
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """Return the row of a task, as `row_reader` documents this and the methods below."""
+        """Return the row of a task, of its newest run by default, or None if there is no such row.
+
+        This method and those below are documented in `row_reader`.
+        """
         name, arguments = ("newest_run", (task,)) if run is None else ("one_run", (task, run))
         return next(self._task_rows(name, arguments), None)
 
