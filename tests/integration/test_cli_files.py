@@ -112,7 +112,7 @@ def test_every_command_accepts_every_form_of_job_name(
 def test_logs_of_a_job_are_those_of_a_part(kiln: in_process_cli.Kiln, job: str) -> None:
     done = kiln("logs", "loud")
     assert "record 1\n" in done.out
-    assert f"this is part 1 of 5: `kiln logs {job}-2` shows the next" in done.err
+    assert f"this is part 1 of 5; `kiln logs {job}-2` shows the next" in done.err
 
 
 def test_get_lists_file_jobs(kiln: in_process_cli.Kiln, job: str) -> None:
@@ -157,7 +157,7 @@ def test_closed_output_pipe_is_not_an_error(
         return done.returncode, done.stderr.decode()
 
     full = os.open("/dev/full", os.O_WRONLY)
-    output = "error: the output cannot be written: No space left on device\n"
+    output = "error: cannot write the output: No space left on device\n"
     assert run(arguments, full) == (exits.Exit.FAILED, output)
     reading, writing = os.pipe()
     os.close(reading)

@@ -226,7 +226,7 @@ def test_tasks_are_suspended_and_resumed(
     server: up_server.UpServer, kiln: in_process_cli.Kiln
 ) -> None:
     apply(server, manifest("Task", "held", {"command": ["true"], "suspend": True}))
-    assert kiln("resume", "held").out == "held goes on\n"
+    assert kiln("resume", "held").out == "held is resumed\n"
     assert kiln("wait", "held").code == OK
     over = kiln("suspend", "held")
     assert (over.code, "is already Success" in over.err) == (exits.Exit.FAILED, True)

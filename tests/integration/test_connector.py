@@ -183,7 +183,7 @@ STATUS = {"kind": "Status", "message": "said so"}
         (PROXY, 401, {"detail": "no"}, "does not accept the token: no"),
         ("/api/v1/namespaces/ns/s", 404, STATUS, "no ServiceAccount kilnwork-driver"),
         ("/api/v1/namespaces/ns/s", 503, STATUS, "is not ready: said so"),
-        ("/api/v1/namespaces/ns/s", 403, STATUS, "you may not ask for one .*: said so"),
+        ("/api/v1/namespaces/ns/s", 403, STATUS, "you may not request one .*: said so"),
         ("/v1/endpoints", 401, STATUS, "does not accept the token"),
         ("/v1/endpoints", 500, STATUS, "is not ready: said so"),
         ("/version", 404, {}, "not a kilnwork server: it has no /v1"),
