@@ -403,7 +403,7 @@ def _in_directory(
 
     Imports modules that only this case needs.
     """
-    opened = lazy_import.load("kilnwork.cli.directory_session", "opened")
+    opened = lazy_import.load("kilnwork.cli.directory_session", "open_directory")
 
     async def connected() -> T:
         async with opened(directory, target) as session:
