@@ -18,13 +18,13 @@ PROGRAM = """
     import kilnwork as kiln
     from kilnwork.kit import locks, paths
     from kilnwork.endpoints import endpoint_files
-    from kilnwork.sdk import child_processes, driver, durable_home, home
+    from kilnwork.sdk import child_processes, driver, durable_home, local_home
 
     STEPS = {
         "lock": (locks.OwnerLock, "take"),
         "blobs": (Path, "mkdir"),
-        "token": (home, "write_token"),
-        "socket": (home.Home, "_listen"),
+        "token": (local_home, "write_token"),
+        "socket": (local_home.Home, "_listen"),
         "spawn": (child_processes, "start"),
         "write": (endpoint_files, "write"),
         "link": (driver.Driver, "open"),

@@ -254,7 +254,7 @@ def test_set_is_suspended_resumed_and_cancelled(server: up_server.UpServer) -> N
     done = server.kiln("wait", "syncset/risk", check=False)
     assert done.returncode == 6
     assert "`kiln retry syncset/risk --failed` runs the failed steps again" in done.stderr
-    assert "`kiln replay risk --generation 1` all of the same data and flow" in done.stderr
+    assert "`kiln replay risk --generation 1` the whole generation on the same data" in done.stderr
 
 
 ONE_FAILS = """
@@ -321,7 +321,7 @@ def test_failed_shards_of_a_set_run_again(server: up_server.UpServer, backend: s
     assert [key for key, one in tasks.items() if one["run"] == 2] == ["price[17]"]
     assert all(one["attempts"] == 1 for one in tasks.values())
     again = server.kiln("retry", "syncset/risk", "--failed", check=False)
-    assert "SyncSet risk is Succeeded, nothing of it failed" in again.stderr
+    assert "SyncSet risk is Succeeded, nothing in it has failed" in again.stderr
 
 
 def test_deleted_set_leaves_no_worker_and_no_data(server: up_server.UpServer) -> None:
