@@ -26,8 +26,7 @@ class SecretKey:
 
     ```python
     @kiln.task(env={"DB_PASSWORD": kiln.SecretKey("db", "password")})
-    def load(table: str) -> int:
-        ...
+    def load(table: str) -> int: ...
     ```
 
     The value is read when an attempt starts: from a Secret of the task's namespace, or under
