@@ -289,7 +289,7 @@ class _Planner:
             raise step_work.StepFailure(_R.EXPRESSION_FAILED, f"if: {error}") from error
         return node.alternative, True
 
-    # what goes on
+    # running steps
 
     def _advance_leaf(
         self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
@@ -408,7 +408,7 @@ class _Planner:
         except expressions.ExpressionError as error:
             raise step_work.StepFailure(_R.EXPRESSION_FAILED, f"until: {error}") from error
 
-    # ends
+    # ends of steps
 
     def _close(
         self,

@@ -16,7 +16,7 @@ from kilnwork.jobs.flows import step_inputs, step_items, tables
 _SUCCEEDED = items.ItemState.SUCCEEDED
 
 READS = 256
-"""Tasks looked up in one batch: some milliseconds of the event loop."""
+"""Number of tasks looked up in one batch, which takes some milliseconds of the event loop."""
 
 MAX_BYTES = step_items.MAX_RESULT_BYTES
 
