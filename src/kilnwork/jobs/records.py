@@ -58,7 +58,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     reason: str
     message: str
     stopped: bool | None = None
-    """Whether it is certain that no process of the task is running; None if unknown."""
+    """Whether it is certain that no process of the task is running."""
 
 
 class ItemTask(msgspec.Struct, eq=False, gc=False):
