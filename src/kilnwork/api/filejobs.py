@@ -76,7 +76,7 @@ class FileJobPhase(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Return whether nothing of a job in this phase runs any more."""
+        """Return whether no part of a job in this phase runs any more."""
         return self in _FINAL
 
 

@@ -72,8 +72,8 @@ class ClaimProgress(
 class ClaimOutcome(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """How the task ended. Writing it declares that nothing of the task runs any more. It cannot be
-    changed."""
+    """How the task ended. Writing the outcome declares that no process of the task runs any more.
+    The outcome cannot be changed."""
 
     state: Annotated[str, msgspec.Meta(pattern="^(Succeeded|Failed|Killed)$")]
     """Final state: `Succeeded`, `Failed`, or `Killed` if the phase was `Killing`."""

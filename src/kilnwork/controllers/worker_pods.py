@@ -320,7 +320,7 @@ def _worker(
     mount = {"name": _VOLUME, "mountPath": TOKEN_DIRECTORY, "readOnly": True}
     worker = {
         "name": CONTAINER,
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # why it ended, in the Pod's status
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # the Pod's status shows why the worker ended
         **given,
         "image": given.get("image") or settings.worker_image,
         "command": list(settings.worker_command),

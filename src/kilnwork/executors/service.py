@@ -256,7 +256,8 @@ class ExecutorService:
             self._attempts.pop(current.ref, None)
 
     def _refuse(self, ref: attempts.AttemptRef, halt: process_attempt.Halt) -> None:
-        """Report that an attempt ended before it began, which is proof that nothing of it runs."""
+        """Report that an attempt ended before it began, which is proof that no process of it
+        runs."""
         outcome = attempts.Outcome(halt.ending, halt.reason, halt.message)
         self.link.report(lambda serial: messages.Finished(serial, ref, outcome))
 

@@ -99,11 +99,11 @@ class IndexProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     """Counts of indexes in addition to their outcomes."""
 
     created: int = 0
-    """Tasks of indexes that have ended, in all runs."""
+    """Number of tasks of indexes that have ended, in all runs."""
     retries: int = 0
-    """Attempts of these tasks after the first of each task."""
+    """Number of attempts of these tasks after the first of each task."""
     unconfirmed: int = 0
-    """Tasks of this run that ended without proof that nothing of them is running."""
+    """Number of tasks of this run that have ended, but may still have running processes."""
     failed_indexes: str = ""
     """Ranges of the indexes that failed; set when the job ends."""
 
@@ -311,7 +311,7 @@ class IndexItems:
     def _variables(self, run: int, name: str | None = None) -> dict[str, Any]:
         """Return the template variables of a run, with the name of the task if it is given."""
         found = dict(self.definition.variables)
-        if isinstance(found.get(_RUN), int):  # a substitution is a text
+        if isinstance(found.get(_RUN), int):  # values of `substitutions` are strings
             found[_RUN] = run
         return found if name is None else {job_variables.TASK_NAME: name, **found}
 

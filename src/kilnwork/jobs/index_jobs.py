@@ -128,7 +128,7 @@ class IndexJobs:
             transitions.refuse(job, "TickNotDecided", refusal, now=self._clock.wall())
         else:
             self._engine.admission.add_waiting(job, _claim(new, source))
-        if row is not None:  # in the batch of the Job: both are stored, or neither
+        if row is not None:  # written in the batch of the Job: both are stored, or neither
             self._hub.write_next(schedule_rows.writes(row))
         return job
 

@@ -75,7 +75,7 @@ class Home:
         self._thread = threading.Thread(target=self._run, name="kiln-home", daemon=True)
         _homes.add(self)
 
-    # what a session needs
+    # used by sessions
 
     def connect(self) -> socket.socket:
         if self.failure is not None:

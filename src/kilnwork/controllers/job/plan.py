@@ -270,7 +270,7 @@ def _plan_acceptance(facts: Facts, seen: job.Job) -> Plan:
         held, failure = _hold_or_failure(facts, missing, broken)
     except inputs.InputError as error:
         failure = Failure(error.reason, str(error))
-    if failure is not None:  # it is failed in the next pass, and must not start before
+    if failure is not None:  # the next pass fails the Job, which must not start before
         held = start_queue.Hold(reason=failure.reason, message=failure.message)
     return Plan(put=_new_job(facts, seen, provided, held))
 

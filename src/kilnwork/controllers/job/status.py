@@ -290,7 +290,7 @@ def hold(
     sort, delay_s = _classify(current, wanted)
     if held is None or held.sort != sort:
         held = StatusHold(sort, now, now if held is None else held.first)
-    # The status does not name this run yet: everything that waits says why within a second.
+    # The status does not name this run yet: the reason for waiting is written within a second.
     silent = current.run != wanted.run or not current.phase
     most_s = WAITING_HOLD_S if silent else MINOR_HOLD_S
     due = min(held.since + delay_s, held.first + max(most_s, delay_s))

@@ -170,7 +170,7 @@ def _plan_admission(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     if facts.flow is not None and not _P(seen.status.phase or _P.PENDING).final:
         return _plan_finish(
             facts, seen, facts.flow
-        )  # its end is written before the next one begins
+        )  # the end of a generation is written before the next one begins
     if facts.left:
         return Plan(release_groups=True, release_lease=True, again_s=LOOK_S)
     begun = status.admit(seen, backend=facts.backend, now=facts.now)
@@ -415,7 +415,7 @@ def _data_progress(
         return _Data(ready=False, why=_no_pond(seen))
     nodes = gang.nodes
     if not nodes and facts.backend is sync_set.Backend.LOCAL:
-        nodes = facts.pond.nodes  # one machine: its data need not wait for its workers
+        nodes = facts.pond.nodes  # on one machine, the data need not wait for the workers
     lease = _lease(facts, seen, program, spec=spec, gang=gang, nodes=nodes) if nodes else None
     found = {name: facts.readiness.get(name, model.Readiness()) for name in sorted(nodes)}
     ready_nodes = sum(one.ready for one in found.values())

@@ -5,8 +5,8 @@ hub's view of the task, or from why the hub does not have it yet.
 
 Conditions: `Started` (an attempt of this run has started its command); `Finished` (the run has
 finished); `Suspended` as for batch Jobs (no attempt starts; False after it was resumed); `Stopped`
-(nothing of it runs any more) if that was uncertain after a kill or a loss; `FieldsIgnored` if
-fields of the spec have no effect; `ImageIgnored` if its image has none.
+(no process of the task runs any more) if that was uncertain after a kill or a loss; `FieldsIgnored`
+if fields of the spec have no effect; `ImageIgnored` if its image has none.
 """
 
 import msgspec

@@ -21,7 +21,7 @@ from kilnwork.data.pond import blob_files, globs, manifest
 from kilnwork.kit import digests, snapshot_paths
 
 LOCAL_RATE_NS = 50_000_000
-"""Coarsest resolution of file times: a file that was written this shortly before it was looked at
+"""Coarsest resolution of file times: a file that was written less than this before it was examined
 may be written again without a change of its time."""
 
 
