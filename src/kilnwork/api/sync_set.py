@@ -453,7 +453,7 @@ class BackendRef(Status, frozen=True):
     kind: str = ""
     """Kind of the objects that represent the groups."""
     names: tuple[str, ...] = ()
-    """Names of these objects."""
+    """Names of the objects that represent the groups."""
 
 
 class GenerationStatus(Status, frozen=True):
@@ -466,7 +466,7 @@ class GenerationStatus(Status, frozen=True):
     replay_of: int | None = None
     """Number of the earlier generation that this one repeated, if it was a replay."""
     finish_time: str | None = None
-    """Time at which it finished."""
+    """Time at which the generation finished."""
     digests: dict[str, str] = {}
     """Digests of the snapshots by name."""
     outputs: dict[str, str] = {}
@@ -493,7 +493,7 @@ class SyncSetStatus(Status, frozen=True):
     start_time: str | None = None
     """Time at which the flow started."""
     finish_time: str | None = None
-    """Time at which it finished."""
+    """Time at which the generation finished."""
     snapshots: dict[str, SnapshotStatus] = {}
     """Snapshots by name."""
     groups: dict[str, GroupStatus] = {}

@@ -56,7 +56,7 @@ class Damage(NamedTuple):
 
     items: tuple[int, ...]
     progress: Any
-    """`ItemSource.progress` without these items."""
+    """`ItemSource.progress` without the damaged items."""
     message: str
 
 

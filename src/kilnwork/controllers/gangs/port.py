@@ -103,7 +103,7 @@ class GangState(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()
     """Nodes of the gang's members, present or planned: the data must be there."""
     portions: data_portions.Places = {}
-    """Portions that each of these nodes needs, of groups with divided data."""
+    """Portions that each node of the gang needs, of groups with divided data."""
     reason: reasons.SetReason = reasons.SetReason.WAITING_FOR_WORKERS
     """Why the gang is not `ready`."""
     message: str = ""
