@@ -35,10 +35,13 @@ _Dumper.add_representer(str, _text)
 _Dumper.add_multi_representer(enum.StrEnum, lambda dumper, member: _text(dumper, member.value))
 
 
-def yaml_text(value: Any) -> str:
-    """Return YAML with sorted keys, as kubectl prints objects."""
+def yaml_text(value: Any, *, sort_keys: bool = True) -> str:
+    """Return YAML, with sorted keys by default, as kubectl prints objects.
+
+    `sort_keys=False` keeps the order of the keys, for manifests that people read and keep.
+    """
     text: str = yaml.dump(
-        value, Dumper=_Dumper, sort_keys=True, default_flow_style=False, allow_unicode=True
+        value, Dumper=_Dumper, sort_keys=sort_keys, default_flow_style=False, allow_unicode=True
     )
     return text
 

@@ -18,9 +18,8 @@ from typing import Any, TypeVar
 
 import msgspec
 import uvloop
-import yaml
 
-from kilnwork.api import meta, resource
+from kilnwork.api import meta, resource, yaml_loader
 from kilnwork.controlplane import cluster
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, config, errors
@@ -247,12 +246,11 @@ def _objects(manifests: Manifests) -> Iterator[meta.JsonObject]:
         case Path():
             yield from _objects(manifests.read_text())
         case str():
-            for document in yaml.safe_load_all(manifests):
+            for document in yaml_loader.load_all(manifests):
                 if isinstance(document, str):
                     text = f"no manifest: {document!r:.200}; for a file give a Path"
                     raise ValueError(text)  # noqa: TRY004 - the text is wrong, not its type
-                if document is not None:
-                    yield from _objects(document)
+                yield from _objects(document)
         case dict() if isinstance(manifests.get("items"), list):
             yield from _objects(manifests["items"])
         case dict():

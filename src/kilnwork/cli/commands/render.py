@@ -3,10 +3,10 @@
 from typing import Any
 
 import click
-import yaml
 
 from kilnwork import version
 from kilnwork.cli import errors, manifests, set_rendering
+from kilnwork.cli import render as cli_render
 
 
 @click.command()
@@ -55,5 +55,4 @@ def command(files: tuple[str, ...], backend: str | None, namespace: str, image: 
             raise errors.InvalidInput(f"{manifest.place}: {error}") from error
     if not made:
         raise errors.InvalidInput(f"{', '.join(files)}: there is no SyncSet")
-    text = yaml.safe_dump_all(made, sort_keys=False, width=100, allow_unicode=True)
-    click.echo(text, nl=False)
+    click.echo("---\n".join(cli_render.yaml_text(one, sort_keys=False) for one in made), nl=False)
