@@ -83,7 +83,7 @@ class ZygoteSupervisor:
         ended = self._reaper.watch(zygote.pid)
         asyncio.get_running_loop().add_reader(zygote.link, self._readable, zygote)
         self._background.start("zygote", self._keep(zygote, ended, root))
-        asyncio.get_running_loop().call_later(START_S, self._overdue, zygote)
+        asyncio.get_running_loop().call_later(START_S, self._overdue, zygote.pid, ended)
 
     def fork_slot(self, slot: bytes, secret: str, descriptors: tuple[int, ...]) -> None:
         """Have the zygote fork a slot; closes the descriptors in this process. Raises OSError."""
@@ -163,11 +163,12 @@ class ZygoteSupervisor:
         log.error("slots cannot be started", extra={"why": message})
         return message
 
-    def _overdue(self, zygote: zygote_link.ZygoteHandle) -> None:
+    def _overdue(self, pid: int, ended: asyncio.Future[reaper.ProcessExit]) -> None:
         """Kill a zygote that hangs while it starts, and treat it like a zygote that died."""
-        if self._zygote is zygote and not self._ready:
+        # Once `ended` is done, another process may have its pid, even before `_keep` sees the end.
+        if not ended.done() and not self._ready:
             log.error("the process that starts slots is not ready", extra={"after_s": START_S})
-            os.kill(zygote.pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
 
     def _readable(self, zygote: zygote_link.ZygoteHandle) -> None:
         if not self._read_all(zygote):

@@ -114,3 +114,26 @@ async def test_ready_zygote_that_died_is_no_failed_start_of_the_next(world: _Wor
     await _turns()
     assert [each.message for each in world.ended] == ["", "", ""]
     assert world.broken == []
+
+
+async def test_pid_of_a_zygote_that_was_waited_for_is_not_signalled(
+    world: _World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signalled: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _: signalled.append(pid))
+    monkeypatch.setattr(zygote_supervisor, "START_S", 0.0)
+    # Both timers in one turn: the pid is free once its exit is known, before `_keep` runs.
+    asyncio.get_running_loop().call_later(0, lambda: world.reaper.exits[0].set_result(EXIT))
+    await world.adopt(ready=False)
+    assert world.reaper.exits[0].done()
+    assert signalled == []
+
+
+async def test_zygote_that_is_not_ready_in_time_is_killed(
+    world: _World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signalled: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: signalled.append((pid, number)))
+    monkeypatch.setattr(zygote_supervisor, "START_S", 0.0)
+    await world.adopt(ready=False)
+    assert signalled == [(os.getpid(), signal.SIGKILL)]
