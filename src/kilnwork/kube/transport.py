@@ -87,8 +87,8 @@ class Transport:
         self._on_warning = on_warning or _log_warning
         self._credentials = credentials.Credentials(settings, time=time)
         self._tls: tuple[credentials.Credential, ssl.SSLContext] | None = None
-        if settings.server.startswith("https:") and self._credentials.at_hand:
-            self._context(self._credentials.get())  # bad PEM is a matter of the configuration
+        if settings.server.startswith("https:") and (known := self._credentials.get_nowait()):
+            self._context(known)  # bad PEM is a matter of the configuration
         self._gate = asyncio.Semaphore(IN_FLIGHT)
         self._entropy = ids.system_entropy()
         self._session: aiohttp.ClientSession | None = None
@@ -305,8 +305,8 @@ class Transport:
                 )
 
     async def credential(self) -> credentials.Credential:
-        if self._credentials.at_hand:
-            return self._credentials.get()
+        if (known := self._credentials.get_nowait()) is not None:
+            return known
         return await asyncio.to_thread(self._credentials.get)
 
     async def _renewed(self, refused: credentials.Credential) -> credentials.Credential:
