@@ -35,7 +35,8 @@ IN_FLIGHT = 64
 """Requests at once, streams not counted: enough to keep a server busy without burying it."""
 _LARGE_BYTES = 1 << 18
 BUSY_TRIES = 10
-"""Requests in all when the server is too busy, as client-go counts."""
+"""Requests in all when the server is too busy, as client-go counts; one with a renewed credential
+is not counted."""
 BUSY_S = 30.0
 """And no longer than this: then the caller gets the error."""
 
@@ -240,8 +241,8 @@ class Transport:
         """
         shown = await self.credential()
         patience_s = BUSY_S if request.timeout_s is None else min(BUSY_S, request.timeout_s)
-        renewed = False
-        for tries in range(1, BUSY_TRIES + 1):
+        renewed, tries = False, 1
+        while True:
             response = await self._start(request, shown)
             if response.status == 401 and not renewed:
                 renewed = True
@@ -262,13 +263,13 @@ class Transport:
                 # The connection is not held during the wait.
                 response.release()
                 self.throttled += 1
+                tries += 1
                 patience_s -= wait_s
                 await asyncio.sleep(wait_s)
                 continue
             else:
                 return response
             response.release()
-        return response
 
     def _busy_s(self, response: aiohttp.ClientResponse) -> float | None:
         """Return the seconds to wait if the server was too busy, or None.
