@@ -27,6 +27,8 @@ READ_BYTES = 1 << 16
 _WAITING_BYTES = 1 << 18
 """Of one direction; then it is not read from."""
 
+_WANTED = select.POLLIN | select.POLLOUT
+
 _DRAIN_S = 2.0
 """What is not written so long after one end has closed is dropped."""
 
@@ -112,6 +114,7 @@ class _Pump:
         self._far = far
         self._to_near = bytearray(early)
         self._to_far = b""
+        self._hung_up: set[int] = set()
 
     def start(self) -> socket.socket:
         given, self._near = socket.socketpair()
@@ -185,15 +188,22 @@ class _Pump:
         if not far_ended:
             room = len(self._to_near) < _WAITING_BYTES
             wanted = (select.POLLIN if room else 0) | (select.POLLOUT if self._to_far else 0)
-            # With no events wanted, poll(2) still reports POLLHUP and POLLERR.
-            polling.register(self._far, wanted)
+            self._register(polling, self._far, wanted)
         if not near_ended:
             wanted = (0 if self._to_far else select.POLLIN) | (
                 select.POLLOUT if self._to_near else 0
             )
-            polling.register(self._near, wanted)
-        ending = near_ended or far_ended
-        return bool(polling.poll(_DRAIN_S * 1000 if ending else None))
+            self._register(polling, self._near, wanted)
+        ending = near_ended or far_ended or self._hung_up
+        ready = polling.poll(_DRAIN_S * 1000 if ending else None)
+        self._hung_up |= {end for end, events in ready if not events & _WANTED}
+        return bool(ready)
+
+    def _register(self, polling: select.poll, end: socket.socket, wanted: int) -> None:
+        # With no events wanted, poll(2) still reports an end that has hung up, at once and always.
+        # Its last bytes are read when there is room for them.
+        if end.fileno() not in self._hung_up:
+            polling.register(end, wanted)
 
 
 def _read(end: socket.socket) -> bytes | None:

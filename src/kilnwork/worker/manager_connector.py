@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kilnwork.api import manager
-from kilnwork.kit import tls_client
+from kilnwork.kit import errors, tls_client
 from kilnwork.worker import settings
 
 MIN_TIMEOUT_S = 1.0
@@ -38,7 +38,7 @@ class ManagerConnector:
     Pod was given.
 
     Implements `manager_client.Connector`. `timeout_s`: how long the next connection attempt may
-    take.
+    take. Raises ConfigurationError for a CA that is no certificate in PEM.
     """
 
     def __init__(self, given: ManagerAccess, timeout_s: Callable[[], float]) -> None:
@@ -46,7 +46,7 @@ class ManagerConnector:
         self._timeout_s = timeout_s
         host, _, port = given.channel.removeprefix(settings.NETWORK).rpartition(":")
         self._address = host.strip("[]"), int(port)
-        self._context = ssl.create_default_context(cadata=given.ca)
+        self._context = _tls_context(given.ca)
 
     def connect(self) -> socket.socket:
         made = socket.create_connection(self._address, timeout=self._timeout_s())
@@ -67,3 +67,14 @@ class ManagerConnector:
 
     def refused(self) -> None:
         """Do nothing after a refusal, because there is no other token than that in the file."""
+
+
+def _tls_context(ca: str) -> ssl.SSLContext:
+    try:
+        if not ca:  # Python would take the CAs of the system instead
+            raise ValueError("it is empty")
+        return ssl.create_default_context(cadata=ca)
+    except (ValueError, ssl.SSLError) as error:
+        raise errors.ConfigurationError(
+            f"the manager's CA in KILN_CA cannot be used: {error}"
+        ) from error

@@ -106,6 +106,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._request = HttpRequest()
         self._head_bytes = 0
+        self._expects_100 = False
         self._queue: collections.deque[HttpRequest] = collections.deque()
         self._responding: asyncio.Task[None] | None = None
         self._closing = False
@@ -160,8 +161,12 @@ class _Connection(asyncio.Protocol):
         self._head(len(name) + len(value))
         if name.lower() == b"content-length" and int(value) > MAX_BODY_BYTES:
             raise _too_large()
-        if name.lower() == b"expect" and self._transport is not None:
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if name.lower() == b"expect" and value.lower() == b"100-continue":
+            # A client of HTTP/1.0 does not know interim responses (RFC 9110 §10.1.1).
+            self._expects_100 = self._parser.get_http_version() != "1.0"
+
+    def on_headers_complete(self) -> None:
+        self._continue()
 
     def on_body(self, body: bytes) -> None:
         self._request.body += body
@@ -170,6 +175,7 @@ class _Connection(asyncio.Protocol):
             raise _too_large()
 
     def on_message_complete(self) -> None:
+        self._expects_100 = False
         self._request.method = self._parser.get_method().decode("latin-1")
         self._request.keep_alive = self._parser.should_keep_alive()
         self._queue.append(self._request)
@@ -177,6 +183,15 @@ class _Connection(asyncio.Protocol):
             raise HttpError(503, f"more than {MAX_PIPELINED} requests at a time on a connection")
         if self._responding is None:
             self._responding = self._background.start("respond", self._respond_to_all())
+
+    def _continue(self) -> None:
+        """Have the client send the body that it holds back, in turn: not before the responses to
+        its earlier requests.
+        """
+        if self._expects_100 and self._responding is None:
+            self._expects_100 = False
+            if self._transport is not None and not self._closing:
+                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _head(self, count: int) -> None:
         self._head_bytes += count
@@ -188,6 +203,7 @@ class _Connection(asyncio.Protocol):
             request = self._queue.popleft()
             self._write(await self._respond(request), keep_alive=request.keep_alive)
         self._responding = None
+        self._continue()
 
     async def _respond(self, request: HttpRequest) -> HttpResponse:
         try:

@@ -290,6 +290,25 @@ async def test_rotated_token_file_is_read_again(
         await kube.get(resource.PODS, "a", "x")
 
 
+async def test_renewed_token_is_tried_also_after_the_server_was_busy(
+    stand: scripted_apiserver.ScriptedApiServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+
+    async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
+        if len(stand.asked) < transport.BUSY_TRIES:
+            return aiohttp.web.json_response({}, status=429, headers={"Retry-After": "0"})
+        file.write_text("new")
+        good = request.headers["Authorization"] == "Bearer new"
+        return aiohttp.web.json_response({}, status=200 if good else 401)
+
+    stand.handler = handler
+    async with client.Client(config.Config(server=stand.url, token_file=file)) as kube:
+        await kube.get(resource.PODS, "a", "x")
+    assert len(stand.asked) == transport.BUSY_TRIES + 1
+
+
 async def test_watch_gives_changes_of_any_size(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from kilnwork.api import manager
+from kilnwork.kit import errors
 from kilnwork.worker import manager_connector
 from support import certificates
 
@@ -49,6 +50,15 @@ def test_renewed_token_is_read_again(tmp_path: Path, authority: certificates.Aut
     made = manager_connector.ManagerConnector(given, lambda: 1.0)
     given.token_file.write_text("renewed")
     assert made.headers()[manager.TOKEN_HEADER] == "renewed"
+
+
+@pytest.mark.parametrize("ca", ["", "\n", "no PEM"])
+def test_ca_without_a_certificate_is_refused(
+    tmp_path: Path, authority: certificates.Authority, ca: str
+) -> None:
+    given = access(tmp_path, authority)._replace(ca=ca)
+    with pytest.raises(errors.ConfigurationError, match="KILN_CA"):
+        manager_connector.ManagerConnector(given, lambda: 1.0)
 
 
 @pytest.mark.parametrize(

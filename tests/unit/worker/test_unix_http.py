@@ -15,10 +15,13 @@ from support import short_paths
 
 @dataclass
 class Site:
-    """Echoes method, target and the length of the body; `/slow` never responds."""
+    """Echoes method, target and the length of the body; `/slow` never responds, `/wait` when it
+    may.
+    """
 
     path: Path
     asked: asyncio.Event = field(default_factory=asyncio.Event)
+    may_respond: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: list[str] = field(default_factory=list)
 
     async def handle(self, request: unix_http.HttpRequest) -> unix_http.HttpResponse:
@@ -28,6 +31,8 @@ class Site:
                 await asyncio.Event().wait()
             finally:
                 self.cancelled.append(request.target)
+        if request.target == "/wait":
+            await self.may_respond.wait()
         if request.target == "/bug":
             raise RuntimeError("a bug")
         text = f"{request.method} {request.target} {len(request.body)}"
@@ -91,6 +96,49 @@ async def test_chunked_body_and_http_1_0_client(site: Site) -> None:
 async def test_client_that_expects_100_may_continue(site: Site) -> None:
     head = b"POST /d HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
     assert await site.send(head, until=b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+EXPECTING = b"POST /d HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
+WAIT = b"GET /wait HTTP/1.1\r\nHost: t\r\n\r\n"
+
+
+async def test_pipelined_client_that_expects_100_may_continue_in_turn(site: Site) -> None:
+    reader, writer = await asyncio.open_unix_connection(str(site.path))
+    writer.write(WAIT + EXPECTING)
+    await site.asked.wait()
+    site.may_respond.set()
+    async with asyncio.timeout(30):
+        found = await reader.readuntil(b"100 Continue\r\n\r\n")
+        assert found.startswith(b"HTTP/1.1 200 OK")
+        writer.write(b"abc")
+        assert b"200 OK" in await reader.readuntil(b"POST /d 3")
+    await hang_up(writer)
+
+
+async def test_client_that_did_not_wait_for_100_gets_none(site: Site) -> None:
+    sending = asyncio.ensure_future(site.send(WAIT + EXPECTING + b"abc" + LAST))
+    await site.asked.wait()
+    site.may_respond.set()
+    found = await sending
+    assert found.count(b"HTTP/1.1 200 OK") == 3
+    assert b"100 Continue" not in found
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        EXPECTING.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        EXPECTING.replace(b"100-continue", b"another"),
+    ],
+)
+async def test_only_the_expectation_of_100_is_met(site: Site, head: bytes) -> None:
+    found = await site.send(head + b"abc", until=b"POST /d 3")
+    assert found.startswith(b"HTTP/1.1 200 OK")
+
+
+async def test_too_large_body_is_refused_before_it_is_sent(site: Site) -> None:
+    head = EXPECTING.replace(b"Length: 3", b"Length: 262145")
+    assert (await site.send(head)).startswith(b"HTTP/1.1 413 ")
 
 
 @pytest.mark.parametrize(
