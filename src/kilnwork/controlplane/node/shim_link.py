@@ -66,7 +66,10 @@ def reap(pid: int) -> bool:
 
 
 class ShimLink:
-    """A connection to a running shim. `on_ended` is called for each container that ends."""
+    """A connection to a running shim.
+
+    Ends of containers are kept until `report_ends` is called.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -74,10 +77,12 @@ class ShimLink:
         self._background = coroutines.BackgroundWork("shim link")
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._number = 0
+        self._unreported: list[container.ContainerRecord] = []
+        self._on_ended: OnEnded = self._unreported.append
         self.closed = asyncio.Event()
 
     @classmethod
-    async def open(cls, socket_path: Path, *, on_ended: OnEnded) -> Self:
+    async def open(cls, socket_path: Path) -> Self:
         """Connect. Raises `errors.ShimAway` if no process listens there."""
         try:
             # The reply to hello has every container in one line; the default limit is 64 KiB.
@@ -85,8 +90,20 @@ class ShimLink:
         except OSError as error:
             raise errors.ShimAway(f"no shim listens on {socket_path}") from error
         link = cls(reader, writer)
-        link._background.start("reader", link._read(on_ended))
+        link._background.start("reader", link._read())
         return link
+
+    def report_ends(self, on_ended: OnEnded) -> None:
+        """Call `on_ended` for each container that has ended since the reply to `hello`, or ends
+        later.
+
+        Call this after the reply is processed: an end may arrive together with it, and in the reply
+        the container still runs.
+        """
+        self._on_ended = on_ended
+        for record in self._unreported:
+            on_ended(record)
+        self._unreported.clear()
 
     async def hello(self) -> list[container.ContainerRecord]:
         """Return all containers that the shim knows. Raises `errors.WrongShim` for another
@@ -144,12 +161,12 @@ class ShimLink:
             raise errors.ShimRefused(f"the shim refused {do}: {result['error']}")
         return result
 
-    async def _read(self, on_ended: OnEnded) -> None:
+    async def _read(self) -> None:
         try:
             while line := await self._reader.readline():
                 message = json.loads(line)
                 if message.get("event") == "ended":
-                    on_ended(container.ContainerRecord(**message["container"]))
+                    self._on_ended(container.ContainerRecord(**message["container"]))
                 elif (reply := self._waiting.get(message["n"])) and not reply.done():
                     reply.set_result(message)
         except OSError:
@@ -161,9 +178,7 @@ class ShimLink:
                     reply.set_exception(errors.ShimAway())
 
 
-async def open_or_launch(
-    directory: Path, socket_path: Path, *, patience_s: float, on_ended: OnEnded
-) -> OpenedLink:
+async def open_or_launch(directory: Path, socket_path: Path, *, patience_s: float) -> OpenedLink:
     """Return a link to the shim of this directory, launching one if none runs. Raises `ShimAway`.
 
     A shim that is about to end, or of another version, is waited for and replaced.
@@ -173,7 +188,7 @@ async def open_or_launch(
     pid: int | None = None
     while True:
         try:
-            link, known = await _greet(socket_path, on_ended=on_ended)
+            link, known = await _greet(socket_path)
             return OpenedLink(link, known, pid)
         except errors.ShimAway as error:
             if loop.time() > deadline:
@@ -185,10 +200,8 @@ async def open_or_launch(
         await asyncio.sleep(_LOOK_S)
 
 
-async def _greet(
-    socket_path: Path, *, on_ended: OnEnded
-) -> tuple[ShimLink, list[container.ContainerRecord]]:
-    link = await ShimLink.open(socket_path, on_ended=on_ended)
+async def _greet(socket_path: Path) -> tuple[ShimLink, list[container.ContainerRecord]]:
+    link = await ShimLink.open(socket_path)
     try:
         return link, await link.hello()
     except errors.WrongShim:

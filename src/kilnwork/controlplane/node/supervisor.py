@@ -99,10 +99,7 @@ class Supervisor:
 
     async def _open(self) -> None:
         opened = await shim_link.open_or_launch(
-            self._directory,
-            self._socket_path,
-            patience_s=self._patience_s,
-            on_ended=self._on_ended,
+            self._directory, self._socket_path, patience_s=self._patience_s
         )
         if opened.pid is not None:
             self._pids.add(opened.pid)
@@ -111,6 +108,7 @@ class Supervisor:
         holder = locks.read_owner(self._directory / shim.LOCK)
         self._shim = None if holder is None else processes.identify(holder)
         self._on_opened(opened.known)
+        opened.link.report_ends(self._on_ended)
 
     def _terminate(self) -> None:
         for pid in self._pids:

@@ -30,10 +30,9 @@ class Bench:
         self.pids: list[int] = []
 
     async def open(self) -> None:
-        opened = await shim_link.open_or_launch(
-            self.base / "shim", self.socket, patience_s=30, on_ended=self.ended.append
-        )
+        opened = await shim_link.open_or_launch(self.base / "shim", self.socket, patience_s=30)
         self.link = opened.link
+        self.link.report_ends(self.ended.append)
         self.pids += [opened.pid] if opened.pid else []
 
     @property

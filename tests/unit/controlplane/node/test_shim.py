@@ -47,9 +47,10 @@ class Bench:
 
     async def open(self, *, patience_s: float = 30.0) -> list[container.ContainerRecord]:
         opened = await shim_link.open_or_launch(
-            self.base / "shim", self.base / "s", patience_s=patience_s, on_ended=self._on_ended
+            self.base / "shim", self.base / "s", patience_s=patience_s
         )
         self.link = opened.link
+        self.link.report_ends(self._on_ended)
         self.pids += [opened.pid] if opened.pid else []
         return opened.known
 
