@@ -5,7 +5,7 @@ import contextlib
 import os
 import socket
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,8 @@ from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal import port, task_rows
+from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from support import hubs, raw_worker, waiting
@@ -689,6 +691,45 @@ async def test_shorter_lease_setting_ends_no_granted_lease(directory: Path) -> N
         view = await state_of(dispatcher, submission.task, api_task.State.PENDING)
         assert view.losses == 1
         assert "did not come back within 90 s" in view.loss
+
+
+class SlowJournal(journal.Journal):
+    """A journal that takes a minute to read."""
+
+    def __init__(self, path: Path, clock: clocks.ManualClock) -> None:
+        super().__init__(path)
+        self._clock = clock
+
+    def open(self, *, lease_s: float = 0.0) -> port.Opened:
+        opened = super().open(lease_s=lease_s)
+        assert opened.saved is not None
+        rows = list(opened.saved.unfinished())
+
+        def unfinished() -> Iterator[task_rows.TaskRow]:
+            self._clock.advance(60.0)
+            yield from rows
+
+        opened.saved.unfinished = unfinished  # type: ignore[method-assign]
+        return opened
+
+
+async def test_leases_count_from_the_end_of_a_long_restore(directory: Path) -> None:
+    runs, killed = a_task("runs"), a_task("killed")
+    async with hubs.running(directory) as dispatcher, a_worker(directory) as worker:
+        for submission in (runs, killed):
+            await dispatcher.submit(submission)
+            await worker.start_next_run()
+        await dispatcher.kill(killed.task, reason=reasons.Reason.KILLED)
+    clock = clocks.ManualClock()
+    slow = SlowJournal(directory / "journal.db", clock)
+    async with hubs.running(directory, kept=slow, clock=clock) as dispatcher:
+        pass_seconds(clock, dispatcher, 9)
+        await dispatcher.submit(a_task("later"))
+        assert hubs.view(dispatcher, runs.task).state is api_task.State.RUNNING
+        assert hubs.view(dispatcher, killed.task).state is api_task.State.KILLING
+        pass_seconds(clock, dispatcher, 2)
+        view = await state_of(dispatcher, runs.task, api_task.State.PENDING)
+        assert "did not come back within 10 s" in view.loss
 
 
 async def test_loss_of_a_worker_that_could_not_renew_is_not_counted(

@@ -348,6 +348,7 @@ class CrashStories(Stories):
         self.reader = queries.Queries(self.store.path)
         assert opened.saved is not None
         restore.restore(self.memory, opened.saved, self.reader.values, self.now())
+        restore.expect_workers(self.memory, self.now())
         self.machine = machine.Machine(self.memory)
 
     def commit(self, batch: instructions.Batch) -> None:

@@ -137,6 +137,7 @@ class Core:
         mem.longest_lease_s = max(mem.lease_s, opened.longest_lease_s)
         if opened.saved is not None:
             restore.restore(mem, opened.saved, self.reader.values, self.now())
+            restore.expect_workers(mem, self.now())
         self.machine = machine.Machine(mem)
 
     def close(self) -> None:
