@@ -1,8 +1,8 @@
 """`kubectl logs`: fetches pods/NAME/log from the node that runs the Pod and passes it on.
 
-Used by the HTTP app. The node's kubelet API is on the port in its status, over TLS; the server
-presents a client certificate of the CA and verifies the node's. Streams without buffering, also
-with `follow`.
+Used by `resources`. The kubelet API of the node is on the port in the Node's status, over TLS: the
+server presents a client certificate of the CA and verifies the certificate of the node. Logs are
+streamed without buffering, also with `follow`.
 """
 
 import asyncio
@@ -34,7 +34,10 @@ _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
 class PodLogs:
-    """Reader of container logs from the nodes that run the Pods. One per API server; close it."""
+    """Reads container logs from the nodes that run the Pods.
+
+    There is one per API server. Call `close` at the end.
+    """
 
     def __init__(self, certificates: pki.Pki, *, clock: clocks.Clock) -> None:
         self._certificates = certificates
@@ -43,7 +46,7 @@ class PodLogs:
 
     async def close(self) -> None:
         """Close the connections to nodes; running streams end."""
-        # One by one, as a request may add a node during the await.
+        # Popped one by one, since a request may add a node during the await.
         while self._nodes:
             _, node = self._nodes.popitem()
             await node.__aexit__()
@@ -113,7 +116,7 @@ def target(
         for part in ("containerLogs", metadata["namespace"], metadata["name"], container)
     )
     return f"https://{where}", http_types.ClientRequest(
-        # No timeout, as a log that is followed may be silent for hours.
+        # No timeout: a log that is followed may be silent for hours.
         method="GET",
         path=f"/{path}",
         query=_options(query),
@@ -178,8 +181,9 @@ def address(node: meta.JsonObject | None, name: str) -> str:
 async def _pass_on(
     log: AsyncIterator[bytes], request: asgi.Request, response: asgi.Response
 ) -> None:
-    """Copy until the log ends or the client disconnects: a silent log must not outlive its
-    reader.
+    """Copy until the log ends or the client disconnects.
+
+    The client is watched too, so that a silent log is not followed for a client that has left.
     """
     await response.start(200, asgi.TEXT)
     background = coroutines.BackgroundWork("pod log")

@@ -1,6 +1,7 @@
 """Two adjacent ports of 127.0.0.1: one for TLS, the next for plain HTTP.
 
-Used by `cluster`, which serves the app on both. Error messages name the process that holds a port.
+Used by `cluster`, which serves the app on both ports. Error messages name the process that holds a
+port.
 """
 
 import contextlib
@@ -36,11 +37,11 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 def bind(port: int, *, preferred: int | None = None, entropy: ids.Entropy | None = None) -> Ports:
-    """Bind `port` and the next one; for 0 a free pair, `preferred` if that is free.
+    """Bind `port` and the next one, or a free pair if `port` is 0.
 
-    A free pair lies below the ephemeral ports of the kernel, so that after a crash no outgoing
-    connection occupies it when the next server wants it again. Raises ConfigurationError naming the
-    process that holds the port.
+    `preferred` is the first port of the pair to use if it is free. A free pair lies below the
+    kernel's ephemeral ports, so that after a crash no outgoing connection occupies it when the next
+    server wants it again. Raises ConfigurationError naming the process that holds the port.
     """
     if port:
         return _bind_pair(port)
@@ -59,18 +60,19 @@ def bind(port: int, *, preferred: int | None = None, entropy: ids.Entropy | None
 
 
 def _lasting_ports() -> range:
-    """Return the first ports of pairs below the ephemeral range; empty if there are none."""
+    """Return the first ports of all pairs below the ephemeral range; empty if there are none."""
     try:
         first_ephemeral = int(_EPHEMERAL.read_text().split()[0])
     except (OSError, ValueError, IndexError):
         return range(0)
-    # The second port of the pair must be below too.
+    # The second port of the pair must be below the ephemeral range too.
     return range(_LOWEST_FREE_PORT, first_ephemeral - 1)
 
 
 def _try_pair(port: int) -> Ports | None:
-    """Return the pair that begins with `port`, or with any free port for 0; None if either is in
-    use.
+    """Return the pair that begins with `port`, or None if one of its ports is in use.
+
+    For port 0, the pair begins with any free port.
     """
     try:
         first = serving.bind(HOST, port)
@@ -110,8 +112,9 @@ def _in_use(number: int, port: int, error: OSError) -> str:
 
 
 def port_holder(port: int) -> str:
-    """Return `process PID (command)` that listens on the port, or "" when it cannot be
-    determined.
+    """Return `process PID (command)` for the process that listens on the port.
+
+    Returns "" if the process cannot be determined.
     """
     wanted = {f"socket:[{inode}]" for inode in _listening(port)}
     for entry in Path("/proc").iterdir():
@@ -142,7 +145,7 @@ def _listening(port: int) -> set[str]:
             continue
         for line in lines:
             fields = line.split()
-            # 0A is TCP_LISTEN.
+            # State 0A is TCP_LISTEN.
             if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
                 # Field 9 is the inode of the socket.
                 found.add(fields[9])

@@ -1,6 +1,7 @@
 """Parsing of a request into verb, resource, namespace, name and query.
 
-Follows k8s.io/apiserver/pkg/endpoints/request. It does not access the store and decides nothing.
+Follows k8s.io/apiserver/pkg/endpoints/request. This module does not access the store and decides
+nothing.
 """
 
 import re
@@ -30,7 +31,7 @@ _SHOWN = 40
 class Query(msgspec.Struct, frozen=True):
     """Parsed query string of a URL.
 
-    A flag is False if it is absent, `0` or `false` in any case, else True.
+    A flag is False if it is absent, `0` or `false` (upper or lower case), else True.
     """
 
     values: Mapping[str, str]
@@ -58,7 +59,7 @@ class Query(msgspec.Struct, frozen=True):
         return value is not None and value.lower() not in ("0", "false")
 
     def number(self, name: str) -> int | None:
-        """Return the integer value of `name`, or None when absent. Raises 400 for anything else."""
+        """Return the integer value of `name`, or None if absent. Raises 400 for other values."""
         value = self.values.get(name)
         if value is None:
             return None
@@ -96,7 +97,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
     subresource: str
     query: Query
     headers: Mapping[str, str]
-    """By lower-case name."""
+    """Header values by lower-case name."""
     user: authn.User
     http: asgi.Request
 
@@ -113,7 +114,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
     @property
     def served(self) -> kinds.Resource:
-        """Return the resource, for code that runs only when there is one."""
+        """Return the resource. Raises 404 if the request has none."""
         if self.resource is None:
             raise statuses.unknown_path()
         return self.resource
@@ -168,8 +169,9 @@ def parse(
 
 
 def split(path: str, find: Find) -> RequestTarget | None:
-    """Return what a path names, or None for a path without a resource. Raises 404 for an unknown
-    one.
+    """Return the target of a path, or None for a path without a resource.
+
+    Raises 404 for a resource that is not served.
     """
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":
@@ -179,7 +181,8 @@ def split(path: str, find: Find) -> RequestTarget | None:
     else:
         return None
     namespace = ""
-    # These two are subresources of the Namespace itself (namespaceSubresources in RequestInfo).
+    # `status` and `finalize` are subresources of the Namespace itself (namespaceSubresources in
+    # RequestInfo).
     if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     found = find(group, version, rest[0])
@@ -188,7 +191,7 @@ def split(path: str, find: Find) -> RequestTarget | None:
     name = rest[1] if len(rest) > 1 else ""
     if name and found.namespaced and not namespace:
         raise statuses.unknown_path()
-    # As IsValidPathSegmentName of apimachinery: a name is a segment of the path.
+    # A name must be a valid segment of a path (IsValidPathSegmentName of apimachinery).
     if name in (".", ".."):
         raise statuses.bad_request(f"Name parameter invalid: \"{name}\": may not be '{name}'")
     # A request for a Namespace is authorized in that namespace, as in Kubernetes.

@@ -50,7 +50,7 @@ _POSTED = {
 
 
 class ServerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of the API server, which `cluster` fills in and starts."""
+    """The parts of the API server, which `cluster` creates and starts."""
 
     writer: crud.ObjectWriter
     deleter: deletion.Deleter
@@ -253,7 +253,7 @@ class ResourceHandler:
             metadata_only=form.startswith("partial"),
         )
         hub = self._parts.hub
-        # Opened before the response starts, so that no change is missed between the two.
+        # The watch is opened before the response starts, so that no change is missed in between.
         watch = hub.open(wants)
         try:
             await self._response.start(200, asgi.JSON)
@@ -287,14 +287,15 @@ class ResourceHandler:
         return lambda raw: msgspec.json.encode(response_formats.partial(msgspec.json.decode(raw)))
 
     async def _create(self) -> None:
-        # Reads and deletions go on, and finalizers can still be removed.
+        # Only creation is refused: objects can still be read and deleted, and finalizers removed.
         if self._served.terminating:
             raise statuses.terminating(self._place.kind, "create")
         body, oddities = await self._body()
         options = self._options(oddities)
         outcome = await self._parts.writer.create(self._place, body, options)
         if self._place.kind == resource.NAMESPACES and not options.dry_run:
-            # Before the response: the client may create Pods at once, which need the account.
+            # This comes before the response: the client may create Pods at once, and Pods need the
+            # service account.
             await self._parts.namespace_controller.create_defaults(
                 msgspec.json.decode(outcome.raw)["metadata"]["name"]
             )
@@ -350,7 +351,8 @@ class ResourceHandler:
         asked = await deletion.read_options(self._request, self._options())
         outcome = await self._parts.deleter.delete(self._place, asked)
         kind = self._place.kind
-        # The real registries of these two return the deleted object (ReturnDeletedObject).
+        # The real registries of Pods and ServiceAccounts return the deleted object
+        # (ReturnDeletedObject).
         if not outcome.gone or kind in (resource.PODS, resource.SERVICE_ACCOUNTS):
             await self._send_one(outcome.raw)
             return
@@ -363,7 +365,7 @@ class ResourceHandler:
         chosen = lists.selection(request, self._served)
         store = self._parts.writer.store
         listed = options.ListOptions.parse(request.query, watch=False)
-        # With a limit only the objects of this page are deleted.
+        # With a limit, only the objects of this page are deleted.
         page = lists.page(store, self._served, chosen, listed)
         targets = [
             msgspec.structs.replace(self._place, namespace=s.key.namespace, name=s.key.name)

@@ -23,12 +23,12 @@ _SHAPES = {
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
-    """Format of a response. `media`: JSON or YAML. `shape`: `object`, `table`, `partial` or
-    `partial-list`.
-    """
+    """Format of a response."""
 
     media: str
+    """Media type: JSON or YAML."""
     shape: str
+    """`object`, `table`, `partial` or `partial-list`."""
 
 
 @functools.lru_cache(maxsize=512)
@@ -48,13 +48,14 @@ def preferred_format(accept: str) -> ResponseFormat | None:
 
 @functools.lru_cache(maxsize=512)
 def error_media_type(accept: str) -> str:
-    """Return JSON or YAML, whatever the shape: the format of error responses."""
+    """Return the format of error responses, JSON or YAML, for any accepted shape."""
     return next((_MEDIA[media] for media, _ in _options(accept) if media in _MEDIA), JSON)
 
 
 def media_ranges(accept: str) -> list[str]:
-    """Return the media types and ranges of an Accept header, preferred first; `*/*` if it is
-    empty.
+    """Return the media ranges of an Accept header, preferred first.
+
+    An empty header accepts `*/*`.
     """
     return [name for name, _ in _options(accept)]
 
@@ -77,7 +78,7 @@ def negotiate_shape(accept: str, *, custom: bool) -> str:
 
 
 def negotiate_watch_shape(accept: str, *, custom: bool) -> str:
-    """Return the shape of a watch's objects, which are always JSON. Raises 406."""
+    """Return the shape of a watch's objects. Raises 406 unless the client accepts JSON."""
     shape = negotiate_shape(accept, custom=custom)
     if error_media_type(accept) != JSON:
         raise statuses.not_acceptable(
@@ -96,7 +97,7 @@ def partial(obj: meta.JsonObject) -> meta.JsonObject:
 
 
 def _options(accept: str) -> list[tuple[str, dict[str, str]]]:
-    """Return (media type, parameters), preferred first; equal ones stay in order."""
+    """Return (media type, parameters) of each option, preferred first; the sort is stable."""
     found = []
     for part in accept.split(","):
         name, *parameters = (p.strip() for p in part.split(";"))

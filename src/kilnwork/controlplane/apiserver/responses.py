@@ -38,7 +38,7 @@ async def cacheable(
     """
     tag = f'"{digest or hashlib.sha512(body).hexdigest().upper()}"'.encode()
     cache = b"public, immutable" if forever else b"public"
-    # Without the default Cache-Control, which forbids what is allowed below.
+    # The default Cache-Control would forbid caching.
     response.headers = ()
     headers = [(b"etag", tag), (b"vary", b"Accept"), (b"cache-control", cache)]
     if request.headers.get("if-none-match", "").encode() == tag:

@@ -1,8 +1,8 @@
 """Reviews: requests about permissions and identities that are posted like objects and never stored.
 
-Used by `app` for `kubectl auth can-i`, `kubectl auth whoami`, k9s, which checks before it shows,
-and for servers that authenticate their own clients here. Error messages as in
-k8s.io/kubernetes/pkg/apis/authorization/validation.
+Used by `app` for `kubectl auth can-i`, `kubectl auth whoami`, k9s (which checks permissions before
+it shows a view), and for servers that authenticate their own clients here. Error messages are those
+of k8s.io/kubernetes/pkg/apis/authorization/validation.
 """
 
 from collections.abc import Callable
@@ -47,13 +47,13 @@ def find(group: str, version: str, plural: str) -> resource.Resource | None:
 
 
 class Reviewer(msgspec.Struct, frozen=True):
-    """Executor of reviews, by the same rules that decide about requests."""
+    """Evaluates reviews by the same rules that authorize requests."""
 
     authenticator: authn.Authenticator
     authorizer: authz.Authorizer
 
     def review(self, request: requests.ApiRequest, body: meta.JsonObject) -> meta.JsonObject:
-        """Return the review with its status. Raises 400 or 422 for an invalid one."""
+        """Return the review with its status. Raises 400 or 422 for an invalid review."""
         kind = request.served
         spec = body.get("spec") or {}
         if not isinstance(spec, dict):
@@ -67,13 +67,14 @@ class Reviewer(msgspec.Struct, frozen=True):
             _LOCAL_ACCESS.kind: self._access,
         }
         status = reviews[kind.kind](request, spec)
-        # How Go encodes the time of an object that was never stored.
+        # Go encodes the creation time of an object that was never stored as null.
         metadata: meta.JsonObject = {"creationTimestamp": None}
         if request.namespace:
             metadata["namespace"] = request.namespace
         shown = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
         if kind != _OWN_IDENTITY:
-            # The real registry creates a new SelfSubjectRulesReview, without the spec.
+            # The real registry returns a new SelfSubjectRulesReview, without the spec of the
+            # request.
             shown["spec"] = {} if kind == _OWN_RULES else spec
         return {**shown, "status": status}
 
@@ -86,7 +87,7 @@ class Reviewer(msgspec.Struct, frozen=True):
             if user is not None:
                 shown = _user_info(user)
                 return {"authenticated": True, "user": shown, "audiences": [audience]}
-        # Go omits `authenticated` when it is false, but no empty struct.
+        # Go omits `authenticated` when it is false, but does not omit an empty struct.
         return {"user": {}, "error": "invalid bearer token"}
 
     def _access(self, request: requests.ApiRequest, spec: meta.JsonObject) -> meta.JsonObject:
@@ -112,7 +113,7 @@ class Reviewer(msgspec.Struct, frozen=True):
 
 
 def _subject(request: requests.ApiRequest, spec: meta.JsonObject) -> authn.User:
-    # Exactly the given groups: not even system:authenticated is added.
+    # The user has exactly the given groups: not even system:authenticated is added.
     groups = tuple(str(g) for g in spec.get("groups") or ())
     name = str(spec.get("user") or "")
     if not name and not groups:

@@ -1,7 +1,7 @@
-"""Controller that writes the rules of its parts into each aggregated ClusterRole, for readers.
+"""Controller that copies the rules of the selected ClusterRoles into each aggregated ClusterRole.
 
-Used by `cluster`. The clusterrole-aggregation-controller of Kubernetes. Decisions do not depend on
-it: `authz` resolves the parts at each use.
+Used by `cluster`. Corresponds to the clusterrole-aggregation-controller of Kubernetes. The copies
+are only for clients that read roles: `authz` resolves the selected roles at each decision.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,8 @@ class RoleAggregator(store_controller.StoreController[str]):
 
     def _enqueue_aggregated(self) -> None:
         for stored in self._store.select(_ROLES.qualified):
-            # Cheaper than decoding; the reconcile checks that it is a field of the role.
+            # A search in the bytes is cheaper than decoding. `_reconcile` checks that it is a
+            # field.
             if b'"aggregationRule"' in stored.raw:
                 self._enqueue(stored.key.name)
 

@@ -33,7 +33,7 @@ _ESCAPED = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__sl
 def validate(
     served: builtin.ServedResource, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
 ) -> Iterator[causes.Cause]:
-    """Yield the causes where `obj` breaks a rule of its definition."""
+    """Yield a cause for each rule of the definition that `obj` breaks."""
     if served.schema is not None and served.rules and cel.available():
         yield from _walk(served.schema, obj, old, "")
 
@@ -72,7 +72,7 @@ def _below(schema: Schema, name: str) -> Schema | None:
 
 
 def _same_item(keys: Sequence[str], item: Any, old: Any) -> Any:
-    """Return the previous value of an item of a list of type map; other items have no identity."""
+    """Return the old item with the same keys, or None if there is none or the list has no keys."""
     if not keys or not isinstance(old, list) or not isinstance(item, dict):
         return None
     wanted = [item.get(key) for key in keys]
@@ -88,7 +88,7 @@ def _judged(
     text = rule["rule"]
     program = cel.load(text)[0]
     about_change = "oldSelf" in program.variables()
-    # A rule about a change needs an old value; any other skips what has not changed.
+    # A rule about a change needs an old value. All other rules skip unchanged values.
     if old is None if about_change else old == value:
         return None
     try:
@@ -129,8 +129,9 @@ def _cause(rule: meta.JsonObject, schema: Schema, field: str, why: str) -> cause
 
 
 def _cel_value(schema: Schema, value: Any) -> Any:
-    """Return a value as rules see it: property names escaped, numbers as doubles, parsed
-    timestamps.
+    """Return a value as CEL rules see it.
+
+    Property names are escaped, numbers are doubles, and timestamps are parsed.
     """
     if isinstance(value, dict):
         properties = schema.get("properties", {})

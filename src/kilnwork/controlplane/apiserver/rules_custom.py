@@ -1,4 +1,4 @@
-"""Validation of custom objects: by schema, by CEL rules, and by the rules registered for the kind.
+"""Validation of custom objects: by schema, by CEL rules, and by rules registered for the kind.
 
 Used by admission. Registered rules are in `extensions`; this module turns their problems into
 causes.
@@ -27,7 +27,7 @@ def validate(
     """Yield the problems of a custom object; rules are checked only if it conforms to the schema.
 
     Problems that `old` already had are ignored, as with schemas (KEP-4008): an object that predates
-    a rule can still be deleted, and its finalizers removed.
+    a rule can still be deleted, and its finalizers can be removed.
     """
     found = validate_schema(served, obj, old=old)
     if not found and served.extension is not None:
@@ -44,7 +44,7 @@ def validate(
 def validate_schema(
     served: builtin.ServedResource, obj: meta.JsonObject, *, old: meta.JsonObject | None
 ) -> list[causes.Cause]:
-    """Return where the object does not conform to its schema."""
+    """Return a cause for each place where the object does not conform to its schema."""
     return [] if served.schema is None else list(structural.validate(served.schema, obj, old=old))
 
 
@@ -93,7 +93,7 @@ def _pod_template() -> field_types.FieldType:
 
 
 def _value_at(obj: meta.JsonObject, path: str) -> Any:
-    """Return the value at a path such as `spec.inputs[0].path`, or None when there is none."""
+    """Return the value at a path such as `spec.inputs[0].path`, or None if it is missing."""
     value: Any = obj
     for step in re.findall(r"[^.\[\]]+", path):
         if isinstance(value, list):

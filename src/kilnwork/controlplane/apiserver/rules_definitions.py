@@ -1,7 +1,7 @@
 """Validation of CustomResourceDefinitions, as in k8s.io/apiextensions-apiserver.
 
-Used by admission: rules for structural schemas and names, and forbidden changes. Types and cost of
-CEL rules are not checked; `rules_cel` evaluates them.
+Used by admission. The rules cover structural schemas, names, and forbidden changes. Types and cost
+of CEL rules are not checked; `rules_cel` evaluates them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +59,9 @@ def _approval(definition: meta.JsonObject, group: str) -> Iterator[causes.Cause]
 
 
 def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
-    """Yield the forbidden changes: group and stored versions, and scope and kind once
+    """Yield the forbidden changes of a definition.
+
+    Group and stored versions cannot change; nor can scope and kind once the definition is
     established.
     """
     before, after = old["spec"], new["spec"]
@@ -111,7 +113,8 @@ def _schema_of(version: Mapping[str, Any], field: str, *, alone: bool) -> Iterat
     if schema is None:
         yield causes.required(f"{field}.schema.openAPIV3Schema", "schemas are required")
         return
-    # The real server validates its internal version, in which a single schema is moved there.
+    # The real server validates its internal version, which has a single schema in
+    # `spec.validation`.
     path = "spec.validation.openAPIV3Schema" if alone else f"{field}.schema.openAPIV3Schema"
     yield from _structural(schema, path)
     if not schema.get("type"):

@@ -1,7 +1,7 @@
-"""Validation of a Pod's `spec.ephemeralContainers`, which only that subresource writes.
+"""Validation of a Pod's `spec.ephemeralContainers`, which only its own subresource writes.
 
 Used by admission. Containers can be added, but never changed or removed. Only new ones are
-validated, so that a Pod with hundreds of them costs no more than decoding it. Messages from
+validated, so that a Pod with hundreds of them costs no more than decoding it. Messages are those of
 k8s.io/kubernetes/pkg/apis/core/validation (validateEphemeralContainers,
 ValidatePodEphemeralContainersUpdate).
 """
@@ -31,7 +31,7 @@ def default(pod: meta.JsonObject, old: meta.JsonObject) -> None:
 
 
 def validate(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
-    """Yield the problems of the list, and its forbidden changes."""
+    """Yield the problems of new ephemeral containers, and forbidden changes of the list."""
     spec = new["spec"]
     groups = ("containers", "initContainers")
     others = {c.get("name") for group in groups for c in spec.get(group) or ()}
@@ -39,7 +39,7 @@ def validate(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Caus
     before, seen = _by_name(old), set(others)
     for position, container in enumerate(_listed(new)):
         field, name = f"{_FIELD}[{position}]", container.get("name")
-        # By identity: `decoding` keeps unchanged items as the same objects.
+        # Compared by identity: `decoding` keeps unchanged items as the same Python objects.
         known = container is before.get(name or "")
         if not known:
             yield from rules_pods.container_causes(container, field, volumes)
@@ -66,7 +66,7 @@ def _restrictions(
         yield causes.not_found(f"{field}.targetContainerName", target)
     for name in _NOT_ALLOWED:
         value = container.get(name)
-        # Empty resources are filled in as a default.
+        # `resources: {}` is filled in as a default.
         if value is not None and not (name == "resources" and value == {}):
             yield causes.forbidden(f"{field}.{name}", _TEXT)
     for position, mount in enumerate(container.get("volumeMounts") or ()):

@@ -1,6 +1,6 @@
 """Validation of Roles and RoleBindings, and prevention of privilege escalation.
 
-Used by admission; messages from k8s.io/kubernetes/pkg/apis/rbac/validation and
+Used by admission. Messages are those of k8s.io/kubernetes/pkg/apis/rbac/validation and
 pkg/registry/rbac/validation.
 """
 
@@ -78,8 +78,9 @@ def validate_role_binding(
 def validate_role_binding_update(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> Iterator[causes.Cause]:
-    """Yield a cause if roleRef changes: a user who may edit a binding could choose any role
-    otherwise.
+    """Yield a cause if roleRef changes.
+
+    Otherwise a user who may edit a binding could bind any role.
     """
     if old.get("roleRef") != new.get("roleRef"):
         yield causes.invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
@@ -88,7 +89,7 @@ def validate_role_binding_update(
 def guard_role(role: meta.JsonObject, *, user: authn.User, authorizer: authz.Authorizer) -> None:
     """Raise 403 unless `user` has every permission in the (cluster) role, or may `escalate`.
 
-    An aggregationRule can select any rule, also later, so it requires all permissions
+    An aggregationRule can select any role, also one created later, so it requires all permissions
     (k8s.io/kubernetes pkg/registry/rbac/clusterrole/policybased/storage.go).
     """
     name = role["metadata"].get("name", "")
@@ -116,13 +117,14 @@ def guard_role(role: meta.JsonObject, *, user: authn.User, authorizer: authz.Aut
 def guard_role_binding(
     binding: meta.JsonObject, *, user: authn.User, authorizer: authz.Authorizer
 ) -> None:
-    """Raise 403 unless `user` has every permission of the role, or may `bind` it; 404 without a
-    role.
+    """Raise 403 unless `user` has every permission of the role, or may `bind` it.
+
+    Raises 404 if the role does not exist.
     """
     if user.is_admin:
         return
     namespace, role = binding["metadata"].get("namespace", ""), binding.get("roleRef") or {}
-    # After the check above: an admin may bind a role that does not exist yet.
+    # Resolved after the check for an admin, who may bind a role that does not exist yet.
     rules = authorizer.role_rules(namespace, role)
     kind = resource.ROLE_BINDINGS if namespace else resource.CLUSTER_ROLE_BINDINGS
     if rules is None:

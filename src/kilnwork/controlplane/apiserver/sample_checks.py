@@ -1,8 +1,8 @@
 """Check of the object that a controller will create from another object.
 
 The check is made before the other object is stored. Used by `crud` for kinds whose
-`extensions.InstalledKind` has a sample. It is like a dry run of the creation, except for
-permissions: the client that will create it has its own.
+`extensions.InstalledKind` has a sample. It is like a dry run of the creation, but without
+authorization: the controller that will create the object has permissions of its own.
 """
 
 from kilnwork.api import meta
@@ -18,7 +18,7 @@ from kilnwork.controlplane.apiserver import (
 )
 
 _REFUSALS = (400, 422)
-"""Codes that mean that the object is invalid, for any client at any time."""
+"""Status codes of an object that is invalid for any client and at any time."""
 
 
 async def check(
@@ -31,7 +31,7 @@ async def check(
 ) -> None:
     """Raise 422 for an admitted object if the server would reject the object created from it.
 
-    Skipped if the kind of that object is not served (yet).
+    The check is skipped if the kind of the created object is not served (yet).
     """
     made = None if target.served.extension is None else target.served.extension.sample(obj)
     if made is None:
@@ -59,7 +59,7 @@ async def _admit(
     reader: lookup.Lookup,
 ) -> None:
     read = admission.read(served, body, field_validation="Strict")
-    # The controller chooses the name later: any valid one will do.
+    # The controller chooses the name later, so any valid name will do.
     metadata = {**read.obj["metadata"], "name": "sample", "namespace": target.namespace}
     asked = admission.AdmissionRequest(
         operation="create",

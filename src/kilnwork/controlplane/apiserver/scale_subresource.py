@@ -54,7 +54,7 @@ def _scale(served: builtin.ServedResource, obj: meta.JsonObject) -> meta.JsonObj
 
 
 def applied(raw: bytes, _form: str, _served: builtin.ServedResource) -> patches.DecodedPatch:
-    """Return the patch for an apply of a Scale. Field managers are not tracked here."""
+    """Return the patch for a server-side apply of a Scale. Field managers are not tracked here."""
     scale = bodies.decode_applied(raw)
 
     def change(base: meta.JsonObject) -> meta.JsonObject:
@@ -70,8 +70,9 @@ async def change(
     wanted: writes.Change,
     options: writes.WriteContext,
 ) -> bytes:
-    """Set the replica count to that of the Scale that `wanted` returns; return the new Scale as
-    JSON.
+    """Change the replica count of an object, and return the new Scale as JSON.
+
+    `wanted` gets the current Scale and returns the wanted one.
     """
 
     def scaled(obj: meta.JsonObject) -> meta.JsonObject:
@@ -80,7 +81,7 @@ async def change(
         path = _paths(target.served).spec
         if not replicas and _at(obj, path) is None:
             raise statuses.bad_request(f'the spec replicas field "{path}" cannot be empty')
-        # Checked here: what is written below is the stored object with its own resourceVersion.
+        # Checked here, since the object that is written below has the stored resourceVersion.
         version = (scale.get("metadata") or {}).get("resourceVersion")
         if version and version != obj["metadata"]["resourceVersion"]:
             raise statuses.conflict(target.kind, target.name)
@@ -89,7 +90,7 @@ async def change(
             raise statuses.invalid(target.kind, target.name, [cause])
         return _with(obj, path.strip(".").split("."), replicas)
 
-    # On the main path, so that the rules of the spec apply to the replicas.
+    # This writes the main path, so that the rules of the spec apply to the replicas.
     outcome = await writer.change(target, scaled, options)
     return msgspec.json.encode(scale_of(target.served, msgspec.json.decode(outcome.raw)))
 

@@ -2,8 +2,8 @@
 
 Used by admission. Order and messages follow k8s.io/apiextensions-apiserver: unknown fields are
 dropped first, then nulls of fields that are not nullable, then defaults are filled in, then all
-problems are collected. CEL rules are evaluated in `rules_cel`; for our kinds `api.validation`
-states them in Python.
+problems are collected. CEL rules are evaluated in `rules_cel`; for our own kinds, `api.validation`
+implements the rules in Python.
 """
 
 import copy
@@ -24,8 +24,7 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def prune_and_default(schema: Schema, obj: meta.JsonObject) -> tuple[meta.JsonObject, list[str]]:
-    """Return a new object without unknown fields and with defaults, and the paths of dropped
-    fields.
+    """Return a pruned copy of an object with defaults, and the paths of the dropped fields.
 
     Paths look like `spec.foo` and `spec.env[0].bar`. `metadata` is not part of the schema and is
     passed through.
@@ -44,10 +43,10 @@ class _Unknown(list[str]):
     """Paths of the fields that a schema does not contain, and the size of filled-in defaults."""
 
     filled_bytes = 0
-    """Size of the defaults so far: each item of a long list may get large ones."""
+    """Size of the defaults so far: each item of a long list may get large defaults."""
 
     def fill(self, default: Any) -> Any:
-        """Return a copy of a default to fill in. Raises 413 when their total size is too large."""
+        """Return a copy of a default to fill in. Raises 413 if too many bytes are filled in."""
         self.filled_bytes += len(msgspec.json.encode(default))
         if self.filled_bytes > statuses.MAX_BODY_BYTES:
             raise statuses.too_large()
@@ -60,7 +59,7 @@ def validate(
     """Return all violations of the schema in `obj`, in the order of its fields.
 
     Values unchanged since `old` are not validated (ratcheting, KEP-4008): a stricter schema applies
-    to what changes. Parts of `obj` that are identical objects in `old` are skipped.
+    only to what changes. Parts of `obj` that are identical objects in `old` are skipped.
     """
     validator = _Validator()
     validator.check(schema, obj, "", old=old)
@@ -70,7 +69,7 @@ def validate(
 
 
 def _is_same(new: meta.JsonObject, old: meta.JsonObject, path: str) -> bool:
-    """Return whether the values at `path` are the same JSON, where 1 is not true."""
+    """Return whether the values at `path` are equal as JSON, where 1 differs from true."""
     after, before = _value_at(new, path), _value_at(old, path)
     return bool(after == before) and _in_order(after) == _in_order(before)
 
@@ -94,7 +93,7 @@ class StrictError(ValueError):
 def unknown_fields(
     paths: Sequence[str], *, field_validation: str, oddities: Sequence[str] = ()
 ) -> list[str]:
-    """Return warnings for unknown fields and for other oddities; none with `Ignore`.
+    """Return warnings for unknown fields and other oddities; no warnings with `Ignore`.
 
     Raises StrictError with `Strict`.
     """
@@ -131,7 +130,8 @@ def _shape_object(
         below = f"{path}.{key}" if path else key
         known = properties.get(key, others)
         if known is not None:
-            # Dropped before defaults are filled in (CRD documentation, "Defaulting and Nullable").
+            # A null is dropped before defaults are filled in (CRD documentation, "Defaulting and
+            # Nullable").
             if item is None and key in properties and not known.get("nullable"):
                 continue
             result[key] = item if isinstance(item, str) else _shape(known, item, below, unknown)
@@ -198,8 +198,9 @@ class _Validator:
             self.found.append(causes.unsupported(path, value, schema["enum"]))
 
     def _combined(self, schema: Schema, value: Any, path: str) -> None:
-        """Validate int-or-string, allOf, anyOf, oneOf and not (messages of kube-openapi's
-        validator).
+        """Validate int-or-string, allOf, anyOf, oneOf and not.
+
+        Messages are those of the validator of kube-openapi.
         """
         if schema.get("x-kubernetes-int-or-string") and not isinstance(value, int | str):
             text = f"{path} in body must be of type integer,string"
@@ -234,7 +235,7 @@ class _Validator:
                 self.found.append(causes.required(f"{path}.{name}" if path else name))
         for key, item in value.items():
             known, before = properties.get(key, others), old.get(key)
-            # There is only one None in Python, so that its identity says nothing.
+            # None is a singleton: its identity does not mean that the field was null before.
             if known is not None and (item is None or item is not before):
                 self.check(known, item, f"{path}.{key}" if path else key, old=before)
 
@@ -260,7 +261,7 @@ class _Validator:
         """Check that the items of a list of type set differ."""
         seen = set[bytes]()
         for position, item in enumerate(value):
-            # As text, since items may be dicts, and 1 differs from true.
+            # Compared as JSON text, since items may be dicts, and 1 differs from true.
             frozen = _in_order(item)
             if frozen in seen:
                 self.found.append(causes.duplicate(f"{path}[{position}]", item))
@@ -316,8 +317,9 @@ def _fulfils(value: Any, schema: Schema) -> bool:
 
 
 def _fits(pattern: str, value: str) -> bool:
-    """Return whether the pattern matches; False too for an invalid pattern or if it takes too
-    long.
+    """Return whether the pattern matches.
+
+    Returns False also for an invalid pattern and for a pattern that takes too long.
     """
     try:
         return patterns.compiled(pattern).found_in(value)

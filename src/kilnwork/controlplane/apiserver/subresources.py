@@ -1,6 +1,6 @@
-"""Subresources that are posted below an object: binding, eviction and token.
+"""Subresources of an object that clients only POST to: binding, eviction and token.
 
-Used by `resources`, and by the binder. `status` is written by `crud`, logs come from `podlogs`.
+Used by `resources`, and by the binder. `crud` writes `status`, and `podlogs` serves `log`.
 """
 
 from typing import Any
@@ -61,11 +61,11 @@ async def bind(
         if spec.get("nodeName"):
             why = f'pod {target.name} is already assigned to node "{spec["nodeName"]}"'
             raise statuses.conflict(_BINDINGS, target.name, why)
-        # The decision was made for a Pod of this name that is gone.
+        # The binding was decided for an earlier Pod of this name.
         if uid and uid != found["uid"]:
             raise statuses.conflict(target.kind, target.name, "the Pod is another by that name")
         status = pod.get("status") or {}
-        # The binder may have reported earlier that the Pod fits nowhere.
+        # The binder may have reported earlier that the Pod fits on no node.
         conditions = [c for c in status.get("conditions") or () if c["type"] != "PodScheduled"]
         scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
         status = {**status, "conditions": [*conditions, scheduled]}
@@ -88,7 +88,7 @@ async def evict(
     *,
     options: writes.WriteContext,
 ) -> bytes:
-    """Delete a Pod gracefully (policy/v1 Eviction); there are no disruption budgets here."""
+    """Delete a Pod gracefully (policy/v1 Eviction). Disruption budgets are not supported."""
     _check_name(body, target, "Eviction")
     wanted = body.get("deleteOptions")
     document = wanted if isinstance(wanted, dict) else {}

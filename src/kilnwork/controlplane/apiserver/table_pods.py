@@ -34,7 +34,7 @@ def cells(pod: meta.JsonObject, now: float) -> list[Any]:
 
 
 def conditions(pod: meta.JsonObject) -> list[meta.JsonObject]:
-    """Return the conditions of a row: Completed if the Pod has finished."""
+    """Return the conditions of the Pod's row: Completed if the Pod has finished."""
     phase = (pod.get("status") or {}).get("phase")
     if phase not in _ENDED:
         return []
@@ -87,7 +87,7 @@ class _Reading:
         # Restarts of init containers are shown only until these have finished.
         self._counted = [c for c in self._counted if self._is_sidecar(c)]
         running = False
-        # Backwards as in printPod: the word of the first container is the one that stays.
+        # In reverse order, as in printPod, so that the word of the first container is kept.
         for container in reversed(self._status.get("containerStatuses") or []):
             self._counted.append(container)
             state = container.get("state") or {}
@@ -112,7 +112,7 @@ class _Reading:
         return str(self._word) if over else "Terminating"
 
     def restarts(self, now: float) -> str:
-        """Return the cell Restarts: the count, and when the last one was."""
+        """Return the cell Restarts: the count, and how long ago the last restart was."""
         count = sum(int(c.get("restartCount") or 0) for c in self._counted)
         ends = [
             ((c.get("lastState") or {}).get("terminated") or {}).get("finishedAt")

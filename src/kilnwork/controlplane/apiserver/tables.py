@@ -1,8 +1,9 @@
 """Lists as tables (meta.k8s.io/v1 Table), which `kubectl get` prints.
 
 Used by get, list and watch when the client accepts `as=Table`. Cells of built-in kinds follow
-k8s.io/kubernetes/pkg/printers/internalversion; those of custom kinds come from the columns of the
-definition. All columns are sent; the client hides those with a priority unless `-o wide` is given.
+k8s.io/kubernetes/pkg/printers/internalversion; cells of custom kinds come from the columns of the
+definition. All columns are sent; the client hides columns with a priority unless `-o wide` is
+given.
 """
 
 import re
@@ -93,8 +94,9 @@ def _cells(served: builtin.ServedResource, obj: meta.JsonObject, now: float) -> 
 
 
 def _built_in_cells(served: builtin.ServedResource, obj: meta.JsonObject, now: float) -> list[Any]:
-    """Return the cells of a built-in kind; raises if its status, which is not validated, is
-    malformed.
+    """Return the cells of a built-in kind.
+
+    Raises if the status, which is not validated, is malformed.
     """
     name = obj["metadata"].get("name", "")
     kind = served.resource.kind
@@ -105,7 +107,7 @@ def _built_in_cells(served: builtin.ServedResource, obj: meta.JsonObject, now: f
 
 
 def _custom_cell(column: builtin.PrinterColumn, obj: meta.JsonObject, now: float) -> Any:
-    """Return the cell as apiextensions' table convertor: the first match, in the column's type."""
+    """Return a cell like apiextensions' table convertor: the first match, in the column's type."""
     value = value_at(obj, column.json_path)
     if value is None:
         return None
@@ -131,8 +133,8 @@ _BETWEEN_NAMES = re.compile(r"'\s*,\s*'")
 def value_at(obj: Any, path: str) -> Any:
     """Return the value at a column's JSONPath, or None when it is missing.
 
-    Supports names, positions, `[?(@.x=="y")]`, and `['x','y']`, of which the first existing one
-    counts.
+    Supports names, positions, `[?(@.x=="y")]`, and `['x','y']`, which selects the first name that
+    exists.
     """
     for name, key, wanted, position, listed in _STEP.findall(path):
         if name:
@@ -165,7 +167,7 @@ def _node(obj: meta.JsonObject, now: float) -> list[Any]:
     prefix = "node-role.kubernetes.io/"
     labels = obj["metadata"].get("labels") or {}
     roles = {key.removeprefix(prefix) for key in labels if key.startswith(prefix)}
-    # The older form of the label.
+    # Older form of the label.
     roles.add(labels.get("kubernetes.io/role", ""))
     info = status.get("nodeInfo") or {}
     addresses = {a.get("type"): a.get("address") for a in status.get("addresses") or ()}

@@ -1,7 +1,8 @@
 """TokenRequest: issues tokens of service accounts (`serviceaccounts/NAME/token`).
 
-Used by the API server for `kubectl create token` and by the node for its Pods. It validates the
-request and the object that the token is to be bound to, then calls `tokens`. Nothing is stored.
+Used by the API server for `kubectl create token`, and by the node for its Pods. This module
+validates the request and the object that the token is to be bound to, then calls `tokens`. Nothing
+is stored.
 """
 
 from typing import Any
@@ -51,7 +52,7 @@ def issue_token(
 ) -> meta.JsonObject:
     """Return the TokenRequest with its status. Raises StatusError for an invalid request.
 
-    A node gets only tokens that are bound to a Pod, as by NodeRestriction.
+    A node gets only tokens that are bound to a Pod, as with NodeRestriction.
     """
     spec = _read(body)
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]

@@ -69,9 +69,9 @@ def prune(type_: FieldType, merged: Any, last: field_sets.Set, kept: field_sets.
     """Return `merged` without the fields that its applier no longer owns.
 
     These are fields that the applier owned before (`last`) and that no manager owns now (`kept`).
-    As prune of merge/update.go, whose order matters: a field is removed with everything below it,
-    including defaults without an owner; a field that is kept also keeps the struct fields above it,
-    but no list or map items.
+    Follows prune of merge/update.go, whose order matters: a field is removed with everything below
+    it, including defaults without an owner; a field that is kept also keeps the struct fields above
+    it, but no list or map items.
     """
     last, kept = _with_structs(type_, last), _with_structs(type_, kept)
     if not field_sets.difference(last, kept):
@@ -103,10 +103,9 @@ def _with_structs(type_: FieldType, known: field_sets.Set) -> field_sets.Set:
 
 
 def _remove(type_: FieldType, value: Any, gone: field_sets.Set) -> Any:
-    """Return a value without the fields of a set and everything below them; None if nothing is
-    left.
+    """Return a value without the fields of a set and everything below them.
 
-    The None is that of RemoveItems; the object's schema may reject it then.
+    Returns None if nothing is left, as RemoveItems does; the object's schema may then reject it.
     """
     if not gone or type_.merging is Merging.ATOMIC:
         return value
@@ -147,7 +146,7 @@ def _is_list(type_: FieldType) -> bool:
 
 
 _MAX_NAMED = 64
-"""Longest name whose path element is cached."""
+"""Maximum length of a name whose path element is cached."""
 
 
 def _elements(type_: FieldType, items: list[Any]) -> Iterator[tuple[str, Any]]:
@@ -175,7 +174,7 @@ def _collected(type_: FieldType, value: Any) -> field_sets.Set:
     if isinstance(value, dict) and type_.merging is not Merging.ATOMIC:
         for name, item in value.items():
             below = _collected(type_.below(name) or field_types.ANY, item)
-            # An empty map has no fields to own, so that it is owned itself.
+            # An empty map has no fields to own, so it is owned itself.
             is_leaf = item in (None, {}) or not _goes_on(type_.below(name), item)
             if is_leaf:
                 found[f"f:{name}"] = {}
@@ -256,8 +255,9 @@ def _compare_lists(type_: FieldType, old: list[Any], new: list[Any], found: Comp
 
 
 def _same_beginning(old: list[Any], new: list[Any]) -> int:
-    """Return the number of equal items at the start of both lists: most of a long list that
-    grows.
+    """Return the number of equal items at the start of both lists.
+
+    In a long list that grows, most items are equal.
     """
     pairs = enumerate(zip(old, new, strict=False))
     return next((n for n, (a, b) in pairs if a is not b and a != b), min(len(old), len(new)))
@@ -278,7 +278,7 @@ def _compare(type_: FieldType, old: Any, new: Any, found: Comparison, element: s
     inside = Comparison({}, {}, {})
     compare_inside = _compare_maps if kind is dict else _compare_lists
     compare_inside(type_, old, new, inside)
-    # Only if not empty: an empty set here would mean the field itself.
+    # Empty sets are not added: an empty set would mean the field itself.
     if inside.added:
         found.added[element] = inside.added
     if inside.modified:
@@ -288,8 +288,9 @@ def _compare(type_: FieldType, old: Any, new: Any, found: Comparison, element: s
 
 
 def _merge_lists(type_: FieldType, old: list[Any], new: list[Any]) -> list[Any]:
-    """Merge in the order of mergeListItems: common items in the new order, others where they
-    were.
+    """Return two lists merged in the order of mergeListItems.
+
+    Common items are in the new order, all others where they were.
     """
     item_type = type_.item or field_types.ANY
     before, after = list(_elements(type_, old)), list(_elements(type_, new))

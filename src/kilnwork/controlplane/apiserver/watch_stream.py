@@ -1,8 +1,8 @@
 """The stream of one watch: initial lines, then a queue of changes, sent in chunks.
 
-Used by `watches`, whose hub fills it. Initial lines are encoded as they are sent: a watch of many
-objects holds references to them and no copies. A change is encoded once and shared by all watches
-that send it as it is stored.
+Used by `watches`, whose hub fills the queue. Initial lines are encoded as they are sent: a watch of
+many objects holds references to them and no copies. A change is encoded once and shared by all
+watches that send it as it is stored.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """resourceVersion that the initial events must have reached."""
     form: Form | None = None
     metadata_only: bool = False
-    """Send bookmarks too as PartialObjectMetadata, which clients check."""
+    """Send bookmarks as PartialObjectMetadata too: clients check their kind."""
 
 
 class SharedChange:
@@ -72,10 +72,9 @@ class SharedChange:
         return self._old[1]
 
     def line(self, action: str, raw: bytes) -> bytes:
-        """Return the line of the stream: the same bytes for every watch that does not convert
-        it.
-        """
-        # One encoding for each action: DELETED is the deletion, or the last selected state.
+        """Return the line of the stream. All watches that do not convert it share the bytes."""
+        # The action determines the bytes: a change has one DELETED line, with the deleted object or
+        # with its last selected state.
         found = self._lines.get(action)
         if found is None:
             found = self._lines[action] = line(action, raw)
@@ -83,7 +82,7 @@ class SharedChange:
 
 
 class _Unformed(NamedTuple):
-    """A change that is converted when it is sent: only the first Table of a stream has columns."""
+    """A change that is converted only when it is sent: the first Table of a stream has columns."""
 
     action: str
     raw: bytes
@@ -124,8 +123,9 @@ class WatchStream:
         self._wake.set()
 
     def offer(self, shared: SharedChange) -> None:
-        """Queue a change if it concerns this watch. A change that cannot be decoded ends the
-        watch.
+        """Queue a change if it concerns this watch.
+
+        A change that cannot be decoded ends the watch.
         """
         if self._ended:
             return
@@ -145,8 +145,9 @@ class WatchStream:
             self._queue_line(_Unformed(action, raw))
 
     def as_event(self, shared: SharedChange) -> tuple[str, bytes] | None:
-        """Return the event that a change is for this watch (KEP-95), or None when it does not
-        concern it.
+        """Return action and object of the event for a change (KEP-95).
+
+        Returns None if the change does not concern this watch.
         """
         change, chosen = shared.change, self.wants.chosen
         if not chosen.matches_key(change.key):
@@ -163,7 +164,8 @@ class WatchStream:
         if now:
             return objects.Action.MODIFIED if was else objects.Action.ADDED, change.raw
         if was and change.previous is not None:
-            # As in the real watch cache: the previous object with this resourceVersion.
+            # As in the real watch cache: the previous object, with the resourceVersion of the
+            # change.
             return objects.Action.DELETED, objects.last_state(change.previous, change.sequence)
         return None
 
@@ -207,7 +209,7 @@ class WatchStream:
         return b"".join(found)
 
     def _next(self) -> bytes | None:
-        """Return one line. If it cannot be generated, return an error as the last one."""
+        """Return one line, or an ERROR event as the last line if the line cannot be generated."""
         try:
             return self._next_line()
         except Exception:
@@ -231,14 +233,15 @@ class WatchStream:
         return queued
 
     def _queue_line(self, queued: bytes | _Unformed) -> None:
-        """Queue a line. A client with too many unread bytes is disconnected and must watch
-        again.
+        """Queue a line.
+
+        A client with too many unread bytes is disconnected and must watch again.
         """
         self._queue.append(queued)
         self._queued_bytes += len(queued.raw if isinstance(queued, _Unformed) else queued)
         if self._queued_bytes > MAX_QUEUED_BYTES:
             log.warning("watch ended, its client is too slow", extra=self._log_fields())
-            # At once and not when its client reads again: the queue is what takes the memory.
+            # The queue is freed now, not when the client reads again, since it holds the memory.
             self._clear()
             self._ended = True
         self._wake.set()

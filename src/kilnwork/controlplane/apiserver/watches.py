@@ -28,7 +28,8 @@ from kilnwork.kit import clock as clocks
 
 BOOKMARK_EVERY_S = 60.0
 RELEASE_AFTER = 100
-"""Number of ended watches after which free memory is returned: a megabyte or more of buffers."""
+"""Number of ended watches after which free memory is returned to the system: their buffers were a
+megabyte or more."""
 RELEASE_S = 1.0
 MIN_TIMEOUT_S = 1800
 """Without timeoutSeconds a watch lasts between once and twice this long, as in the real server."""
@@ -67,7 +68,7 @@ def parse_request(
 
 
 class WatchHub:
-    """All open watches of the API server, to which it passes the changes of the store."""
+    """Passes the changes of the store to all open watches of the API server."""
 
     def __init__(self, held: store.Store, *, clock: clocks.Clock) -> None:
         self._store = held
@@ -80,7 +81,7 @@ class WatchHub:
         self._ended = 0
 
     def start(self) -> None:
-        """Start to receive changes of the store."""
+        """Subscribe to the changes of the store."""
         self._offered = self._store.sequence
         self._unfollow = self._store.follow(self._on_changes)
 
@@ -99,8 +100,9 @@ class WatchHub:
         return sum(len(watches) for watches in self._watches.values())
 
     def open(self, wants: watch_stream.WatchRequest) -> watch_stream.WatchStream:
-        """Begin a watch: past changes or existing objects first, then new changes, without a
-        gap.
+        """Open a watch.
+
+        Past changes or existing objects come first, then new changes, without a gap.
         """
         # No await between choosing the first lines and adding the watch: a change committed in
         # between would be lost.
@@ -126,10 +128,10 @@ class WatchHub:
     async def run(
         self, watch: watch_stream.WatchStream, request: asgi.Request, response: asgi.Response
     ) -> None:
-        """Send the stream until its timeout, the client disconnects or the server stops.
+        """Send the stream until it times out, the client disconnects or the server stops.
 
-        The initial lines are sent in full, even after the timeout: a client could not resume in the
-        middle of them.
+        The initial lines are sent in full, even after the timeout: a client could not resume in
+        their middle.
         """
         leaving = self._background.start("client", _abandon(watch, request))
         deadline = self._clock.monotonic() + watch.wants.timeout_s
@@ -151,8 +153,9 @@ class WatchHub:
             self.close(watch)
 
     def _first_lines(self, watch: watch_stream.WatchStream) -> Iterator[bytes]:
-        """Return the lines between the start of a watch and now: selected now, generated one by
-        one.
+        """Return the lines from the start of a watch until now.
+
+        Objects or changes are selected now; their lines are generated one by one.
         """
         wants = watch.wants
         qualified = wants.served.resource.qualified
@@ -160,7 +163,8 @@ class WatchHub:
             return iter(())
         if wants.start is None:
             lists.check_reached(self._store, wants.not_older)
-            # A list: the lines are generated later, when commits have changed the store.
+            # Copied to a list: the lines are generated later, when commits may have changed the
+            # store.
             there = list(self._store.select(qualified, wants.chosen.namespace))
             return _initial_events(watch, there, self._store.sequence)
         # A watch that waits for this number would miss all changes up to it.
@@ -175,8 +179,9 @@ class WatchHub:
         )
 
     def _release_memory(self) -> None:
-        """Return free memory to the system after many watches have ended and left holes in the
-        heap.
+        """Return free memory to the system.
+
+        Many ended watches leave holes in the heap.
         """
         self._ended += 1
         if self._ended >= RELEASE_AFTER and not self._closed:
@@ -194,8 +199,9 @@ class WatchHub:
 
 
 def _refuse(watch: watch_stream.WatchStream, error: statuses.StatusError) -> None:
-    """End a watch with an ERROR event: its response already has status 200, as in the real
-    server.
+    """End a watch with an ERROR event.
+
+    Its response already has status 200, as in the real server.
     """
     watch.set_initial_lines(iter((watch_stream.line("ERROR", error.body()),)))
     watch.end()

@@ -1,7 +1,8 @@
 """Rules of writes before and after admission, without I/O: the pure parts of `crud`.
 
-Which fields a path may change, what is refused before admission, and when a deleted object can be
-removed. Follows k8s.io/apiserver/pkg/registry/rest and the strategies of k8s.io/kubernetes.
+The rules say which fields a path may change, which writes are refused before admission, and when a
+deleted object can be removed. They follow k8s.io/apiserver/pkg/registry/rest and the strategies of
+k8s.io/kubernetes.
 """
 
 from typing import Any
@@ -24,7 +25,8 @@ MADE_BY_UPDATE = (
     resource.CLUSTER_ROLES,
     resource.CLUSTER_ROLE_BINDINGS,
 )
-"""AllowCreateOnUpdate of k8s.io/kubernetes/pkg/registry."""
+"""Kinds whose objects an update may create (AllowCreateOnUpdate in
+k8s.io/kubernetes/pkg/registry)."""
 
 
 def manager(
@@ -67,8 +69,9 @@ def name_missing(target: writes.WriteTarget) -> statuses.StatusError:
 def owned_part(
     target: writes.WriteTarget, config: meta.JsonObject, subresource: str
 ) -> meta.JsonObject:
-    """Return the part of an applied object that this path owns: the status, the rest, or one
-    list.
+    """Return the part of an applied object that the written path owns.
+
+    That is the status, everything but the status, or the list of ephemeral containers.
     """
     if subresource:
         given = metadata.metadata_of(config)
@@ -86,8 +89,9 @@ def owned_part(
 def no_patch_object(
     target: writes.WriteTarget, config: meta.JsonObject, why: Exception
 ) -> statuses.StatusError:
-    """Return the 500 without a reason of the real server for a config that does not fit its
-    type.
+    """Return a 500 for an applied object that does not fit its type.
+
+    It has no reason, like that of the real server.
     """
     given, kind = metadata.metadata_of(config), target.kind
     which = f"{given.get('namespace', '')}/{given.get('name', '')}; {kind.group}/{kind.version}"
@@ -97,7 +101,10 @@ def no_patch_object(
 
 
 def immutable(target: writes.WriteTarget, field: str, value: str) -> statuses.StatusError:
-    """Return a 422 with the same cause twice, since two rules of the real server report it."""
+    """Return a 422 for an immutable field, with the same cause twice.
+
+    In the real server two rules report it.
+    """
     text = f"Invalid value: {value}: field is immutable"
     cause = statuses.Cause(f"metadata.{field}", "FieldValueInvalid", text)
     return statuses.invalid(target.kind, target.name, [cause, cause])
@@ -114,12 +121,13 @@ def wants_version(served: builtin.ServedResource) -> bool:
 
 
 _OPEN_STATUS = (resource.PODS, resource.NODES, resource.NAMESPACES)
-"""Kinds whose metadata can be changed through `status` too, as by their strategies in Go."""
+"""Kinds whose metadata can be changed through `status` too, according to their strategies in Go."""
 
 
 def is_removable(kind: resource.Resource, obj: meta.JsonObject) -> bool:
-    """Return whether a deleted object has no finalizer and no grace period left, so can be
-    removed.
+    """Return whether a deleted object can be removed.
+
+    It must have no finalizers and no grace period left.
     """
     if kind == resource.NAMESPACES and (obj.get("spec") or {}).get("finalizers"):
         return False
@@ -132,8 +140,9 @@ def is_removable(kind: resource.Resource, obj: meta.JsonObject) -> bool:
 
 
 def is_counted(served: builtin.ServedResource) -> bool:
-    """Return whether the kind has an object generation: custom ones, definitions, Pods since
-    1.33.
+    """Return whether objects of the kind have a generation that is counted.
+
+    These are custom objects, definitions, and Pods (as since Kubernetes 1.33).
     """
     counted = (resource.PODS, resource.CUSTOM_RESOURCE_DEFINITIONS)
     return served.custom or served.resource in counted
@@ -167,8 +176,9 @@ def check_preconditions(
     *,
     patched: bool,
 ) -> None:
-    """Raise 409 for another uid or resourceVersion, 422 for a write that would delete the
-    object.
+    """Raise 409 if uid or resourceVersion differ from those of the stored object.
+
+    Raises 422 for a patch of the uid, or a write that would delete the object.
     """
     if not metadata.metadata_of(wanted).get("name"):
         raise name_missing(target)
@@ -204,8 +214,11 @@ def assemble(
 
 
 def prepare_new(target: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonObject:
-    """Drop the status of a new object if it has a status subresource; a Node keeps its own."""
-    # A kubelet registers its Node with a status, which the real strategy keeps.
+    """Return a new object with its initial status; a Node keeps the status that was sent.
+
+    Kinds without a status subresource keep it too.
+    """
+    # A kubelet registers its Node with a status, and the real strategy keeps it.
     if target.kind == resource.NODES:
         return new
     if target.served.status_subresource:
@@ -223,7 +236,7 @@ def prepare_new(target: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonOb
 def sent_names(kind: resource.Resource, sent: meta.JsonObject) -> frozenset[str]:
     """Return the fields of a Pod's spec that the client sent."""
     names = frozenset((sent.get("spec") or {}) if kind == resource.PODS else ())
-    # Defaults copy one to the other, so that the client owns both.
+    # Defaults copy the name to `serviceAccount`, so the client owns both fields.
     return names | {"serviceAccount"} if "serviceAccountName" in names else names
 
 
@@ -244,7 +257,8 @@ _BY_ADMISSION = (
     *("serviceAccountName", "serviceAccount", "automountServiceAccountToken"),
     *("priority", "preemptionPolicy", "tolerations"),
 )
-"""Fields of a Pod's spec; set by the plugins ServiceAccount, Priority, DefaultTolerationSeconds."""
+"""Fields of a Pod's spec that admission sets, as the plugins ServiceAccount, Priority and
+DefaultTolerationSeconds do."""
 
 
 def prepare_update(
@@ -256,9 +270,9 @@ def prepare_update(
 ) -> meta.JsonObject:
     """Return `old` with those fields of `wanted` that the path may change.
 
-    Main path: everything but status. `status`: only that. `binding`: all but metadata.
-    `ephemeralcontainers`: that list of a Pod. `finalize`: the finalizers of a Namespace, which no
-    other path changes.
+    Main path: everything but the status. `status`: only the status. `binding`: everything but the
+    metadata. `ephemeralcontainers`: only that list of a Pod. `finalize`: the finalizers of a
+    Namespace, which no other path changes.
     """
     if subresource == "binding":
         return wanted | {"metadata": old["metadata"]}
@@ -323,10 +337,10 @@ def check_no_new_finalizers(
 def count_generation(
     target: writes.WriteTarget, new: meta.JsonObject, old: meta.JsonObject
 ) -> None:
-    """Increment the object generation with every change outside metadata and status."""
+    """Increment the object generation if anything but metadata and status has changed."""
     if not is_counted(target.served):
         return
-    # Without the subresource, the status is a field like any other.
+    # Without a status subresource, the status is a field like any other.
     apart = ("metadata", "status") if target.served.status_subresource else ("metadata",)
     before = {k: v for k, v in old.items() if k not in apart}
     after = {k: v for k, v in new.items() if k not in apart}

@@ -36,11 +36,11 @@ def target_of(kind: resource.Resource, namespace: str | None, name: str) -> Writ
 
 
 class WriteContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Who writes, and with which options."""
+    """Context of a write: its user and its options."""
 
     user: authn.User = authn.SERVER
     dry_run: bool = False
-    """Validate everything, store nothing."""
+    """Validate everything, but store nothing."""
     field_validation: str = "Warn"
     oddities: tuple[str, ...] = ()
     """Messages about the body itself, such as duplicate fields."""
@@ -59,13 +59,14 @@ class WriteResult(msgspec.Struct, frozen=True):
 
 
 Change = Callable[[meta.JsonObject], meta.JsonObject]
-"""Returns the wanted object for the stored one, which it must not change.
+"""Function that returns the wanted object for the stored one, which it must not change.
 
-If the result has a resourceVersion other than the stored one, the write is refused."""
+If the result has a resourceVersion other than the stored one, the write is refused.
+"""
 
 
 class StoredLookup:
-    """`lookup.Lookup` over the store."""
+    """`lookup.Lookup` that reads the store."""
 
     def __init__(self, held: store.Store) -> None:
         self._store = held
