@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kilnwork as kiln
-from kilnwork.kit import database_loss, paths, processes
+from kilnwork.kit import data_directories, database_marker, processes
 from support import driver_program, waiting
 
 PROGRAM = """
@@ -90,7 +90,7 @@ def take_over(directory: Path, mark: str) -> None:
             lambda: len(running(mark, "kilnwork.worker")) == 1, what="there is one worker"
         )
     waiting.wait_until(lambda: not processes.find_marked(mark), what="nothing is left")
-    assert not paths.runtime_dir(directory).exists()
+    assert not data_directories.runtime_dir(directory).exists()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_next_driver_takes_over_processes_that_are_starting(
     """They are found by their identity, not by how far they have started."""
     directory = tmp_path / "home"
     killed_driver(tmp_path, directory, *step.split())
-    made = database_loss.marker_path(directory / "journal.db")
+    made = database_marker.marker_path(directory / "journal.db")
     waiting.wait_until(made.exists, what="the dispatcher has the journal")
     take_over(directory, mark)
 

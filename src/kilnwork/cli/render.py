@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 
 MIN_CELL = 12
 """Minimum width to which a column is cut."""
@@ -138,7 +138,7 @@ def took(seconds: float) -> str:
     return f"{seconds:.1f}s" if seconds < 9.95 else short_time(seconds)
 
 
-def full_name(served: resource.Resource, name: str) -> str:
+def full_name(served: api_resources.Resource, name: str) -> str:
     """Return the name of an object as `singular.group/name`.
 
     `-o name` and the results of changes name objects in this form.

@@ -12,10 +12,10 @@ from urllib import parse
 
 import msgspec
 
+from kilnwork.api import api_resources as resources
 from kilnwork.api import meta
-from kilnwork.api import resource as resources
 from kilnwork.kit import asgi, clock, http_types
-from kilnwork.kube import config, decoding, errors, objects, transport, watch_stream
+from kilnwork.kube import config, errors, object_decoding, objects, transport, watch_stream
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class Client:
     ) -> Any:
         """Return an object in its current state on the server."""
         response = await self.raw("GET", self._path(resource, name, namespace))
-        return decoding.whole(response.body, type)
+        return object_decoding.whole(response.body, type)
 
     async def list(
         self,
@@ -389,7 +389,7 @@ class Client:
             content_type=content_type,
             headers=headers,
         )
-        return decoding.whole(response.body, dict)
+        return object_decoding.whole(response.body, dict)
 
     async def _page(
         self,
@@ -400,7 +400,7 @@ class Client:
         query: Mapping[str, str],
     ) -> Listed[T]:
         response = await self.raw("GET", _base(resource, namespace), query=query)
-        items, metadata = decoding.items(response.body, as_type)
+        items, metadata = object_decoding.items(response.body, as_type)
         return Listed(items, metadata.resource_version, metadata.continue_)
 
     def _path(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kilnwork.api import resource as resources
+from kilnwork.api import api_resources as resources
 from kilnwork.kit import backoff, ids
 from kilnwork.kube import cache, client, errors, objects, watch_stream
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 import uvloop
 
-from kilnwork.api import meta, resource, yaml_loader
+from kilnwork.api import api_resources, meta, yaml_loader
 from kilnwork.controlplane import cluster
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, config, errors
@@ -88,13 +88,13 @@ class KubernetesServer:
             installed.append(done)
         return installed
 
-    async def _resource(self, obj: meta.JsonObject) -> resource.Resource:
+    async def _resource(self, obj: meta.JsonObject) -> api_resources.Resource:
         """Return the resource of an object's kind. Raises LookupError if it is not served."""
         version, kind = obj["apiVersion"], obj["kind"]
         for each in await self._discover(version):
             if each["kind"] == kind and "/" not in each["name"]:
                 group, _, short = version.rpartition("/")
-                return resource.Resource(
+                return api_resources.Resource(
                     group=group,
                     version=short,
                     kind=kind,
@@ -236,7 +236,7 @@ class _Serving:
             self._started.set_exception(error)
 
 
-_CRD = resource.CUSTOM_RESOURCE_DEFINITIONS
+_CRD = api_resources.CUSTOM_RESOURCE_DEFINITIONS
 
 
 def _objects(manifests: Manifests) -> Iterator[meta.JsonObject]:

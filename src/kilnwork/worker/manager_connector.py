@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from kilnwork.api import manager
-from kilnwork.kit import errors, tls_client
+from kilnwork.api import manager_access
+from kilnwork.kit import errors, tls_socket
 from kilnwork.worker import settings
 
 MIN_TIMEOUT_S = 1.0
@@ -50,7 +50,7 @@ class ManagerConnector:
 
     def connect(self) -> socket.socket:
         made = socket.create_connection(self._address, timeout=self._timeout_s())
-        return tls_client.wrap(self._context, made, server_name=manager.SERVER_NAME)
+        return tls_socket.wrap(self._context, made, server_name=manager_access.SERVER_NAME)
 
     def headers(self) -> Mapping[str, str]:
         """Return the HTTP headers that authenticate the Pod.
@@ -60,9 +60,9 @@ class ManagerConnector:
         given = self._given
         task, run, attempt = given.attempt
         return {
-            "Host": manager.SERVER_NAME,
-            manager.TOKEN_HEADER: given.token_file.read_text().strip(),
-            manager.ATTEMPT_HEADER: f"{given.pod} {task}/{run}/{attempt}",
+            "Host": manager_access.SERVER_NAME,
+            manager_access.TOKEN_HEADER: given.token_file.read_text().strip(),
+            manager_access.ATTEMPT_HEADER: f"{given.pod} {task}/{run}/{attempt}",
         }
 
     def refused(self) -> None:

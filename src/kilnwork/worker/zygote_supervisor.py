@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 
 from kilnwork.kit import coroutines
-from kilnwork.worker import errors, orphans, outcomes, reaper, zygote_link
+from kilnwork.worker import errors, orphans, outcome_rules, reaper, zygote_link
 
 log = logging.getLogger(__name__)
 
@@ -272,7 +272,9 @@ def _pass_on_errors(zygote: zygote_link.ZygoteHandle) -> str:
 
 
 def _not_started(code: int, error_text: str) -> str:
-    how = f"exit code {code}" if code >= 0 else f"signal {-code} ({outcomes.signal_name(-code)})"
+    how = (
+        f"exit code {code}" if code >= 0 else f"signal {-code} ({outcome_rules.signal_name(-code)})"
+    )
     last = f": {error_text.splitlines()[-1]}" if error_text else ""
     return f"the process that starts slots ended before it was ready, with {how}{last}"
 

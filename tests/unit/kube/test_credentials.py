@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp.web
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, config, credentials, errors, execplugin
@@ -179,11 +179,11 @@ async def test_a_refused_token_is_renewed_once(
     stand.handler = handler
     settings = config.Config(server=stand.url, exec=plugin.config())
     async with client.Client(settings) as kube:
-        await kube.get(resource.PODS, "a", "x")
+        await kube.get(api_resources.PODS, "a", "x")
         assert [h["Authorization"] for h in stand.headers] == ["Bearer t-1", "Bearer t-2"]
         stand.respond({}, status=401)
         with pytest.raises(errors.Unauthorized):
-            await kube.get(resource.PODS, "a", "x")
+            await kube.get(api_resources.PODS, "a", "x")
         assert len(stand.asked) == 4
         assert plugin.runs == 3
 
@@ -208,10 +208,10 @@ async def test_requests_meanwhile_do_not_block_the_loop_for_a_login(
     monkeypatch.setattr(execplugin, "run", log_in)
     settings = config.Config(server=stand.url, exec=plugin.config())
     async with client.Client(settings) as kube:
-        first = asyncio.ensure_future(kube.get(resource.PODS, "a", "x"))
+        first = asyncio.ensure_future(kube.get(api_resources.PODS, "a", "x"))
         while not began.is_set():
             await asyncio.sleep(0.001)
-        second = asyncio.ensure_future(kube.get(resource.PODS, "b", "x"))
+        second = asyncio.ensure_future(kube.get(api_resources.PODS, "b", "x"))
         await asyncio.sleep(0.001)  # the loop goes on while the program runs
         may_end.set()
         await asyncio.gather(first, second)

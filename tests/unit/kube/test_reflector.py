@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp.web
 import pytest
 
-from kilnwork.api import kinds, resource, task
+from kilnwork.api import api_resources, kinds, task
 from kilnwork.kit import backoff, ids
 from kilnwork.kube import cache, client, objects, reflector
 from support import scripted_apiserver, scripted_objects, waiting
@@ -24,7 +24,9 @@ class Follower:
         self.cache: cache.Cache[dict[str, Any]] = cache.Cache()
         self.reported: list[tuple[str, str]] = []
         self.last: dict[str, Any] = {}
-        self.reflector = reflector.Reflector(kube, resource.PODS, dict, self.cache, self.on_change)
+        self.reflector = reflector.Reflector(
+            kube, api_resources.PODS, dict, self.cache, self.on_change
+        )
         self.reflector.backoff = backoff.Backoff(base_s=0.001, max_s=0.01)
 
     def on_change(
@@ -88,7 +90,7 @@ async def test_list_is_reported_oldest_first_if_requested(
     reported: list[str] = []
     followed = reflector.Reflector(
         kube,
-        resource.PODS,
+        api_resources.PODS,
         dict,
         cache.Cache[dict[str, Any]](),
         lambda key, _, __: reported.append(key[1]),

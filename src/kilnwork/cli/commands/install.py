@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from kilnwork.api import manager, names
+from kilnwork.api import manager_access, names
 from kilnwork.cli import manager_options, options, render
 from kilnwork.cli.installation import all_objects, rights, settings
 
@@ -76,7 +76,7 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     "-n",
     "--namespace",
     metavar="NS",
-    default=manager.NAMESPACE,
+    default=manager_access.NAMESPACE,
     show_default=True,
     callback=_label,
     help="Namespace of the manager; clients find another one through KILN_MANAGER_NAMESPACE.",

@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
-from kilnwork.kit import certificate_primitives, errors, paths
+from kilnwork.kit import certificate_primitives, data_directories, errors
 from kilnwork.kit import clock as clocks
 
 RENEW_BEFORE_S = 30 * 86_400
@@ -102,7 +102,7 @@ class Pki:
             ),
         )
         if not self.service_account_key.exists():
-            paths.write_private(
+            data_directories.write_private(
                 self.service_account_key,
                 certificate_primitives.key_pem(certificate_primitives.new_key()),
                 durable=True,
@@ -255,5 +255,7 @@ class Pki:
         After a crash between the two writes, the next start replaces the pair.
         """
         pair.certificate.unlink(missing_ok=True)
-        paths.write_private(pair.key, certificate_primitives.key_pem(key), durable=True)
-        paths.write_private(pair.certificate, certificate_primitives.pem(certificate), durable=True)
+        data_directories.write_private(pair.key, certificate_primitives.key_pem(key), durable=True)
+        data_directories.write_private(
+            pair.certificate, certificate_primitives.pem(certificate), durable=True
+        )

@@ -1,9 +1,9 @@
 """`kubectl exec`, `attach` and `port-forward`: an upgraded connection, tunnelled to the Pod's node.
 
-Used by `resources`. Only the node understands the stream protocol (SPDY, WebSocket channels, SPDY
-in a WebSocket): after the `101` of the node, bytes are copied unread in both directions, as with
-UpgradeAwareHandler of k8s.io/apimachinery. Our nodes speak version 5 of the channels, which the
-real API server translates to SPDY. If a node refuses, its response is passed on.
+Used by `resource_handler`. Only the node understands the stream protocol (SPDY, WebSocket channels,
+SPDY in a WebSocket): after the `101` of the node, bytes are copied unread in both directions, as
+with UpgradeAwareHandler of k8s.io/apimachinery. Our nodes speak version 5 of the channels, which
+the real API server translates to SPDY. If a node refuses, its response is passed on.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ import contextlib
 import urllib.parse
 from typing import NamedTuple
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import lookup, pki, podlogs, requests, statuses
+from kilnwork.api import api_resources, meta
+from kilnwork.controlplane.apiserver import lookup_interface, pki, podlogs, requests, statuses
 from kilnwork.kit import asgi, coroutines, tcp_keepalive
 
 NAMES = ("exec", "attach", "portforward")
@@ -71,7 +71,7 @@ class PodStreams:
         pod: meta.JsonObject,
         request: requests.ApiRequest,
         *,
-        reader: lookup.Lookup,
+        reader: lookup_interface.Lookup,
         response: asgi.Response,
     ) -> None:
         """Connect the client to the node. Raises StatusError while a response can still be sent."""
@@ -116,7 +116,7 @@ class _Side:
 
 
 def target(
-    pod: meta.JsonObject, request: requests.ApiRequest, reader: lookup.Lookup
+    pod: meta.JsonObject, request: requests.ApiRequest, reader: lookup_interface.Lookup
 ) -> StreamTarget:
     """Return the address of the stream on the Pod's node.
 
@@ -137,7 +137,9 @@ def target(
     if not node:
         text = f"pod {metadata['name']} does not have a host assigned"
         raise statuses.bad_request(text)
-    host, _, port = podlogs.address(reader.get(resource.NODES, None, node), node).rpartition(":")
+    host, _, port = podlogs.address(reader.get(api_resources.NODES, None, node), node).rpartition(
+        ":"
+    )
     path = "/".join(urllib.parse.quote(part, safe="") for part in parts)
     text = urllib.parse.urlencode(asked, errors=_BYTES)
     return StreamTarget(host.strip("[]"), int(port), f"/{path}?{text}")

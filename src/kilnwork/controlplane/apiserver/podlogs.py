@@ -1,8 +1,8 @@
 """`kubectl logs`: fetches pods/NAME/log from the node that runs the Pod and passes it on.
 
-Used by `resources`. The kubelet API of the node is on the port in the Node's status, over TLS: the
-server presents a client certificate of the CA and verifies the certificate of the node. Logs are
-streamed without buffering, also with `follow`.
+Used by `resource_handler`. The kubelet API of the node is on the port in the Node's status, over
+TLS: the server presents a client certificate of the CA and verifies the certificate of the node.
+Logs are streamed without buffering, also with `follow`.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from kilnwork import version
-from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import lookup, pki, requests, statuses
+from kilnwork.api import api_resources, meta
+from kilnwork.controlplane.apiserver import lookup_interface, pki, requests, statuses
 from kilnwork.kit import asgi, coroutines, http_types
 from kilnwork.kit import clock as clocks
 from kilnwork.kube import config, errors, transport, watch_stream
@@ -56,7 +56,7 @@ class PodLogs:
         pod: meta.JsonObject,
         request: requests.ApiRequest,
         *,
-        reader: lookup.Lookup,
+        reader: lookup_interface.Lookup,
         response: asgi.Response,
     ) -> None:
         """Send the container's log until the log ends or the client disconnects.
@@ -96,7 +96,7 @@ class PodLogs:
 
 
 def target(
-    pod: meta.JsonObject, query: requests.Query, reader: lookup.Lookup
+    pod: meta.JsonObject, query: requests.Query, reader: lookup_interface.Lookup
 ) -> tuple[str, http_types.ClientRequest]:
     """Return the URL of the node and the request to send to it.
 
@@ -110,7 +110,7 @@ def target(
             f'container "{container}" in pod "{metadata["name"]}" is waiting to start: '
             "the Pod is not bound to a node yet"
         )
-    where = address(reader.get(resource.NODES, None, name), name)
+    where = address(reader.get(api_resources.NODES, None, name), name)
     path = "/".join(
         urllib.parse.quote(part, safe="")
         for part in ("containerLogs", metadata["namespace"], metadata["name"], container)
@@ -165,7 +165,7 @@ def _container(pod: meta.JsonObject, wanted: str) -> str:
 def address(node: meta.JsonObject | None, name: str) -> str:
     """Return `host:port` of a node's kubelet API. Raises StatusError if it has none."""
     if node is None:
-        raise statuses.not_found(resource.NODES, name)
+        raise statuses.not_found(api_resources.NODES, name)
     status: Mapping[str, Any] = node.get("status") or {}
     endpoint = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
     port = endpoint.get("Port")

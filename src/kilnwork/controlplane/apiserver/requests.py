@@ -11,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from kilnwork.api import resource as kinds
+from kilnwork.api import api_resources as kinds
 from kilnwork.controlplane.apiserver import authn, statuses
 from kilnwork.kit import asgi
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane.apiserver import authn, authz, requests, statuses
 from kilnwork.controlplane.apiserver import tokens as tokens_
 
@@ -18,9 +18,9 @@ _AUTHENTICATION = "authentication.k8s.io"
 _EITHER = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 
 
-def _review(group: str, kind: str, *, namespaced: bool = False) -> resource.Resource:
+def _review(group: str, kind: str, *, namespaced: bool = False) -> api_resources.Resource:
     plural = f"{kind.lower()}s"
-    return resource.Resource(
+    return api_resources.Resource(
         group=group,
         version="v1",
         kind=kind,
@@ -41,7 +41,7 @@ KINDS = (_TOKEN, _OWN_IDENTITY, _OWN_ACCESS, _OWN_RULES, _ACCESS, _LOCAL_ACCESS)
 _BY_PATH = {(r.group, r.version, r.plural): r for r in KINDS}
 
 
-def find(group: str, version: str, plural: str) -> resource.Resource | None:
+def find(group: str, version: str, plural: str) -> api_resources.Resource | None:
     """Return the kind of review that a URL path names, or None."""
     return _BY_PATH.get((group, version, plural))
 

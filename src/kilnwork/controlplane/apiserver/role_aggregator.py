@@ -6,17 +6,23 @@ are only for clients that read roles: `authz` resolves the selected roles at eac
 
 from collections.abc import Sequence
 
-from kilnwork.api import resource
-from kilnwork.controlplane import objects, store_controller
-from kilnwork.controlplane.apiserver import authz, bootstrap, crud, statuses, writes
+from kilnwork.api import api_resources
+from kilnwork.controlplane import store_controller, store_types
+from kilnwork.controlplane.apiserver import (
+    authz,
+    default_roles,
+    object_writer,
+    statuses,
+    write_types,
+)
 
-_ROLES = resource.CLUSTER_ROLES
+_ROLES = api_resources.CLUSTER_ROLES
 
 
 class RoleAggregator(store_controller.StoreController[str]):
     """Controller of the aggregated ClusterRoles of one store."""
 
-    def __init__(self, writer: crud.ObjectWriter) -> None:
+    def __init__(self, writer: object_writer.ObjectWriter) -> None:
         super().__init__("cluster roles", writer)
         self._authorizer = authz.Authorizer(writer.lookup)
 
@@ -26,7 +32,7 @@ class RoleAggregator(store_controller.StoreController[str]):
         self._enqueue_aggregated()
         self._start_worker()
 
-    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
+    def _on_changes(self, changes: Sequence[store_types.StoreChange]) -> None:
         if any(change.key.resource == _ROLES.qualified for change in changes):
             self._enqueue_aggregated()
 
@@ -38,12 +44,12 @@ class RoleAggregator(store_controller.StoreController[str]):
                 self._enqueue(stored.key.name)
 
     async def _reconcile(self, name: str) -> None:
-        target = writes.target_of(_ROLES, None, name)
+        target = write_types.target_of(_ROLES, None, name)
         stored = self._store.get(target.key)
         if stored is None:
             return
         role = stored.decode()
-        if bootstrap.is_default_role(role):
+        if default_roles.is_default_role(role):
             return  # a default role has rules of its own besides the aggregated ones
         rules: list[authz.Rule] = []
         for rule in self._authorizer.aggregated_rules(role):
@@ -53,7 +59,7 @@ class RoleAggregator(store_controller.StoreController[str]):
             return
         try:
             await self._writer.change(
-                target, lambda obj: obj | {"rules": rules}, writes.WriteContext()
+                target, lambda obj: obj | {"rules": rules}, write_types.WriteContext()
             )
         except statuses.StatusError as error:
             if error.code == 409:

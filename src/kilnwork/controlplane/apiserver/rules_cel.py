@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from kilnwork.api import cel, meta
-from kilnwork.api import schema as schemas
+from kilnwork.api import schema_generation as schemas
 from kilnwork.controlplane.apiserver import builtin, causes
 
 Schema = schemas.Schema

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kilnwork.api import meta
-from kilnwork.controlplane import installed_kinds
+from kilnwork.controlplane import installed_kind_types
 from kilnwork.controlplane.apiserver import (
     builtin,
     causes,
-    decoding,
     field_types,
     rules_cel,
-    structural,
+    schema_validation,
+    typed_decoding,
 )
 
 
@@ -45,7 +45,11 @@ def validate_schema(
     served: builtin.ServedResource, obj: meta.JsonObject, *, old: meta.JsonObject | None
 ) -> list[causes.Cause]:
     """Return a cause for each place where the object does not conform to its schema."""
-    return [] if served.schema is None else list(structural.validate(served.schema, obj, old=old))
+    return (
+        []
+        if served.schema is None
+        else list(schema_validation.validate(served.schema, obj, old=old))
+    )
 
 
 def validate_status(
@@ -63,19 +67,21 @@ def warnings(
     return () if served.extension is None else served.extension.warnings(new, old)
 
 
-def _extended(kind: installed_kinds.InstalledKind, obj: meta.JsonObject) -> Iterator[causes.Cause]:
+def _extended(
+    kind: installed_kind_types.InstalledKind, obj: meta.JsonObject
+) -> Iterator[causes.Cause]:
     yield from _causes(kind.validate(obj), obj)
     if kind.pod_template:
         template = (obj.get("spec") or {}).get(kind.pod_template) or {}
         try:
-            decoding.read_typed(_pod_template(), template)
-        except decoding.WrongType as error:
+            typed_decoding.read_typed(_pod_template(), template)
+        except typed_decoding.WrongType as error:
             field = f"spec.{kind.pod_template}"
             yield causes.invalid(field, "", f"is no Pod template: {error}")
 
 
 def _causes(
-    problems: Iterable[installed_kinds.Problem], obj: meta.JsonObject
+    problems: Iterable[installed_kind_types.Problem], obj: meta.JsonObject
 ) -> Iterator[causes.Cause]:
     for field, why in problems:
         yield causes.invalid(field, _value_at(obj, field), why)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kilnwork.api import meta, names
-from kilnwork.api import schema as schemas
+from kilnwork.api import schema_generation as schemas
 from kilnwork.controlplane.apiserver import causes, definitions, patterns, rules_cel
 
 _APPROVAL = "api-approved.kubernetes.io"

@@ -39,7 +39,7 @@ def validate(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Caus
     before, seen = _by_name(old), set(others)
     for position, container in enumerate(_listed(new)):
         field, name = f"{_FIELD}[{position}]", container.get("name")
-        # Compared by identity: `decoding` keeps unchanged items as the same Python objects.
+        # Compared by identity: `typed_decoding` keeps unchanged items as the same Python objects.
         known = container is before.get(name or "")
         if not known:
             yield from rules_pods.container_causes(container, field, volumes)

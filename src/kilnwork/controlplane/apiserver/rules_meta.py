@@ -6,20 +6,20 @@ namespace exists.
 
 from collections.abc import Callable, Iterator
 
-from kilnwork.api import meta, names, resource
+from kilnwork.api import api_resources, meta, names
 from kilnwork.controlplane.apiserver import causes
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 
 _NameProblem = Callable[[str], str | None]
 _NAME_RULES: dict[str, _NameProblem] = {
-    resource.NAMESPACES.kind: lambda text: (
+    api_resources.NAMESPACES.kind: lambda text: (
         "must not contain dots" if "." in text else names.label_problem(text)
     ),
-    resource.ROLES.kind: names.path_segment_problem,
-    resource.ROLE_BINDINGS.kind: names.path_segment_problem,
-    resource.CLUSTER_ROLES.kind: names.path_segment_problem,
-    resource.CLUSTER_ROLE_BINDINGS.kind: names.path_segment_problem,
+    api_resources.ROLES.kind: names.path_segment_problem,
+    api_resources.ROLE_BINDINGS.kind: names.path_segment_problem,
+    api_resources.CLUSTER_ROLES.kind: names.path_segment_problem,
+    api_resources.CLUSTER_ROLE_BINDINGS.kind: names.path_segment_problem,
 }
 
 _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
@@ -34,7 +34,7 @@ _FIXED = (
 )
 
 
-def validate(kind: resource.Resource, obj: meta.JsonObject) -> Iterator[causes.Cause]:
+def validate(kind: api_resources.Resource, obj: meta.JsonObject) -> Iterator[causes.Cause]:
     """Yield the problems of a new object's metadata."""
     metadata = obj.get("metadata") or {}
     problem_of = _NAME_RULES.get(kind.kind, names.subdomain_problem)

@@ -1,6 +1,6 @@
 """Defaults and validation of Pods.
 
-Used by admission, after `decoding`. Messages are those of
+Used by admission, after `typed_decoding`. Messages are those of
 k8s.io/kubernetes/pkg/apis/core/validation. The rules are incomplete on purpose: fields that no node
 here reads are stored without validation.
 """
@@ -8,8 +8,8 @@ here reads are stored without validation.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from kilnwork.api import meta, names, quantities, resource
-from kilnwork.controlplane.apiserver import causes, lookup, statuses
+from kilnwork.api import api_resources, meta, names, quantities
+from kilnwork.controlplane.apiserver import causes, lookup_interface, statuses
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 
@@ -61,15 +61,15 @@ def initial_status(pod: meta.JsonObject) -> None:
     pod["status"] = {"phase": "Pending", "qosClass": _quality(pod["spec"])}
 
 
-def use_service_account(pod: meta.JsonObject, reader: lookup.Lookup) -> None:
+def use_service_account(pod: meta.JsonObject, reader: lookup_interface.Lookup) -> None:
     """Set the Pod's service account. Raises 403 when it does not exist (yet)."""
     spec, metadata = pod["spec"], pod["metadata"]
     name = spec.get("serviceAccountName") or "default"
     namespace = metadata.get("namespace", "")
-    account = reader.get(resource.SERVICE_ACCOUNTS, namespace, name)
+    account = reader.get(api_resources.SERVICE_ACCOUNTS, namespace, name)
     if account is None:
         raise statuses.refused(
-            resource.PODS,
+            api_resources.PODS,
             metadata.get("name", ""),
             f"error looking up service account {namespace}/{name}: "
             f'serviceaccount "{name}" not found',

@@ -7,10 +7,10 @@ pkg/registry/rbac/validation.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane.apiserver import authn, authz, causes, statuses
 
-_GROUP = resource.ROLES.group
+_GROUP = api_resources.ROLES.group
 _EVERYTHING: tuple[authz.Rule, ...] = (
     {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
     {"nonResourceURLs": ["*"], "verbs": ["*"]},
@@ -98,14 +98,14 @@ def guard_role(role: meta.JsonObject, *, user: authn.User, authorizer: authz.Aut
         asked = authz.Attributes(
             verb="escalate",
             api_group=_GROUP,
-            resource=resource.CLUSTER_ROLES.plural,
+            resource=api_resources.CLUSTER_ROLES.plural,
             name=name,
         )
         if not authorizer.allowed(user, asked).allowed:
             why = "must have cluster-admin privileges to use the aggregationRule"
-            raise statuses.refused(resource.CLUSTER_ROLES, name, why)
+            raise statuses.refused(api_resources.CLUSTER_ROLES, name, why)
     _guard(
-        resource.ROLES if role["metadata"].get("namespace") else resource.CLUSTER_ROLES,
+        api_resources.ROLES if role["metadata"].get("namespace") else api_resources.CLUSTER_ROLES,
         role,
         rules=role.get("rules") or (),
         verb="escalate",
@@ -126,7 +126,7 @@ def guard_role_binding(
     namespace, role = binding["metadata"].get("namespace", ""), binding.get("roleRef") or {}
     # Resolved after the check for an admin, who may bind a role that does not exist yet.
     rules = authorizer.role_rules(namespace, role)
-    kind = resource.ROLE_BINDINGS if namespace else resource.CLUSTER_ROLE_BINDINGS
+    kind = api_resources.ROLE_BINDINGS if namespace else api_resources.CLUSTER_ROLE_BINDINGS
     if rules is None:
         raise statuses.not_found(kind, role.get("name", ""))
     _guard(
@@ -140,7 +140,7 @@ def guard_role_binding(
 
 
 def _guard(
-    kind: resource.Resource,
+    kind: api_resources.Resource,
     obj: meta.JsonObject,
     *,
     rules: Iterable[authz.Rule],

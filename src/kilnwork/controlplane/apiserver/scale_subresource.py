@@ -1,28 +1,29 @@
 """The `scale` subresource of custom kinds: an object shown as autoscaling/v1 Scale.
 
-Used by `resources` for `kubectl scale` and for autoscalers. The definition names the replica fields
-(`spec.versions[*].subresources.scale`). Reads and writes go through `crud`, like any update.
+Used by `resource_handler` for `kubectl scale` and for autoscalers. The definition names the replica
+fields (`spec.versions[*].subresources.scale`). Reads and writes go through `object_writer`, like
+any update.
 """
 
 from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane.apiserver import (
     bodies,
     builtin,
     causes,
-    crud,
-    decoding,
+    object_writer,
     patches,
     statuses,
-    write_rules,
-    writes,
+    typed_decoding,
+    write_checks,
+    write_types,
 )
 
 SCALE = builtin.ServedResource(
-    resource=resource.Resource(
+    resource=api_resources.Resource(
         group="autoscaling", version="v1", kind="Scale", plural="scales", singular="scale"
     )
 )
@@ -58,17 +59,17 @@ def applied(raw: bytes, _form: str, _served: builtin.ServedResource) -> patches.
     scale = bodies.decode_applied(raw)
 
     def change(base: meta.JsonObject) -> meta.JsonObject:
-        write_rules.check_applied(writes.WriteTarget(SCALE), scale)
+        write_checks.check_applied(write_types.WriteTarget(SCALE), scale)
         return {**base, "spec": {**base["spec"], **(scale.get("spec") or {})}}
 
     return patches.DecodedPatch(change)
 
 
 async def change(
-    writer: crud.ObjectWriter,
-    target: writes.WriteTarget,
-    wanted: writes.Change,
-    options: writes.WriteContext,
+    writer: object_writer.ObjectWriter,
+    target: write_types.WriteTarget,
+    wanted: write_types.Change,
+    options: write_types.WriteContext,
 ) -> bytes:
     """Change the replica count of an object, and return the new Scale as JSON.
 
@@ -101,9 +102,9 @@ def _read(given: meta.JsonObject) -> meta.JsonObject:
             'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:110"'
         )
     try:
-        return decoding.read(SCALE, given).obj
-    except decoding.Unreadable as error:
-        raise decoding.cannot_be_handled(SCALE.resource, given, error) from error
+        return typed_decoding.read(SCALE, given).obj
+    except typed_decoding.Unreadable as error:
+        raise typed_decoding.cannot_be_handled(SCALE.resource, given, error) from error
 
 
 def _paths(served: builtin.ServedResource) -> builtin.ScalePaths:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane import errors
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
@@ -97,7 +97,7 @@ class AddWarnings:
 
 
 def success(
-    what: resource.Resource, name: str, *, uid: str = "", message: str = ""
+    what: api_resources.Resource, name: str, *, uid: str = "", message: str = ""
 ) -> dict[str, Any]:
     """Return the Status of a successful DELETE."""
     document: dict[str, Any] = {
@@ -112,12 +112,12 @@ def success(
     return document
 
 
-def _details(what: resource.Resource, name: str, **more: str) -> dict[str, Any]:
+def _details(what: api_resources.Resource, name: str, **more: str) -> dict[str, Any]:
     details = {"name": name, "group": what.group, "kind": what.plural, **more}
     return {k: v for k, v in details.items() if v}
 
 
-def not_found(what: resource.Resource, name: str) -> StatusError:
+def not_found(what: api_resources.Resource, name: str) -> StatusError:
     """Return a 404: the object does not exist."""
     return StatusError(
         404, "NotFound", f'{what.qualified} "{name}" not found', details=_details(what, name)
@@ -140,7 +140,7 @@ class PathNotServed(StatusError):
         super().__init__(404, "NotFound", "404 page not found")
 
 
-def already_exists(what: resource.Resource, name: str, *, going: bool = False) -> StatusError:
+def already_exists(what: api_resources.Resource, name: str, *, going: bool = False) -> StatusError:
     """Return a 409: the name is taken.
 
     `going`: the object with this name is being deleted.
@@ -163,13 +163,13 @@ MODIFIED = (
 )
 
 
-def conflict(what: resource.Resource, name: str, why: str = MODIFIED) -> StatusError:
+def conflict(what: api_resources.Resource, name: str, why: str = MODIFIED) -> StatusError:
     """Return a 409: the object is not in the state that the client assumes."""
     message = f'Operation cannot be fulfilled on {what.qualified} "{name}": {why}'
     return StatusError(409, "Conflict", message, details=_details(what, name))
 
 
-def unmet(what: resource.Resource, name: str, why: str) -> StatusError:
+def unmet(what: api_resources.Resource, name: str, why: str) -> StatusError:
     """Return a 409: a precondition of a deletion does not hold. The message names the kind."""
     kind = f"{what.kind}.{what.group}" if what.group else what.kind
     details = {"name": name, "group": what.group, "kind": what.kind}
@@ -181,7 +181,7 @@ def unmet(what: resource.Resource, name: str, why: str) -> StatusError:
     )
 
 
-def invalid(what: resource.Resource, name: str, causes: Sequence[Cause]) -> StatusError:
+def invalid(what: api_resources.Resource, name: str, causes: Sequence[Cause]) -> StatusError:
     """Return a 422 that lists all rules that the object breaks."""
     kind = f"{what.kind}.{what.group}" if what.group else what.kind
     # As in ErrorList.ToAggregate: the message lists equal problems once, `causes` lists all of
@@ -201,11 +201,11 @@ def invalid(what: resource.Resource, name: str, causes: Sequence[Cause]) -> Stat
 def invalid_options(kind: str, causes: Sequence[Cause]) -> StatusError:
     """Return a 422 for invalid query options, of a kind such as ListOptions."""
     group = "meta.k8s.io"
-    options = resource.Resource(group=group, version="v1", kind=kind, plural="", singular="")
+    options = api_resources.Resource(group=group, version="v1", kind=kind, plural="", singular="")
     return invalid(options, "", causes)
 
 
-def version_required(what: resource.Resource, name: str) -> StatusError:
+def version_required(what: api_resources.Resource, name: str) -> StatusError:
     """Return a 422: an update of this kind must contain a resourceVersion."""
     text = "Invalid value: 0x0: must be specified for an update"
     cause = Cause("metadata.resourceVersion", "FieldValueInvalid", text)
@@ -272,14 +272,14 @@ def plain_internal(message: str) -> StatusError:
 
 
 def forbidden(
-    message: str, *, what: resource.Resource | None = None, name: str = ""
+    message: str, *, what: api_resources.Resource | None = None, name: str = ""
 ) -> StatusError:
     """Return a 403 with exactly this message; `what` and `name` go into the details."""
     details = _details(what, name) if what is not None else {}
     return StatusError(403, "Forbidden", message, details=details)
 
 
-def refused(what: resource.Resource, name: str, why: str) -> StatusError:
+def refused(what: api_resources.Resource, name: str, why: str) -> StatusError:
     """Return a 403 with the usual prefix: `pods "x" is forbidden: why`."""
     subject = f'{what.qualified} "{name}"' if name else what.qualified
     return forbidden(f"{subject} is forbidden: {why}", what=what, name=name)
@@ -302,7 +302,7 @@ def method_not_allowed(
     return StatusError(405, "MethodNotAllowed", message, details={})
 
 
-def terminating(what: resource.Resource, verb: str) -> StatusError:
+def terminating(what: api_resources.Resource, verb: str) -> StatusError:
     """Return a 405: the definition of the kind is being deleted."""
     text = f"{verb} not allowed while custom resource definition is terminating"
     return StatusError(405, "MethodNotAllowed", text, details=_details(what, ""))

@@ -6,7 +6,7 @@ Used by `tables`. Follows printPod of k8s.io/kubernetes/pkg/printers/internalver
 from typing import Any
 
 from kilnwork.api import meta
-from kilnwork.controlplane.apiserver import durations
+from kilnwork.controlplane.apiserver import human_durations
 
 _NONE = "<none>"
 _NODE_LOST = "NodeLost"
@@ -25,7 +25,7 @@ def cells(pod: meta.JsonObject, now: float) -> list[Any]:
         f"{read.ready}/{read.total}",
         read.word(),
         read.restarts(now),
-        durations.age(pod, now),
+        human_durations.age(pod, now),
         addresses[0].get("ip") or _NONE,
         spec.get("nodeName") or _NONE,
         status.get("nominatedNodeName") or _NONE,
@@ -121,7 +121,7 @@ class _Reading:
         latest = max((e for e in ends if e), default=None)
         if count == 0 or latest is None:
             return str(count)
-        return f"{count} ({durations.since(latest, now)} ago)"
+        return f"{count} ({human_durations.since(latest, now)} ago)"
 
     def _is_sidecar(self, status: meta.JsonObject) -> bool:
         return _is_sidecar(self._inits.get(status.get("name")) or {})

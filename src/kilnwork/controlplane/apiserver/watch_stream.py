@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.api import meta
-from kilnwork.controlplane import objects
+from kilnwork.controlplane import store_types
 from kilnwork.controlplane.apiserver import builtin, lists, statuses
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
 class SharedChange:
     """A change of the store, decoded and encoded at most once for all watches."""
 
-    def __init__(self, change: objects.StoreChange) -> None:
+    def __init__(self, change: store_types.StoreChange) -> None:
         self.change = change
         self._new: tuple[lists.SelectorDecoder, meta.JsonObject] | None = None
         self._old: tuple[lists.SelectorDecoder, meta.JsonObject] | None = None
@@ -158,15 +158,17 @@ class WatchStream:
         was = change.previous is not None and chosen.matches(
             change.key, functools.partial(shared.old, look)
         )
-        if change.action == objects.Action.DELETED:
+        if change.action == store_types.Action.DELETED:
             return (change.action, change.raw) if was else None
         now = chosen.matches(change.key, functools.partial(shared.new, look))
         if now:
-            return objects.Action.MODIFIED if was else objects.Action.ADDED, change.raw
+            return store_types.Action.MODIFIED if was else store_types.Action.ADDED, change.raw
         if was and change.previous is not None:
             # As in the real watch cache: the previous object, with the resourceVersion of the
             # change.
-            return objects.Action.DELETED, objects.last_state(change.previous, change.sequence)
+            return store_types.Action.DELETED, store_types.last_state(
+                change.previous, change.sequence
+            )
         return None
 
     def format_line(self, action: str, raw: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """Watches: a stream of committed changes for each client that asks for one.
 
-Used by `resources`; the queue of each watch is a `watch_stream`. A watch begins at a
+Used by `resource_handler`; the queue of each watch is a `watch_stream`. A watch begins at a
 resourceVersion in the change log, or with all existing objects. A watch whose client reads too
 slowly is ended; the client watches again from the last resourceVersion it has seen.
 """
@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import resource
-from kilnwork.controlplane import errors, objects, store
+from kilnwork.api import api_resources
+from kilnwork.controlplane import errors, store, store_types
 from kilnwork.controlplane.apiserver import (
     builtin,
     lists,
@@ -23,7 +23,7 @@ from kilnwork.controlplane.apiserver import (
     statuses,
     watch_stream,
 )
-from kilnwork.kit import asgi, coroutines, ids, memory
+from kilnwork.kit import asgi, coroutines, ids, memory_release
 from kilnwork.kit import clock as clocks
 
 BOOKMARK_EVERY_S = 60.0
@@ -188,7 +188,7 @@ class WatchHub:
             self._ended = 0
             self._background.start("memory", _release_memory())
 
-    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
+    def _on_changes(self, changes: Sequence[store_types.StoreChange]) -> None:
         for change in changes:
             watches = self._watches.get(change.key.resource)
             if watches:
@@ -208,18 +208,18 @@ def _refuse(watch: watch_stream.WatchStream, error: statuses.StatusError) -> Non
 
 
 def _initial_events(
-    watch: watch_stream.WatchStream, there: Sequence[objects.Stored], sequence: int
+    watch: watch_stream.WatchStream, there: Sequence[store_types.Stored], sequence: int
 ) -> Iterator[bytes]:
     wants = watch.wants
     for stored in there:
         if wants.chosen.matches(stored.key, stored.decode):
-            yield watch.format_line(objects.Action.ADDED, stored.raw)
+            yield watch.format_line(store_types.Action.ADDED, stored.raw)
     if wants.initial_events and wants.bookmarks:
         yield _bookmark(wants, sequence, initial=True)
 
 
 def _past_changes(
-    watch: watch_stream.WatchStream, changes: Sequence[objects.StoreChange]
+    watch: watch_stream.WatchStream, changes: Sequence[store_types.StoreChange]
 ) -> Iterator[bytes]:
     for change in changes:
         seen = watch.as_event(watch_stream.SharedChange(change))
@@ -229,7 +229,7 @@ def _past_changes(
 
 async def _release_memory() -> None:
     await asyncio.sleep(RELEASE_S)  # connections close a little later than their watches
-    await asyncio.to_thread(memory.release_free)
+    await asyncio.to_thread(memory_release.release_free)
 
 
 def _bookmark(wants: watch_stream.WatchRequest, sequence: int, *, initial: bool = False) -> bytes:
@@ -244,7 +244,7 @@ def _bookmark(wants: watch_stream.WatchRequest, sequence: int, *, initial: bool 
     return watch_stream.line("BOOKMARK", msgspec.json.encode(marker))
 
 
-def _blueprint(kind: resource.Resource) -> str:
+def _blueprint(kind: api_resources.Resource) -> str:
     empty = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": {}}
     return base64.b64encode(msgspec.json.encode({**empty, "items": []}) + b"\n").decode()
 

@@ -10,7 +10,7 @@ are cached as long as by the kubelet (authentication and authorization webhook d
 import logging
 from typing import Protocol
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.kit import asgi, clock
 from kilnwork.kube import client, errors, reviews
 
@@ -120,7 +120,7 @@ class ApiAccessReviewer:
         """Return whether `user` may do this with the Node."""
         attributes = {
             "version": "v1",
-            "resource": resource.NODES.plural,
+            "resource": api_resources.NODES.plural,
             "name": self._node,
             "verb": verb,
             "subresource": subresource,

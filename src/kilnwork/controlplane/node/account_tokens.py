@@ -4,8 +4,8 @@ Used by the reconciler before the first start of a container and then at 80 % of
 lifetime. A token is written to a file in the private directory of its Pod and nowhere else.
 """
 
-from kilnwork.api import resource
-from kilnwork.controlplane.node import container_input_types, errors, pods, volumes
+from kilnwork.api import api_resources
+from kilnwork.controlplane.node import container_input_types, errors, pod_types, volumes
 from kilnwork.kube import client
 from kilnwork.kube import errors as kube_errors
 
@@ -23,7 +23,7 @@ class AccountTokens:
         self._client = kube
         self._ca = ca
 
-    async def write(self, pod: pods.Pod, directory: volumes.PodDirectory) -> float:
+    async def write(self, pod: pod_types.Pod, directory: volumes.PodDirectory) -> float:
         """Write new account files for the Pod. Return the seconds until they must be renewed.
 
         Raises `InputsNotReady` if there is no such account.
@@ -33,7 +33,7 @@ class AccountTokens:
         return renew_s
 
     async def token(
-        self, pod: pods.Pod, want: container_input_types.TokenWant
+        self, pod: pod_types.Pod, want: container_input_types.TokenWant
     ) -> tuple[str, float]:
         """Return a token bound to the Pod, and the seconds until it must be renewed.
 
@@ -51,7 +51,7 @@ class AccountTokens:
         name, namespace = pod.spec.service_account_name or "default", pod.metadata.namespace
         try:
             response = await self._client.create_sub(
-                resource.SERVICE_ACCOUNTS, name, "token", request, namespace
+                api_resources.SERVICE_ACCOUNTS, name, "token", request, namespace
             )
         except (kube_errors.NotFound, kube_errors.Forbidden) as error:
             raise errors.InputsNotReady(f"failed to fetch token: {error}") from error

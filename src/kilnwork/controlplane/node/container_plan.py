@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import field_effects
-from kilnwork.api.field_effects import Effect, Side
+from kilnwork.api import field_support
+from kilnwork.api.field_support import Effect, Side
 from kilnwork.controlplane.node import (
     container_input_types,
     downward_fields,
     errors,
-    pod_fields,
-    pods,
+    pod_field_effects,
+    pod_types,
     privileges,
     volume_sources,
 )
-from kilnwork.kit import container_mounts
+from kilnwork.kit import mount_paths
 
 ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where Kubernetes mounts a service account's files; here it is below the container's root."""
@@ -75,13 +75,13 @@ def expand(text: str, values: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replacement, text)
 
 
-def refusal(pod: pods.Pod) -> str:
+def refusal(pod: pod_types.Pod) -> str:
     """Return why this node can never run the Pod, or "" if it can."""
     if not _UID.fullmatch(pod.metadata.uid):
         return f'"{pod.metadata.uid}" is not a valid uid'
     refused = [found for found in ignored(pod) if found.effect == Effect.REFUSED]
     if refused:
-        return field_effects.describe_finding(refused[0])
+        return field_support.describe_finding(refused[0])
     try:
         volume_sources.check(pod)
         for container in pod.all_containers:
@@ -93,7 +93,7 @@ def refusal(pod: pods.Pod) -> str:
     return ""
 
 
-def ignored(pod: pods.Pod) -> list[field_effects.Finding]:
+def ignored(pod: pod_types.Pod) -> list[field_support.Finding]:
     """Return the fields of the Pod that this node refuses or that have no effect on it.
 
     Fields of ephemeral containers are excluded, since these do not affect the outcome of the Pod.
@@ -103,28 +103,30 @@ def ignored(pod: pods.Pod) -> list[field_effects.Finding]:
 
 
 @functools.lru_cache(maxsize=256)
-def _ignored(spec: bytes) -> tuple[field_effects.Finding, ...]:
+def _ignored(spec: bytes) -> tuple[field_support.Finding, ...]:
     """Cached, since several callers ask in every pass over a Pod, whose spec hardly ever
     changes.
     """
-    return tuple(pod_fields.findings(msgspec.json.decode(spec), Side.CLUSTER))
+    return tuple(pod_field_effects.findings(msgspec.json.decode(spec), Side.CLUSTER))
 
 
-def ignored_of(pod: pods.Pod, container: pods.EphemeralContainer) -> list[field_effects.Finding]:
+def ignored_of(
+    pod: pod_types.Pod, container: pod_types.EphemeralContainer
+) -> list[field_support.Finding]:
     """Return the fields of an ephemeral container that are refused or have no effect."""
     volumes, position = pod.spec.volumes, pod.ephemeral_containers.index(container)
     given = msgspec.to_builtins(container)
-    return list(pod_fields.ephemeral_findings(given, position, volumes, Side.CLUSTER))
+    return list(pod_field_effects.ephemeral_findings(given, position, volumes, Side.CLUSTER))
 
 
-def check_ephemeral(pod: pods.Pod, container: pods.EphemeralContainer) -> None:
+def check_ephemeral(pod: pod_types.Pod, container: pod_types.EphemeralContainer) -> None:
     """Raise `Unsupported` for an ephemeral container that this node can never run."""
     for found in ignored_of(pod, container):
         if found.effect == Effect.REFUSED:
-            raise errors.Unsupported(field_effects.describe_finding(found))
+            raise errors.Unsupported(field_support.describe_finding(found))
 
 
-def wanted(container: pods.Container) -> list[container_input_types.ObjectWant]:
+def wanted(container: pod_types.Container) -> list[container_input_types.ObjectWant]:
     """Return the Secrets and ConfigMaps that the container's environment names."""
     found: list[container_input_types.ObjectWant] = []
     for source in container.env_from or ():
@@ -144,8 +146,8 @@ def wanted(container: pods.Container) -> list[container_input_types.ObjectWant]:
 
 
 def make(
-    pod: pods.Pod,
-    container: pods.Container,
+    pod: pod_types.Pod,
+    container: pod_types.Container,
     *,
     found: container_input_types.Found,
     facts: container_input_types.NodeFacts,
@@ -168,7 +170,7 @@ def make(
         )
     dropped_privileges = _privileges(pod, container, facts)
     # As in Kubernetes, an ephemeral container has only the mounts that it names.
-    implicit = facts.mounts_accounts and not isinstance(container, pods.EphemeralContainer)
+    implicit = facts.mounts_accounts and not isinstance(container, pod_types.EphemeralContainer)
     return ContainerPlan(
         argv=[expand(word, env) for word in command],
         env=env,
@@ -179,7 +181,7 @@ def make(
 
 
 def _privileges(
-    pod: pods.Pod, container: pods.Container, facts: container_input_types.NodeFacts
+    pod: pod_types.Pod, container: pod_types.Container, facts: container_input_types.NodeFacts
 ) -> privileges.Privileges:
     of_pod, own = pod.spec.security_context or {}, container.security_context or {}
     at = pod.path(container)
@@ -189,7 +191,7 @@ def _privileges(
         raise errors.InputsNotReady(str(error)) from error
 
 
-def uses_account(pod: pods.Pod, *, mounts_accounts: bool) -> bool:
+def uses_account(pod: pod_types.Pod, *, mounts_accounts: bool) -> bool:
     """Return whether the node itself must provide the files of the Pod's service account."""
     return mounts_accounts and pod.uses_account and not pod.mounts(ACCOUNT_PATH)
 
@@ -200,15 +202,15 @@ def uses_account(pod: pods.Pod, *, mounts_accounts: bool) -> bool:
 class _Context(NamedTuple):
     """Inputs of the environment variables of one container."""
 
-    pod: pods.Pod
-    container: pods.Container
+    pod: pod_types.Pod
+    container: pod_types.Container
     found: container_input_types.Found
     facts: container_input_types.NodeFacts
 
 
 def _environment(
-    pod: pods.Pod,
-    container: pods.Container,
+    pod: pod_types.Pod,
+    container: pod_types.Container,
     found: container_input_types.Found,
     *,
     facts: container_input_types.NodeFacts,
@@ -217,7 +219,7 @@ def _environment(
     """Return its variables. All of them may refer to the one of the mounts, which only the node
     sets.
     """
-    env = {**facts.env, "HOSTNAME": pod.metadata.name, container_mounts.VARIABLE: str(root)}
+    env = {**facts.env, "HOSTNAME": pod.metadata.name, mount_paths.VARIABLE: str(root)}
     if pod.uses_account:
         env.update(facts.service_env)
     for source in container.env_from or ():
@@ -232,10 +234,10 @@ def _environment(
 
 
 def _usable(name: str) -> bool:
-    return bool(name) and "=" not in name and "\0" not in name and name != container_mounts.VARIABLE
+    return bool(name) and "=" not in name and "\0" not in name and name != mount_paths.VARIABLE
 
 
-def _whole_object(source: pods.EnvFrom, found: container_input_types.Found) -> dict[str, str]:
+def _whole_object(source: pod_types.EnvFrom, found: container_input_types.Found) -> dict[str, str]:
     kind: container_input_types.Kind = "Secret" if source.secret_ref is not None else "ConfigMap"
     reference = source.secret_ref or source.config_map_ref
     if reference is None:
@@ -246,8 +248,8 @@ def _whole_object(source: pods.EnvFrom, found: container_input_types.Found) -> d
 
 
 def _key_reference(
-    variable: pods.EnvVar,
-) -> tuple[container_input_types.Kind, pods.KeyReference] | None:
+    variable: pod_types.EnvVar,
+) -> tuple[container_input_types.Kind, pod_types.KeyReference] | None:
     source = variable.value_from
     if source is None:
         return None
@@ -258,7 +260,7 @@ def _key_reference(
     return None
 
 
-def _value(variable: pods.EnvVar, context: _Context, env: Mapping[str, str]) -> str | None:
+def _value(variable: pod_types.EnvVar, context: _Context, env: Mapping[str, str]) -> str | None:
     """Return the value of a variable, or None for an optional one whose source does not exist."""
     source = variable.value_from
     if source is None:
@@ -292,7 +294,7 @@ def _text(value: bytes) -> str:
 
 
 def _links(
-    pod: pods.Pod, container: pods.Container, env: Mapping[str, str], *, implicit: bool
+    pod: pod_types.Pod, container: pod_types.Container, env: Mapping[str, str], *, implicit: bool
 ) -> Iterator[MountLink]:
     """Yield all mounts, outer ones first. `implicit`: see
     `container_input_types.NodeFacts.mounts_accounts`.

@@ -10,16 +10,16 @@ import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane.node import (
     account_tokens,
-    container,
     container_input_types,
     container_plan,
     errors,
     pod_state,
-    pods,
-    termination,
+    pod_types,
+    shim_container,
+    termination_messages,
     volume_sources,
     volumes,
 )
@@ -37,7 +37,7 @@ _ROOT_CA = "kube-root-ca.crt"
 """The ConfigMap in every Pod's account volume; it does not change during a cluster's lifetime."""
 
 _NEVER_S = 365 * 86_400.0
-_RESOURCES = {"Secret": resource.SECRETS, "ConfigMap": resource.CONFIG_MAPS}
+_RESOURCES = {"Secret": api_resources.SECRETS, "ConfigMap": api_resources.CONFIG_MAPS}
 
 
 class FilePreparer(NamedTuple):
@@ -50,12 +50,12 @@ class FilePreparer(NamedTuple):
 
     async def order(
         self,
-        pod: pods.Pod,
-        wanted_container: pods.Container,
+        pod: pod_types.Pod,
+        wanted_container: pod_types.Container,
         known: pod_state.PodState,
         *,
         number: int,
-    ) -> container.StartRequest:
+    ) -> shim_container.StartRequest:
         """Prepare everything that the container needs and return the order to start it.
 
         Raises `InputsNotReady`, `Unsupported`, OSError, KubeError.
@@ -64,12 +64,14 @@ class FilePreparer(NamedTuple):
             await self.fill(pod, known)
         found = await self._find(container_plan.wanted(wanted_container), pod.metadata.namespace)
         root = known.directory.mount_point(wanted_container.name)
-        if isinstance(wanted_container, pods.EphemeralContainer):
+        if isinstance(wanted_container, pod_types.EphemeralContainer):
             container_plan.check_ephemeral(pod, wanted_container)
         done = container_plan.make(pod, wanted_container, found=found, facts=self.facts, root=root)
         known.directory.link(wanted_container.name, done.links)
-        termination.make_file(known.directory.root(wanted_container.name), wanted_container)
-        return container.StartRequest(
+        termination_messages.make_file(
+            known.directory.root(wanted_container.name), wanted_container
+        )
+        return shim_container.StartRequest(
             id=f"{known.uid}/{wanted_container.name}/{number}",
             argv=done.argv,
             env=done.env,
@@ -82,7 +84,7 @@ class FilePreparer(NamedTuple):
             dropped=done.dropped_privileges.dropped,
         )
 
-    async def fill(self, pod: pods.Pod, known: pod_state.PodState) -> None:
+    async def fill(self, pod: pod_types.Pod, known: pod_state.PodState) -> None:
         """Write the files of all volumes in their present state. Raises as `order` does."""
         found = await self._find(volume_sources.wanted(pod), pod.metadata.namespace)
         tokens, soonest_s = {}, REFRESH_S if _changes(pod) else _NEVER_S
@@ -99,7 +101,7 @@ class FilePreparer(NamedTuple):
         # Last, so that a failure above is repeated.
         known.renew_at = self.now.monotonic() + soonest_s
 
-    def renews(self, pod: pods.Pod) -> bool:
+    def renews(self, pod: pod_types.Pod) -> bool:
         """Return whether files of the Pod's volumes must be written again while it runs."""
         return (
             _changes(pod)
@@ -107,7 +109,7 @@ class FilePreparer(NamedTuple):
             or next(volume_sources.tokens(pod), None) is not None
         )
 
-    def _gives_account(self, pod: pods.Pod) -> bool:
+    def _gives_account(self, pod: pod_types.Pod) -> bool:
         return container_plan.uses_account(pod, mounts_accounts=self.facts.mounts_accounts)
 
     async def _find(
@@ -129,5 +131,5 @@ class FilePreparer(NamedTuple):
             raise errors.InputsNotReady(str(error)) from error
 
 
-def _changes(pod: pods.Pod) -> bool:
+def _changes(pod: pod_types.Pod) -> bool:
     return any(want.name != _ROOT_CA for want in volume_sources.wanted(pod))

@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping
 
 from kilnwork.api import quantities
-from kilnwork.controlplane.node import container_input_types, errors, pods
+from kilnwork.controlplane.node import container_input_types, errors, pod_types
 
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
 
-def field(path: str, pod: pods.Pod, facts: container_input_types.NodeFacts) -> str:
+def field(path: str, pod: pod_types.Pod, facts: container_input_types.NodeFacts) -> str:
     """Return the value of a field, as far as a process on this machine has it.
 
     Raises `InputsNotReady` for any other field.
@@ -41,7 +41,7 @@ def field(path: str, pod: pods.Pod, facts: container_input_types.NodeFacts) -> s
     return simple[path]
 
 
-def file_content(path: str, pod: pods.Pod, facts: container_input_types.NodeFacts) -> str:
+def file_content(path: str, pod: pod_types.Pod, facts: container_input_types.NodeFacts) -> str:
     """Return what `field` returns; in a volume, all labels or annotations may be named at once."""
     if path in ("metadata.labels", "metadata.annotations"):
         return _table(getattr(pod.metadata, path.partition(".")[2]))
@@ -55,8 +55,8 @@ def _table(values: Mapping[str, str]) -> str:
 
 
 def resource(
-    reference: pods.ResourceReference,
-    container: pods.Container,
+    reference: pod_types.ResourceReference,
+    container: pod_types.Container,
     facts: container_input_types.NodeFacts,
 ) -> str:
     """Return limit or request of a container in units of the divisor, rounded up.

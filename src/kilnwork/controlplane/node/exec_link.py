@@ -1,8 +1,8 @@
 """Client of the shim for exec and attach: starts a process in a container or joins its output.
 
 Used by `execs` (kubectl exec, attach) and by probes. Each has a connection of its own to the shim
-(`exec_shim` and `attach_shim` describe the protocol); input and output are descriptors whose other
-ends the caller keeps (`exec_io`).
+(`shim_exec_server` and `shim_attach_server` describe the protocol); input and output are
+descriptors whose other ends the caller keeps (`exec_io`).
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from kilnwork.controlplane.node import errors, exec_io, exec_shim
+from kilnwork.controlplane.node import errors, exec_io, shim_exec_server
 
 OUTPUT = 10 * 1024
 """Bytes of output that `run` keeps, as the kubelet does for a probe."""
@@ -65,7 +65,7 @@ class ExecProcess:
         """
         request = {"n": 1, "do": "exec", **command._asdict()}
         line = json.dumps(request).encode() + b"\n"
-        if len(line) > exec_shim.MAX_LINE:
+        if len(line) > shim_exec_server.MAX_LINE:
             raise CommandNotStarted("the command is too long")
         try:
             async with asyncio.timeout(RESPONSE_TIMEOUT_S):

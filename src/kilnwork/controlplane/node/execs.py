@@ -19,7 +19,7 @@ from kilnwork.controlplane.node import (
     exec_io,
     exec_link,
     exec_statuses,
-    stream_connection,
+    multiplexed_connection,
     streams,
 )
 from kilnwork.kit import coroutines
@@ -41,10 +41,10 @@ class ExecStreams:
     def __init__(self, wanted: Collection[str], *, as_json: bool) -> None:
         self.as_json = as_json
         self._missing = set(wanted)
-        self._found: dict[str, stream_connection.Stream] = {}
+        self._found: dict[str, multiplexed_connection.Stream] = {}
         self._complete = asyncio.Event()
 
-    def take(self, stream: stream_connection.Stream) -> bool:
+    def take(self, stream: multiplexed_connection.Stream) -> bool:
         """Accept a stream that was requested and is still missing; refuse any other."""
         if stream.kind not in self._missing:
             return False
@@ -55,8 +55,8 @@ class ExecStreams:
         return True
 
     async def all(
-        self, connection: stream_connection.StreamConnection
-    ) -> Mapping[str, stream_connection.Stream] | None:
+        self, connection: multiplexed_connection.StreamConnection
+    ) -> Mapping[str, multiplexed_connection.Stream] | None:
         """Wait for all requested streams. Return None if the client opens them too late or
         disconnects.
         """
@@ -130,8 +130,8 @@ def _null() -> int:
 class ExecSession:
     """Exec session of a client that has opened all its streams."""
 
-    connection: stream_connection.StreamConnection
-    streams: Mapping[str, stream_connection.Stream]
+    connection: multiplexed_connection.StreamConnection
+    streams: Mapping[str, multiplexed_connection.Stream]
     tty: bool
 
 
@@ -240,7 +240,9 @@ async def _end_attached(attached: exec_link.Attachment) -> meta.JsonObject:
     return exec_statuses.success()
 
 
-async def feed(stream: stream_connection.Stream, end: exec_io.ProcessInput, *, last: bool) -> None:
+async def feed(
+    stream: multiplexed_connection.Stream, end: exec_io.ProcessInput, *, last: bool
+) -> None:
     """Copy what the client sends to the process. `last`: close the process's input at its end.
 
     A terminal is not closed, since its output comes from the same descriptor.
@@ -254,7 +256,9 @@ async def feed(stream: stream_connection.Stream, end: exec_io.ProcessInput, *, l
         pass  # discard: unread data of this stream would block the other streams
 
 
-async def drain(output: exec_io.ProcessOutput, stream: stream_connection.Stream | None) -> None:
+async def drain(
+    output: exec_io.ProcessOutput, stream: multiplexed_connection.Stream | None
+) -> None:
     """Copy what the process writes to the client, until the client closes the stream."""
     while piece := await output.read():
         if stream is not None and not await stream.write(piece):
@@ -264,7 +268,9 @@ async def drain(output: exec_io.ProcessOutput, stream: stream_connection.Stream 
         stream.finish()
 
 
-async def follow_size(stream: stream_connection.Stream, terminal: exec_io.ProcessInput) -> None:
+async def follow_size(
+    stream: multiplexed_connection.Stream, terminal: exec_io.ProcessInput
+) -> None:
     """Apply window sizes of the client: a sequence of JSON objects `{"Width": 80, "Height":
     24}`.
     """

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from urllib import parse
 
 from kilnwork.controlplane.node import (
-    container,
     exec_link,
     exec_statuses,
     execs,
+    multiplexed_connection,
     port_forwards,
-    stream_connection,
+    shim_container,
     streams,
     upgrades,
 )
@@ -33,7 +33,7 @@ _ASKED = {"input": streams.STDIN, "output": streams.STDOUT, "error": streams.STD
 class FoundContainer(NamedTuple):
     """A running container that a request names; `address` is where ports of its Pod are reached."""
 
-    record: container.ContainerRecord
+    record: shim_container.ContainerRecord
     address: str
 
 
@@ -99,7 +99,7 @@ class ExecPaths:
         self,
         asked: "_StreamRequest",
         gathering: execs.ExecStreams,
-        connection: stream_connection.StreamConnection,
+        connection: multiplexed_connection.StreamConnection,
         *,
         container: str,
     ) -> None:
@@ -124,7 +124,7 @@ class ExecPaths:
 
 
 async def _forward(
-    forwards: port_forwards.Forwards, connection: stream_connection.StreamConnection
+    forwards: port_forwards.Forwards, connection: multiplexed_connection.StreamConnection
 ) -> None:
     try:
         await forwards.run(connection)
@@ -136,13 +136,13 @@ async def _forward(
 def _connect(
     hijack: asgi.Hijack,
     agreed: upgrades.UpgradeAgreement,
-    take: Callable[[stream_connection.Stream], bool],
-) -> stream_connection.StreamConnection:
+    take: Callable[[multiplexed_connection.Stream], bool],
+) -> multiplexed_connection.StreamConnection:
     """Take the connection over from HTTP, send the response head, and start the stream protocol."""
     taken = hijack()
     # Past the HTTP server: the connection speaks another protocol from here on.
     taken.transport.write(agreed.head)
-    connection = stream_connection.StreamConnection(agreed.codec, on_open=take)
+    connection = multiplexed_connection.StreamConnection(agreed.codec, on_open=take)
     taken.hand_over(connection)
     return connection
 

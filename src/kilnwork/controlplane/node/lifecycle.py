@@ -9,8 +9,8 @@ computeInitContainerActions; sidecars: KEP-753).
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import container_plan, pods
+from kilnwork.controlplane.node import container_plan, pod_types
+from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kit import backoff, clock
 
 RESTARTS = backoff.Backoff(base_s=1.0, max_s=60.0)
@@ -115,7 +115,7 @@ class DecisionTime(NamedTuple):
     """Maximum grace period while the node shuts down; None while it does not."""
 
 
-def decide(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
+def decide(pod: pod_types.Pod, views: Views, now: DecisionTime) -> list[Decision]:
     """Return what to do next; empty when there is nothing to do until something changes."""
     if pod.metadata.deletion_timestamp is not None:
         return _decide_deleted(pod, views, now)
@@ -133,7 +133,7 @@ def decide(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
     return decided + _ephemeral_starts(pod, views, now)
 
 
-def _ephemeral_starts(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
+def _ephemeral_starts(pod: pod_types.Pod, views: Views, now: DecisionTime) -> list[Decision]:
     """Start each ephemeral container once, even before the Pod is initialised: it serves to debug
     that.
     """
@@ -150,7 +150,7 @@ def _ephemeral_starts(pod: pods.Pod, views: Views, now: DecisionTime) -> list[De
     return [*starts, StartMore()] if len(new) > MAX_EPHEMERAL_STARTS else [*starts]
 
 
-def _decide_deleted(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
+def _decide_deleted(pod: pod_types.Pod, views: Views, now: DecisionTime) -> list[Decision]:
     if any(view.running for view in views.values()):
         ends_at = clock.parse_rfc3339(pod.metadata.deletion_timestamp or "")
         # Sidecars are stopped last and have what is left of the Pod's grace period.
@@ -162,7 +162,7 @@ def _decide_deleted(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Deci
 
 
 def _stops(
-    pod: pods.Pod, views: Views, grace_s: float, *, rest_s: float
+    pod: pod_types.Pod, views: Views, grace_s: float, *, rest_s: float
 ) -> Iterator[StopContainer]:
     """Yield the containers to stop; a grace period that was set before is only shortened.
 
@@ -182,7 +182,7 @@ def _stops(
 # Starts and restarts
 
 
-def _initialise(pod: pods.Pod, views: Views, now: DecisionTime) -> tuple[list[Decision], bool]:
+def _initialise(pod: pod_types.Pod, views: Views, now: DecisionTime) -> tuple[list[Decision], bool]:
     """Return what the init containers need, and whether the main containers may run."""
     decided: list[Decision] = []
     begun = has_begun(pod, views)
@@ -198,13 +198,13 @@ def _initialise(pod: pods.Pod, views: Views, now: DecisionTime) -> tuple[list[De
     return decided, True
 
 
-def has_begun(pod: pods.Pod, views: Views) -> bool:
+def has_begun(pod: pod_types.Pod, views: Views) -> bool:
     """Return whether a main container was started: then the init containers have finished."""
     return any(_view(views, c.name).last is not None for c in pod.spec.containers)
 
 
 def _keep_up(
-    pod: pods.Pod, container: pods.Container, views: Views, now: DecisionTime
+    pod: pod_types.Pod, container: pod_types.Container, views: Views, now: DecisionTime
 ) -> list[Decision]:
     """Keep a container running, unless it has ended for good."""
     view = _view(views, container.name)
@@ -220,14 +220,14 @@ def _keep_up(
     return [StartContainer(container.name, 0 if view.last is None else view.last.number + 1)]
 
 
-def _probe_grace_s(pod: pods.Pod, container: pods.Container) -> float:
+def _probe_grace_s(pod: pod_types.Pod, container: pod_types.Container) -> float:
     for probe in (container.liveness_probe, container.startup_probe):
         if probe is not None and probe.termination_grace_period_seconds is not None:
             return float(probe.termination_grace_period_seconds)
     return pod.grace_s
 
 
-def restarts(pod: pods.Pod, container: pods.Container, view: ContainerView) -> bool:
+def restarts(pod: pod_types.Pod, container: pod_types.Container, view: ContainerView) -> bool:
     """Return whether a container that has ended is started again."""
     # A sidecar is restarted whatever the Pod's restartPolicy is (KEP-753).
     if view.last is None or container.sidecar:
@@ -241,7 +241,7 @@ def restarts(pod: pods.Pod, container: pods.Container, view: ContainerView) -> b
     return policy == "Always" or (policy == "OnFailure" and failed)
 
 
-def only_sidecars_left(pod: pods.Pod, views: Views) -> bool:
+def only_sidecars_left(pod: pod_types.Pod, views: Views) -> bool:
     """Return whether no container but sidecars will run any more, so that these are to be
     stopped.
     """
@@ -254,12 +254,14 @@ def only_sidecars_left(pod: pods.Pod, views: Views) -> bool:
     return all(_ended_for_good(pod, c, _view(views, c.name)) for c in pod.spec.containers)
 
 
-def _ended_for_good(pod: pods.Pod, container: pods.Container, view: ContainerView) -> bool:
+def _ended_for_good(
+    pod: pod_types.Pod, container: pod_types.Container, view: ContainerView
+) -> bool:
     ended = view.last is not None and not view.running
     return ended and not restarts(pod, container, view)
 
 
-def failure(pod: pods.Pod, wall: float) -> tuple[str, str] | None:
+def failure(pod: pod_types.Pod, wall: float) -> tuple[str, str] | None:
     """Return reason and message if the Pod must fail although its containers could go on, or
     None.
     """
@@ -269,7 +271,7 @@ def failure(pod: pods.Pod, wall: float) -> tuple[str, str] | None:
     return DEADLINE, "Pod was active on the node longer than the specified deadline"
 
 
-def deadline_left_s(pod: pods.Pod, wall: float) -> float | None:
+def deadline_left_s(pod: pod_types.Pod, wall: float) -> float | None:
     """Return the seconds until `activeDeadlineSeconds` have passed, or None for a Pod without."""
     limit_s, start = pod.spec.active_deadline_seconds, pod.status.get("startTime")
     if limit_s is None or not start:
@@ -293,7 +295,9 @@ def after_end(
     return view._replace(last=record, row=row, start_at=now + RESTARTS.delay_s(row - 1))
 
 
-def recall_start(pod: pods.Pod, name: str, *, wall: float) -> containers.ContainerRecord | None:
+def recall_start(
+    pod: pod_types.Pod, name: str, *, wall: float
+) -> containers.ContainerRecord | None:
     """Return the newest start of a container that no shim remembers, from the Pod's status, or
     None.
 

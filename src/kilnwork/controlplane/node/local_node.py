@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib import parse
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.node import (
     access,
     account_tokens,
-    container,
     container_input_types,
     container_preparation,
     exec_link,
@@ -32,11 +31,12 @@ from kilnwork.controlplane.node import (
     node_drain,
     node_lease,
     pod_reports,
-    pods,
+    pod_types,
     reconciler,
     registration,
     shim,
-    supervisor,
+    shim_container,
+    shim_supervisor,
     volumes,
 )
 from kilnwork.kit import asgi, clock, coroutines
@@ -106,13 +106,13 @@ class LocalNode:
         self._now = time or clock.SystemClock()
         self._pods = settings.directory / "pods"
         self._links = volumes.links_directory(settings.run_dir, self._pods)
-        self._cache: cache.Cache[pods.Pod] = cache.Cache()
+        self._cache: cache.Cache[pod_types.Pod] = cache.Cache()
         self._queue = queue.WorkQueue(time=self._now)
         self._recorder = events.Recorder(
             kube, component="kiln-node", host=settings.name, time=self._now
         )
         self._reconciler = reconciler.Reconciler(self._tools(kube))
-        self._shim = supervisor.Supervisor(
+        self._shim = shim_supervisor.Supervisor(
             settings.directory / "shim",
             settings.run_dir / "shim.sock",
             on_ended=self._reconciler.on_ended,
@@ -198,8 +198,8 @@ class LocalNode:
         built.add_reflector(
             reflector.Reflector(
                 kube,
-                resource.PODS,
-                pods.Pod,
+                api_resources.PODS,
+                pod_types.Pod,
                 self._cache,
                 self._reconciler.on_change,
                 scope=scope,
@@ -335,7 +335,7 @@ class LocalNode:
             if previous:
                 return asgi.Refusal(400, f"previous terminated {what} not found")
             return asgi.Refusal(400, f"{what} is waiting to start: {record}")
-        return kubelet.ContainerLog(container.log_path(record), more)
+        return kubelet.ContainerLog(shim_container.log_path(record), more)
 
     def _find_running(
         self, namespace: str, pod: str, name: str
@@ -349,7 +349,11 @@ class LocalNode:
         names = [name] if name else [c.name for c in found.spec.containers]
         for wanted in names:
             start = self._reconciler.container_log((namespace, pod), wanted, previous=False)
-            if start is not None and isinstance(start[0], container.ContainerRecord) and start[1]():
+            if (
+                start is not None
+                and isinstance(start[0], shim_container.ContainerRecord)
+                and start[1]()
+            ):
                 return kubelet_streaming.FoundContainer(start[0], self._settings.address)
         return asgi.Refusal(500, f'container not found ("{name or names[0]}")')
 

@@ -1,6 +1,6 @@
 """Reader of container logs: converts CRI lines to the output of `kubectl logs`, with its options.
 
-Used by `kubelet`. `cri_log` writes the logs; its two generations are read as one log. Follows a
+Used by `kubelet`. `log_writer` writes the logs; its two generations are read as one log. Follows a
 file through rotation by polling. It knows nothing of Pods: the caller says whether a log may still
 grow.
 """
@@ -12,7 +12,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.controlplane.node import cri_log
+from kilnwork.controlplane.node import log_writer
 
 _CHUNK = 64 * 1024
 _LOOK_S = 0.1
@@ -99,7 +99,7 @@ class _Log:
 
     def __init__(self, path: Path, *, tail_lines: int | None) -> None:
         self._path = path
-        older, newer = _open(cri_log.previous(path)), _open(path)
+        older, newer = _open(log_writer.previous(path)), _open(path)
         self._file = older or newer
         if tail_lines is not None:
             missing = tail_lines - (seek_tail(newer, tail_lines) if newer is not None else 0)

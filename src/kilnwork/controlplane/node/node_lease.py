@@ -13,9 +13,9 @@ import enum
 from pathlib import Path
 from typing import Any
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane.node import errors as node_errors
-from kilnwork.kit import clock, ids, paths
+from kilnwork.kit import clock, data_directories, ids
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, election, errors
 
@@ -53,7 +53,7 @@ def holder(directory: Path, machine: str, *, new_uid: ids.NewUid = ids.new_uid) 
     with contextlib.suppress(FileNotFoundError):
         return path.read_text().strip()
     made = election.identity(machine, new_uid=new_uid)
-    paths.write_private(path, made.encode() + b"\n", durable=True)
+    data_directories.write_private(path, made.encode() + b"\n", durable=True)
     return made
 
 
@@ -126,11 +126,11 @@ class NodeLease:
 
     async def _release(self, version: str) -> None:
         body = {"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": ""}}
-        await self._client.merge_patch(resource.LEASES, self._name, body, NAMESPACE)
+        await self._client.merge_patch(api_resources.LEASES, self._name, body, NAMESPACE)
 
     async def _get(self) -> meta.JsonObject | None:
         try:
-            return await self._client.get(resource.LEASES, self._name, NAMESPACE)
+            return await self._client.get(api_resources.LEASES, self._name, NAMESPACE)
         except errors.NotFound:
             return None
 
@@ -170,15 +170,18 @@ class NodeLease:
             "renewTime": clock.rfc3339_micro(self._now.wall()),
         }
         if seen is None:
-            kind = {"apiVersion": resource.LEASES.api_version, "kind": resource.LEASES.kind}
+            kind = {
+                "apiVersion": api_resources.LEASES.api_version,
+                "kind": api_resources.LEASES.kind,
+            }
             metadata |= {"name": self._name, "namespace": NAMESPACE}
             lease = {**kind, "metadata": metadata, "spec": spec}
-            done = await self._client.create(resource.LEASES, lease, NAMESPACE)
+            done = await self._client.create(api_resources.LEASES, lease, NAMESPACE)
         else:
             # The patch fails if another process has written since.
             metadata["resourceVersion"] = seen["metadata"]["resourceVersion"]
             body = {"metadata": metadata, "spec": spec}
-            done = await self._client.merge_patch(resource.LEASES, self._name, body, NAMESPACE)
+            done = await self._client.merge_patch(api_resources.LEASES, self._name, body, NAMESPACE)
         self._version = done["metadata"]["resourceVersion"]
 
 

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
-from kilnwork.kit import certificate_primitives, clock, paths
+from kilnwork.kit import certificate_primitives, clock, data_directories
 
 DAYS = 365
 _RENEW = datetime.timedelta(days=30)
@@ -25,9 +25,9 @@ def ensure(certificate: Path, key: Path, *, name: str, address: str, now: clock.
         private = certificate_primitives.new_key()
         # First: after a crash below there is no pair, and the next start creates one.
         certificate.unlink(missing_ok=True)
-        paths.write_private(key, certificate_primitives.key_pem(private))
+        data_directories.write_private(key, certificate_primitives.key_pem(private))
         made = _sign(private, name=name, address=address, moment=moment)
-        paths.write_private(certificate, certificate_primitives.pem(made))
+        data_directories.write_private(certificate, certificate_primitives.pem(made))
 
 
 def _is_good(certificate: Path, key: Path, names: set[str], moment: datetime.datetime) -> bool:

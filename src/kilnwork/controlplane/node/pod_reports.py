@@ -9,8 +9,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.api import resource
-from kilnwork.controlplane.node import container_plan, errors, lifecycle, pod_state, pods, statuses
+from kilnwork.api import api_resources
+from kilnwork.controlplane.node import (
+    container_plan,
+    errors,
+    lifecycle,
+    pod_state,
+    pod_types,
+    statuses,
+)
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import client, events
 from kilnwork.kube import errors as kube_errors
@@ -32,18 +39,18 @@ class PodReporter(NamedTuple):
     address: str
     now: clock.Clock
 
-    def normal(self, pod: pods.Pod, reason: str, message: str) -> None:
+    def normal(self, pod: pod_types.Pod, reason: str, message: str) -> None:
         """Emit a kube event of type Normal."""
-        reference = events.reference(resource.PODS, pod)
+        reference = events.reference(api_resources.PODS, pod)
         self.recorder.emit(reference, events.NORMAL, reason, message)
 
-    def warn(self, pod: pods.Pod, reason: str, message: str) -> None:
+    def warn(self, pod: pod_types.Pod, reason: str, message: str) -> None:
         """Emit a kube event of type Warning."""
-        reference = events.reference(resource.PODS, pod)
+        reference = events.reference(api_resources.PODS, pod)
         self.recorder.emit(reference, events.WARNING, reason, message)
 
     def report_waiting(
-        self, pod: pods.Pod, state: pod_state.PodState, name: str, error: errors.InputsNotReady
+        self, pod: pod_types.Pod, state: pod_state.PodState, name: str, error: errors.InputsNotReady
     ) -> None:
         """Report, once, that a container waits for something."""
         message = str(error)
@@ -51,7 +58,7 @@ class PodReporter(NamedTuple):
             self.warn(pod, "Failed", f"Error: {message}")
         state.change(name, reason=error.reason, message=message)
 
-    def report_refused(self, pod: pods.Pod, state: pod_state.PodState, message: str) -> None:
+    def report_refused(self, pod: pod_types.Pod, state: pod_state.PodState, message: str) -> None:
         """Report, once, that the Pod can never run here."""
         if message != state.refusal:
             self.warn(pod, statuses.UNSUPPORTED, message)
@@ -59,33 +66,35 @@ class PodReporter(NamedTuple):
 
     def report_cannot_start(
         self,
-        pod: pods.Pod,
+        pod: pod_types.Pod,
         state: pod_state.PodState,
-        wanted: pods.Container,
+        wanted: pod_types.Container,
         error: errors.Unsupported,
     ) -> None:
         """Report that a container can never run here, nor its Pod; an ephemeral container only
         waits.
         """
-        if isinstance(wanted, pods.EphemeralContainer):
+        if isinstance(wanted, pod_types.EphemeralContainer):
             self.report_waiting(pod, state, wanted.name, errors.InputsNotReady(str(error)))
             state.change(wanted.name, start_at=math.inf)
         else:
             self.report_refused(pod, state, str(error))
 
-    def report_ignored(self, pod: pods.Pod, state: pod_state.PodState) -> None:
+    def report_ignored(self, pod: pod_types.Pod, state: pod_state.PodState) -> None:
         """Report, once, the fields of the Pod that have no effect here."""
         if not state.ignored_reported and (message := statuses.ignored_message(pod)):
             self.warn(pod, "FieldsIgnored", message)
         state.ignored_reported = True
 
-    def report_ignored_of(self, pod: pods.Pod, container: pods.EphemeralContainer) -> None:
+    def report_ignored_of(
+        self, pod: pod_types.Pod, container: pod_types.EphemeralContainer
+    ) -> None:
         """Report the fields of an ephemeral container that have no effect here."""
         if message := statuses.sentences(container_plan.ignored_of(pod, container)):
             self.warn(pod, "FieldsIgnored", message)
 
     async def write_status(
-        self, pod: pods.Pod, state: pod_state.PodState, *, leaving: bool
+        self, pod: pod_types.Pod, state: pod_state.PodState, *, leaving: bool
     ) -> float | None:
         """Patch the status if it has to change. Return the seconds until the next look, or None.
 
@@ -117,19 +126,19 @@ class PodReporter(NamedTuple):
         return None
 
     async def _write_all(
-        self, pod: pods.Pod, state: pod_state.PodState, wanted: dict[str, Any]
+        self, pod: pod_types.Pod, state: pod_state.PodState, wanted: dict[str, Any]
     ) -> None:
         m = pod.metadata
         # The cache may lag behind our own last write.
         version = state.version if state.seen == m.resource_version else m.resource_version
         patch = {"metadata": {"uid": m.uid, "resourceVersion": version}, "status": wanted}
         response = await self.kube.merge_patch(
-            resource.PODS, m.name, patch, m.namespace, subresource="status"
+            api_resources.PODS, m.name, patch, m.namespace, subresource="status"
         )
         state.seen, state.version = m.resource_version, str(response["metadata"]["resourceVersion"])
 
     async def _write_ephemeral(
-        self, pod: pods.Pod, known: Mapping[str, Any], changed: dict[str, Any]
+        self, pod: pod_types.Pod, known: Mapping[str, Any], changed: dict[str, Any]
     ) -> None:
         """Write only the changed entries of the ephemeral containers; a Pod may have hundreds.
 
@@ -137,18 +146,18 @@ class PodReporter(NamedTuple):
         added would make it outdated.
         """
         m = pod.metadata
-        path = f"{resource.PODS.base(m.namespace)}/{m.name}/status"
+        path = f"{api_resources.PODS.base(m.namespace)}/{m.name}/status"
         body = msgspec.json.encode(statuses.ephemeral_patch(m.uid, known, changed))
         try:  # the response is the whole Pod: not decoded
             await self.kube.raw("PATCH", path, body=body, content_type=http_types.JSON_PATCH)
         except kube_errors.Invalid:  # a `test` failed: another client wrote it, or another Pod
             patch = {"metadata": {"uid": m.uid}, "status": changed}
             await self.kube.merge_patch(
-                resource.PODS, m.name, patch, m.namespace, subresource="status"
+                api_resources.PODS, m.name, patch, m.namespace, subresource="status"
             )
 
     def _status(
-        self, pod: pods.Pod, state: pod_state.PodState, *, leaving: bool
+        self, pod: pod_types.Pod, state: pod_state.PodState, *, leaving: bool
     ) -> dict[str, Any] | None:
         """Return the status to write, or None if nothing is to be reported now."""
         begun = any(view.last is not None for view in state.views.values())
@@ -171,17 +180,17 @@ class PodReporter(NamedTuple):
             return statuses.refused(pod, state.refusal)
         return statuses.status(pod, state.views, facts)
 
-    async def remove(self, pod: pods.Pod) -> None:
+    async def remove(self, pod: pod_types.Pod) -> None:
         """Delete the Pod object without grace, since none of its containers is left here."""
         m = pod.metadata
         try:
             # The uid protects a new Pod of this name; grace 0 is how a kubelet confirms the end.
-            await self.kube.delete(resource.PODS, m.name, m.namespace, uid=m.uid, grace_s=0)
+            await self.kube.delete(api_resources.PODS, m.name, m.namespace, uid=m.uid, grace_s=0)
         except (kube_errors.NotFound, kube_errors.Conflict):
             return
 
 
-def _hold_s(pod: pods.Pod, known: Mapping[str, Any], changed: Mapping[str, Any]) -> float:
+def _hold_s(pod: pod_types.Pod, known: Mapping[str, Any], changed: Mapping[str, Any]) -> float:
     """Return how long a change may wait before it is written."""
     if changed.keys() == {statuses.EPHEMERAL}:
         return STARTED_S if statuses.only_started(known, changed) else 0.0

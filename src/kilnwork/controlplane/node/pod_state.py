@@ -7,8 +7,8 @@ in `lifecycle`, the status in `statuses`.
 from dataclasses import dataclass, field
 from typing import Any
 
-from kilnwork.controlplane.node import container as containers
 from kilnwork.controlplane.node import lifecycle, volumes
+from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kube import objects
 
 

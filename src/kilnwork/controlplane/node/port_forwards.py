@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kilnwork.controlplane.node import stream_connection, streams
+from kilnwork.controlplane.node import multiplexed_connection, streams
 from kilnwork.kit import coroutines
 
 CREATION_S = 30.0
@@ -27,7 +27,7 @@ _LAST_PORT = 65535
 class _Pair:
     """The data and error streams of one connection, as far as they are open."""
 
-    by_kind: dict[str, stream_connection.Stream] = field(default_factory=dict)
+    by_kind: dict[str, multiplexed_connection.Stream] = field(default_factory=dict)
     complete: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -44,10 +44,10 @@ class Forwards:
         self._numbered = numbered
         self._pairs: dict[str, _Pair] = {}
         self._background = coroutines.BackgroundWork("port forward")
-        self._connection: stream_connection.StreamConnection
+        self._connection: multiplexed_connection.StreamConnection
         self._over = asyncio.Event()
 
-    def take(self, stream: stream_connection.Stream) -> bool:
+    def take(self, stream: multiplexed_connection.Stream) -> bool:
         """Accept a stream and pair it with the other one of its connection. Return False to refuse
         it.
         """
@@ -65,7 +65,7 @@ class Forwards:
             pair.complete.set()
         return True
 
-    async def run(self, connection: stream_connection.StreamConnection) -> None:
+    async def run(self, connection: multiplexed_connection.StreamConnection) -> None:
         """Serve until the client disconnects."""
         self._connection = connection
         background = coroutines.BackgroundWork("port forwards")
@@ -93,7 +93,7 @@ class Forwards:
                 self._over.set()
 
     async def _forward(
-        self, data: stream_connection.Stream, error: stream_connection.Stream
+        self, data: multiplexed_connection.Stream, error: multiplexed_connection.Stream
     ) -> None:
         port = port_of(data.headers) or 0
         if self._numbered:
@@ -118,7 +118,7 @@ class Forwards:
 
     async def _pump(
         self,
-        data: stream_connection.Stream,
+        data: multiplexed_connection.Stream,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -150,7 +150,7 @@ async def reach(where: str, port: int) -> tuple[asyncio.StreamReader, asyncio.St
         raise
 
 
-async def _copy_in(data: stream_connection.Stream, writer: asyncio.StreamWriter) -> None:
+async def _copy_in(data: multiplexed_connection.Stream, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while piece := await data.read():
             writer.write(piece)
@@ -160,7 +160,7 @@ async def _copy_in(data: stream_connection.Stream, writer: asyncio.StreamWriter)
             writer.write_eof()
 
 
-async def _copy_out(reader: asyncio.StreamReader, data: stream_connection.Stream) -> None:
+async def _copy_out(reader: asyncio.StreamReader, data: multiplexed_connection.Stream) -> None:
     with contextlib.suppress(OSError):
         while piece := await reader.read(_PIECE):
             if not await data.write(piece):
@@ -173,7 +173,7 @@ async def _complain(pair: _Pair, text: str) -> None:
         await error.write(text.encode())
 
 
-def _request(stream: stream_connection.Stream) -> str:
+def _request(stream: multiplexed_connection.Stream) -> str:
     given = stream.headers.get("requestid", "")
     if given:
         return given

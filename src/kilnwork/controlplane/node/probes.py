@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import aiohttp
 
-from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import errors, pods
+from kilnwork.controlplane.node import errors, pod_types
+from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kit import clock, coroutines
 from kilnwork.version import __version__
 
@@ -55,7 +55,7 @@ class Probers:
         self._watched: dict[str, asyncio.Task[None]] = {}
         self._session: aiohttp.ClientSession | None = None
 
-    def watch(self, container: pods.Container, record: containers.ContainerRecord) -> None:
+    def watch(self, container: pod_types.Container, record: containers.ContainerRecord) -> None:
         """Start to probe a running container, unless it is probed already."""
         probes = (container.startup_probe, container.readiness_probe, container.liveness_probe)
         if record.id not in self._watched and any(probes):
@@ -74,7 +74,9 @@ class Probers:
         if self._session is not None:
             await self._session.close()
 
-    async def _probe(self, container: pods.Container, record: containers.ContainerRecord) -> None:
+    async def _probe(
+        self, container: pod_types.Container, record: containers.ContainerRecord
+    ) -> None:
         if container.startup_probe is not None:
             # The other probes begin when the startup probe has succeeded (KEP-950).
             works = await self._loop("Startup", container, container.startup_probe, record)
@@ -89,8 +91,8 @@ class Probers:
     async def _loop(
         self,
         kind: str,
-        container: pods.Container,
-        probe: pods.Probe,
+        container: pod_types.Container,
+        probe: pod_types.Probe,
         record: containers.ContainerRecord,
     ) -> bool:
         """Probe until cancelled; a startup or liveness probe ends with its result. Return that
@@ -111,7 +113,10 @@ class Probers:
             await asyncio.sleep(max(1, probe.period_seconds))
 
     async def _check(
-        self, container: pods.Container, probe: pods.Probe, record: containers.ContainerRecord
+        self,
+        container: pod_types.Container,
+        probe: pod_types.Probe,
+        record: containers.ContainerRecord,
     ) -> tuple[bool, str]:
         limit_s = float(max(1, probe.timeout_seconds))
         try:
@@ -129,12 +134,14 @@ class Probers:
         return True, ""
 
     async def _exec(
-        self, action: pods.ExecAction, record: containers.ContainerRecord, limit_s: float
+        self, action: pod_types.ExecAction, record: containers.ContainerRecord, limit_s: float
     ) -> tuple[bool, str]:
         code, output = await self._run_inside(record.id, action.command or (), limit_s)
         return code == 0, output[:_SHOWN].decode(errors="replace").strip()
 
-    async def http(self, container: pods.Container, action: pods.HttpAction) -> tuple[bool, str]:
+    async def http(
+        self, container: pod_types.Container, action: pod_types.HttpAction
+    ) -> tuple[bool, str]:
         """Send a GET as probes and hooks do: redirects are followed, certificates are not
         verified.
         """
@@ -152,7 +159,9 @@ class Probers:
             good = 200 <= response.status < 400
             return good, "" if good else f"HTTP probe failed with statuscode: {response.status}"
 
-    async def _tcp(self, container: pods.Container, action: pods.TcpAction) -> tuple[bool, str]:
+    async def _tcp(
+        self, container: pod_types.Container, action: pod_types.TcpAction
+    ) -> tuple[bool, str]:
         host = action.host or self._address
         _, writer = await asyncio.open_connection(host, port_number(container, action.port))
         writer.close()
@@ -165,7 +174,7 @@ class ProbeResult:
     `healthy` is the result assumed before the first outcome.
     """
 
-    def __init__(self, probe: pods.Probe, *, healthy: bool) -> None:
+    def __init__(self, probe: pod_types.Probe, *, healthy: bool) -> None:
         self._success = max(1, probe.success_threshold)
         self._failure = max(1, probe.failure_threshold)
         # None and not False, so that a first failure counts as a change too.
@@ -183,7 +192,7 @@ class ProbeResult:
         return passed
 
 
-def port_number(container: pods.Container, port: int | str) -> int:
+def port_number(container: pod_types.Container, port: int | str) -> int:
     """Return the number of a port that may be given by name. Raises ValueError."""
     if isinstance(port, int) or port.isdigit():
         return int(port)

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kilnwork.controlplane.node import (
-    container,
     container_preparation,
-    cri_log,
     errors,
     hooks,
     lifecycle,
+    log_writer,
     pod_reports,
     pod_state,
-    pods,
+    pod_types,
     probes,
+    shim_container,
     shim_link,
-    termination,
+    termination_messages,
     volumes,
 )
 from kilnwork.kit import backoff, clock, coroutines
@@ -46,7 +46,7 @@ class ReconcilerParts:
     shim.
     """
 
-    cache: cache.Cache[pods.Pod]
+    cache: cache.Cache[pod_types.Pod]
     queue: queue.WorkQueue
     link: Callable[[], shim_link.ShimLink]
     run_inside: probes.RunInside
@@ -65,7 +65,7 @@ class Reconciler:
         self._held: dict[str, pod_state.PodState] = {}
         self._keyed: dict[objects.Key, set[str]] = {}
         """Key → uids: an old and a new Pod of one name may be here at the same time."""
-        self._early: dict[str, container.ContainerRecord] = {}
+        self._early: dict[str, shim_container.ContainerRecord] = {}
         self._leaving_s: float | None = None
         self._background = coroutines.BackgroundWork("container hooks")
         self._probers = probes.Probers(
@@ -81,9 +81,9 @@ class Reconciler:
 
     # Notifications
 
-    def on_opened(self, known: list[container.ContainerRecord]) -> None:
+    def on_opened(self, known: list[shim_container.ContainerRecord]) -> None:
         """Take over the containers that a newly found or started shim knows."""
-        by_name: dict[tuple[str, str], list[container.ContainerRecord]] = {}
+        by_name: dict[tuple[str, str], list[shim_container.ContainerRecord]] = {}
         for record in sorted(known, key=lambda r: r.number):
             by_name.setdefault(_name(record), []).append(record)
         for (uid, name), records in by_name.items():
@@ -95,10 +95,10 @@ class Reconciler:
             for name, view in state.views.items():
                 # The shim that ran it and the record of it are gone: no event will report its end.
                 if view.running and view.last is not None and (state.uid, name) not in by_name:
-                    lost = container.as_lost(view.last, self._tools.now.wall())
+                    lost = shim_container.as_lost(view.last, self._tools.now.wall())
                     self._update(state, name, lost)
 
-    def on_ended(self, record: container.ContainerRecord) -> None:
+    def on_ended(self, record: shim_container.ContainerRecord) -> None:
         """Record the end of a container, which the shim reports."""
         uid, name = _name(record)
         state = self._held.get(uid)
@@ -108,7 +108,9 @@ class Reconciler:
             return
         self._update(state, name, record)
 
-    def on_change(self, key: objects.Key, _: pods.Pod | None, new: pods.Pod | None) -> None:
+    def on_change(
+        self, key: objects.Key, _: pod_types.Pod | None, new: pod_types.Pod | None
+    ) -> None:
         """Queue a Pod whose object has changed, or that was in the first list."""
         if new is not None and (state := self._held.get(new.metadata.uid)) is not None:
             self._set_key(state, key)
@@ -122,14 +124,14 @@ class Reconciler:
         self,
         state: pod_state.PodState,
         name: str,
-        record: container.ContainerRecord,
+        record: shim_container.ContainerRecord,
         *,
-        before: container.ContainerRecord | None = None,
+        before: shim_container.ContainerRecord | None = None,
     ) -> None:
         view = state.view(name)
         # An end that is reported twice must count once for the back-off.
         was_running = view.last is None or view.running
-        record = termination.with_message(self._tools.cache.get(state.key), name, record)
+        record = termination_messages.with_message(self._tools.cache.get(state.key), name, record)
         view = view._replace(last=record, before=before or view.before)
         if was_running and record.exit_code is not None:
             view = lifecycle.after_end(view, record, now=self._tools.now.monotonic())
@@ -137,7 +139,9 @@ class Reconciler:
         state.views[name] = view
         self._tools.queue.add(state.key)
 
-    def _on_probed(self, record: container.ContainerRecord, finding: probes.ProbeFinding) -> None:
+    def _on_probed(
+        self, record: shim_container.ContainerRecord, finding: probes.ProbeFinding
+    ) -> None:
         """Record the result of a probe."""
         uid, name = _name(record)
         state = self._held.get(uid)
@@ -191,7 +195,7 @@ class Reconciler:
 
     def container_log(
         self, key: objects.Key, name: str, *, previous: bool
-    ) -> tuple[container.ContainerRecord | str, Callable[[], bool]] | None:
+    ) -> tuple[shim_container.ContainerRecord | str, Callable[[], bool]] | None:
         """Return the start whose log is requested, and whether it still runs; None for an unknown
         Pod.
 
@@ -258,7 +262,7 @@ class Reconciler:
             await self._reporter.remove(pod)
         return min((max(0.0, look) for look in looks if look is not None), default=None)
 
-    def _recall(self, pod: pods.Pod, state: pod_state.PodState) -> None:
+    def _recall(self, pod: pod_types.Pod, state: pod_state.PodState) -> None:
         """Take over, once, from the status: starts that no shim remembers, and results of
         probes.
         """
@@ -278,10 +282,10 @@ class Reconciler:
                 ready = wanted.readiness_probe is None or bool(shown.get("ready"))
                 state.change(name, started=started, ready=ready)
             else:  # it may have ended without a server: the shim does not read the message
-                state.change(name, last=termination.with_message(pod, name, last))
+                state.change(name, last=termination_messages.with_message(pod, name, last))
 
     async def _carry_out(
-        self, decision: lifecycle.Decision, pod: pods.Pod, state: pod_state.PodState
+        self, decision: lifecycle.Decision, pod: pod_types.Pod, state: pod_state.PodState
     ) -> float | None:
         match decision:
             case lifecycle.RefusePod(message):
@@ -302,7 +306,7 @@ class Reconciler:
         return None
 
     async def _start(
-        self, pod: pods.Pod, state: pod_state.PodState, name: str, *, number: int
+        self, pod: pod_types.Pod, state: pod_state.PodState, name: str, *, number: int
     ) -> float | None:
         wanted = pod.container(name)
         assert wanted is not None  # noqa: S101 - decided from this very Pod
@@ -317,10 +321,10 @@ class Reconciler:
             why = errors.InputsNotReady(str(error), reason="CreateContainerError")
             return self._wait(pod, state, name, why)
         state.waits = 0
-        if isinstance(wanted, pods.EphemeralContainer):
+        if isinstance(wanted, pod_types.EphemeralContainer):
             self._reporter.report_ignored_of(pod, wanted)
         record = await self._tools.link().start(order)
-        record = termination.with_message(pod, name, self._early.pop(record.id, record))
+        record = termination_messages.with_message(pod, name, self._early.pop(record.id, record))
         older, last = state.view(name).before, state.view(name).last
         row, start_at = state.view(name).row, state.view(name).start_at
         # A new view, as results of probes and hooks belong to one start.
@@ -347,7 +351,7 @@ class Reconciler:
         return 0.0
 
     def _wait(
-        self, pod: pods.Pod, state: pod_state.PodState, name: str, error: errors.InputsNotReady
+        self, pod: pod_types.Pod, state: pod_state.PodState, name: str, error: errors.InputsNotReady
     ) -> float:
         self._reporter.report_waiting(pod, state, name, error)
         state.waits += 1
@@ -355,10 +359,10 @@ class Reconciler:
 
     async def _run_post_start(
         self,
-        pod: pods.Pod,
+        pod: pod_types.Pod,
         state: pod_state.PodState,
-        wanted: pods.Container,
-        record: container.ContainerRecord,
+        wanted: pod_types.Container,
+        record: shim_container.ContainerRecord,
     ) -> None:
         why = await self._hooks.post_start(wanted, record)
         if why:
@@ -374,7 +378,9 @@ class Reconciler:
     def _directory(self, uid: str) -> volumes.PodDirectory:
         return volumes.PodDirectory(self._tools.directory, uid, links=self._tools.links)
 
-    async def _probe_and_refresh(self, pod: pods.Pod, state: pod_state.PodState) -> float | None:
+    async def _probe_and_refresh(
+        self, pod: pod_types.Pod, state: pod_state.PodState
+    ) -> float | None:
         """Probe running containers and refresh files that are due. Return the seconds until the
         next look.
         """
@@ -395,7 +401,7 @@ class Reconciler:
         return (state.renew_at or now) - now
 
     async def _stop(
-        self, pod: pods.Pod, state: pod_state.PodState, name: str, *, grace_s: float
+        self, pod: pod_types.Pod, state: pod_state.PodState, name: str, *, grace_s: float
     ) -> None:
         view, wanted = state.view(name), pod.container(name)
         if view.last is None:
@@ -412,9 +418,9 @@ class Reconciler:
 
     async def _run_pre_stop(
         self,
-        pod: pods.Pod,
-        wanted: pods.Container,
-        record: container.ContainerRecord,
+        pod: pod_types.Pod,
+        wanted: pod_types.Container,
+        record: shim_container.ContainerRecord,
         *,
         grace_s: float,
     ) -> None:
@@ -445,14 +451,14 @@ class Reconciler:
         # In a thread, as volumes may hold many files.
         await asyncio.to_thread(state.directory.remove)
 
-    async def _forget(self, record: container.ContainerRecord) -> None:
+    async def _forget(self, record: shim_container.ContainerRecord) -> None:
         await self._tools.link().forget(record.id)
-        path = container.log_path(record)
-        for log_path in (path, cri_log.previous(path)):
+        path = shim_container.log_path(record)
+        for log_path in (path, log_writer.previous(path)):
             log_path.unlink(missing_ok=True)
 
 
-def _name(record: container.ContainerRecord) -> tuple[str, str]:
+def _name(record: shim_container.ContainerRecord) -> tuple[str, str]:
     uid, name, _ = record.id.split("/")
     return uid, name
 

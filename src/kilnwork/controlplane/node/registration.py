@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kilnwork import version
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane import kubernetes_version
 from kilnwork.controlplane.node import errors as node_errors
 from kilnwork.controlplane.node import node_lease
@@ -114,7 +114,7 @@ class Registration:
         `seize`: take it from another process, which stops when it notices.
         """
         with contextlib.suppress(errors.NotFound):
-            check_ours(await self._client.get(resource.NODES, self._name))
+            check_ours(await self._client.get(api_resources.NODES, self._name))
         await self._lease.claim(seize=seize)
 
     async def register(self) -> None:
@@ -126,12 +126,12 @@ class Registration:
         spec = {"taints": taints} if taints else {}
         wanted = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
         try:
-            node = await self._client.create(resource.NODES, wanted)
+            node = await self._client.create(api_resources.NODES, wanted)
         except errors.AlreadyExists:
-            check_ours(await self._client.get(resource.NODES, self._name))
+            check_ours(await self._client.get(api_resources.NODES, self._name))
             # A null deletes the mark, which was meant for an earlier run.
             patch = {"metadata": {"labels": self._labels(), "annotations": {REMOVE: None}}}
-            node = await self._client.merge_patch(resource.NODES, self._name, patch)
+            node = await self._client.merge_patch(api_resources.NODES, self._name, patch)
             await self._taint(node)
         # The Lease names it as its owner, and is deleted with it.
         self._uid = node["metadata"]["uid"]
@@ -152,7 +152,7 @@ class Registration:
         taints = [*known, *(taint._asdict() for taint in missing)]
         patch = {"metadata": version, "spec": {"taints": taints}}
         try:
-            await self._client.merge_patch(resource.NODES, self._name, patch)
+            await self._client.merge_patch(api_resources.NODES, self._name, patch)
         except errors.Forbidden as error:  # NodeRestriction allows it only at creation
             facts = {"node": self._name, "error": str(error)}
             log.warning("taints not set: set them by kubectl, or delete the Node", extra=facts)
@@ -189,11 +189,11 @@ class Registration:
         bound.
         """
         try:
-            node = await self._client.get(resource.NODES, self._name)
+            node = await self._client.get(api_resources.NODES, self._name)
         except errors.NotFound:
             log.warning("node was deleted, registering again", extra={"node": self._name})
             await self.register()
-            return await self._client.get(resource.NODES, self._name)
+            return await self._client.get(api_resources.NODES, self._name)
         if not _is_ready(node):
             await self._write_status(node)
         if REMOVE in (node["metadata"].get("annotations") or {}):
@@ -203,11 +203,11 @@ class Registration:
     async def cordon(self) -> None:
         """Mark the Node as unschedulable."""
         patch = {"spec": {"unschedulable": True}}
-        await self._client.merge_patch(resource.NODES, self._name, patch)
+        await self._client.merge_patch(api_resources.NODES, self._name, patch)
 
     async def leave(self) -> None:
         """Mark the node as not ready, and release its name to any process."""
-        node = await self._client.get(resource.NODES, self._name)
+        node = await self._client.get(api_resources.NODES, self._name)
         message = "the node was stopped; its Pods have ended"
         away = self._condition("Ready", "False", "NodeStopped", message)
         others = [c for c in _conditions(node) if c.get("type") != "Ready"]
@@ -223,7 +223,7 @@ class Registration:
             facts = {"node": self._name, "error": str(error)}
             log.warning("the node is drained, but not deleted", extra=facts)
             patch = {"metadata": {"annotations": {REMOVE: DRAINED}}}
-            await self._client.merge_patch(resource.NODES, self._name, patch)
+            await self._client.merge_patch(api_resources.NODES, self._name, patch)
             await self.leave()
 
     async def _write_status(self, node: meta.JsonObject) -> None:
@@ -249,7 +249,7 @@ class Registration:
 
     async def _patch_status(self, status: dict[str, Any]) -> None:
         await self._client.merge_patch(
-            resource.NODES, self._name, {"status": status}, subresource="status"
+            api_resources.NODES, self._name, {"status": status}, subresource="status"
         )
 
     def _condition(self, kind: str, status: str, reason: str, message: str) -> dict[str, str]:
@@ -267,7 +267,10 @@ class Registration:
 
 async def delete(kube: client.Client, name: str) -> None:
     """Delete Node and Lease; both may be gone already."""
-    for kind, namespace in ((resource.NODES, None), (resource.LEASES, node_lease.NAMESPACE)):
+    for kind, namespace in (
+        (api_resources.NODES, None),
+        (api_resources.LEASES, node_lease.NAMESPACE),
+    ):
         with contextlib.suppress(errors.NotFound):
             await kube.delete(kind, name, namespace)
 

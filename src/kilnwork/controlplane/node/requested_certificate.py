@@ -18,8 +18,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from kilnwork.api import meta, resource
-from kilnwork.kit import certificate_primitives, clock, paths
+from kilnwork.api import api_resources, meta
+from kilnwork.kit import certificate_primitives, clock, data_directories
 from kilnwork.kube import client, errors
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ AGAIN_S = 300.0
 
 RENEW_AT = 0.8
 
-_REQUESTS = resource.Resource(
+_REQUESTS = api_resources.Resource(
     group="certificates.k8s.io",
     version="v1",
     kind="CertificateSigningRequest",
@@ -89,8 +89,8 @@ class Requester(NamedTuple):
             # The cluster deletes a request that stays pending: `keep` then makes another.
             made = await self.kube.get(_REQUESTS, name)
         # After a crash between the two, `own_certificate` replaces the pair, which does not match.
-        paths.write_private(self.key, certificate_primitives.key_pem(private))
-        paths.write_private(self.certificate, text)
+        data_directories.write_private(self.key, certificate_primitives.key_pem(private))
+        data_directories.write_private(self.certificate, text)
         return x509.load_pem_x509_certificate(text)
 
     def _body(self, private: ec.EllipticCurvePrivateKey) -> dict[str, Any]:

@@ -5,11 +5,11 @@
 per data directory, which a lock ensures. It serves one node at a time on a Unix socket: a request
 is one JSON object per line, `{"n": 1, "do": "start", …}`, with the reply `{"n": 1, …}`; between
 replies it sends `{"event": "ended", "container": {…}}`. A connection becomes the node's with its
-request `hello`; one that begins with `exec` or `attach` is served separately (`exec_shim`,
-`attach_shim`); any other is closed.
+request `hello`; one that begins with `exec` or `attach` is served separately (`shim_exec_server`,
+`shim_attach_server`); any other is closed.
 
 Without a node for `patience` seconds it stops all containers and exits. If it is killed itself, the
-next shim adopts what it finds by pid and start time (`container.ContainerRecord`). Containers
+next shim adopts what it finds by pid and start time (`shim_container.ContainerRecord`). Containers
 receive their environment through the socket, never in a command line. Standard library only.
 
 A process that clears its environment *and* leaves its parent cannot be identified; it is killed
@@ -27,8 +27,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kilnwork.controlplane.node import attach_shim, exec_shim
-from kilnwork.controlplane.node import container as containers
+from kilnwork.controlplane.node import shim_attach_server, shim_exec_server
+from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kit import clock, locks, processes
 
 PROTOCOL = 3
@@ -64,8 +64,8 @@ class Shim:
         self._held: dict[str, containers.ShimContainer] = {}
         self._running: dict[str, containers.ShimContainer] = {}
         """Containers in `_held` that have not ended; a Pod may leave hundreds that have."""
-        self._execs = exec_shim.Execs()
-        self._attachments = attach_shim.Attachments()
+        self._execs = shim_exec_server.Execs()
+        self._attachments = shim_attach_server.Attachments()
         self._connection: socket.socket | None = None
         self._received = b""
         self._unsent = b""
@@ -98,7 +98,7 @@ class Shim:
                     self._read_node()
                 elif isinstance(key.data, containers.ShimContainer):
                     self._read_pipe(key.fd, key.data)
-                elif isinstance(key.data, exec_shim.ExecConnection):
+                elif isinstance(key.data, shim_exec_server.ExecConnection):
                     self._read_first_request(key.data)
             self._tick()
         self._flush()
@@ -140,10 +140,10 @@ class Shim:
 
     def _accept(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()
-        client = exec_shim.ExecConnection(connection)
+        client = shim_exec_server.ExecConnection(connection)
         self._selector.register(connection, selectors.EVENT_READ, client)
 
-    def _read_first_request(self, client: exec_shim.ExecConnection) -> None:
+    def _read_first_request(self, client: shim_exec_server.ExecConnection) -> None:
         """Read the first request of a new connection, which decides what it is; before, it has no
         rights.
         """
@@ -169,7 +169,9 @@ class Shim:
         elif start is None or not start(client, request, held):
             self._drop_connection(client)
 
-    def _take_over(self, client: exec_shim.ExecConnection, first_line: tuple[bytes, bytes]) -> None:
+    def _take_over(
+        self, client: shim_exec_server.ExecConnection, first_line: tuple[bytes, bytes]
+    ) -> None:
         """Make this the node's connection. An older one belongs to a server that no longer runs."""
         self._disconnect()
         for descriptor in client.take_descriptors():
@@ -180,7 +182,7 @@ class Shim:
         self._execute_request(line)
         self._flush()
 
-    def _drop_connection(self, client: exec_shim.ExecConnection) -> None:
+    def _drop_connection(self, client: shim_exec_server.ExecConnection) -> None:
         self._selector.unregister(client.connection)
         client.close()
 

@@ -1,7 +1,8 @@
 """Client of the shim: launches it, and asks it to start, stop and forget containers.
 
-Used by `supervisor` and `reconciler`. One link serves one shim; when it closes, the shim is gone or
-serves another node, and the owner opens the next one. `supervisor` keeps the shim running.
+Used by `shim_supervisor` and `reconciler`. One link serves one shim; when it closes, the shim is
+gone or serves another node, and the owner opens the next one. `shim_supervisor` keeps the shim
+running.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import kilnwork
-from kilnwork.controlplane.node import container, errors, shim
+from kilnwork.controlplane.node import errors, shim, shim_container
 from kilnwork.kit import coroutines
 
 _OPEN_S = 10.0
@@ -22,7 +23,7 @@ _LOOK_S = 0.005
 _LINE = 64 * 1024 * 1024
 _REQUEST_S = 30.0
 
-OnEnded = Callable[[container.ContainerRecord], None]
+OnEnded = Callable[[shim_container.ContainerRecord], None]
 
 
 class OpenedLink(NamedTuple):
@@ -31,7 +32,7 @@ class OpenedLink(NamedTuple):
     """
 
     link: "ShimLink"
-    known: list[container.ContainerRecord]
+    known: list[shim_container.ContainerRecord]
     pid: int | None
 
 
@@ -77,7 +78,7 @@ class ShimLink:
         self._background = coroutines.BackgroundWork("shim link")
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._number = 0
-        self._unreported: list[container.ContainerRecord] = []
+        self._unreported: list[shim_container.ContainerRecord] = []
         self._on_ended: OnEnded = self._unreported.append
         self.closed = asyncio.Event()
 
@@ -105,19 +106,19 @@ class ShimLink:
             on_ended(record)
         self._unreported.clear()
 
-    async def hello(self) -> list[container.ContainerRecord]:
+    async def hello(self) -> list[shim_container.ContainerRecord]:
         """Return all containers that the shim knows. Raises `errors.WrongShim` for another
         protocol.
         """
         reply = await self._ask("hello")
         if reply["version"] != shim.PROTOCOL:
             raise errors.WrongShim(f"the running shim speaks protocol {reply['version']}")
-        return [container.ContainerRecord(**known) for known in reply["containers"]]
+        return [shim_container.ContainerRecord(**known) for known in reply["containers"]]
 
-    async def start(self, order: container.StartRequest) -> container.ContainerRecord:
+    async def start(self, order: shim_container.StartRequest) -> shim_container.ContainerRecord:
         """Start a container, or find it running. The record says if the program failed to start."""
         reply = await self._ask("start", **order._asdict())
-        return container.ContainerRecord(**reply["container"])
+        return shim_container.ContainerRecord(**reply["container"])
 
     async def stop(self, container_id: str, *, grace_s: float) -> None:
         """Stop a container: SIGTERM now, SIGKILL to all of it after the grace period.
@@ -166,7 +167,7 @@ class ShimLink:
             while line := await self._reader.readline():
                 message = json.loads(line)
                 if message.get("event") == "ended":
-                    self._on_ended(container.ContainerRecord(**message["container"]))
+                    self._on_ended(shim_container.ContainerRecord(**message["container"]))
                 elif (reply := self._waiting.get(message["n"])) and not reply.done():
                     reply.set_result(message)
         except OSError:
@@ -200,7 +201,7 @@ async def open_or_launch(directory: Path, socket_path: Path, *, patience_s: floa
         await asyncio.sleep(_LOOK_S)
 
 
-async def _greet(socket_path: Path) -> tuple[ShimLink, list[container.ContainerRecord]]:
+async def _greet(socket_path: Path) -> tuple[ShimLink, list[shim_container.ContainerRecord]]:
     link = await ShimLink.open(socket_path)
     try:
         return link, await link.hello()

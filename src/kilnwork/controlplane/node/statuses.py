@@ -8,9 +8,9 @@ pkg/kubelet/status/generate.go), so that `kubectl get pods` shows what people ex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kilnwork.api import field_effects
-from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import container_plan, lifecycle, pods
+from kilnwork.api import field_support
+from kilnwork.controlplane.node import container_plan, lifecycle, pod_types
+from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kit import clock
 
 _ENDED = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}
@@ -42,12 +42,12 @@ class PodFacts(NamedTuple):
     """Whether the node stops all containers because it shuts down."""
 
 
-def refused(pod: pods.Pod, message: str) -> dict[str, Any]:
+def refused(pod: pod_types.Pod, message: str) -> dict[str, Any]:
     """Return the status of a Pod that fails without having been started."""
     return {"phase": "Failed", "reason": UNSUPPORTED, "message": message}
 
 
-def status(pod: pods.Pod, views: lifecycle.Views, facts: PodFacts) -> dict[str, Any]:
+def status(pod: pod_types.Pod, views: lifecycle.Views, facts: PodFacts) -> dict[str, Any]:
     """Return the whole status that the node writes."""
     before = pod.status if facts.written is None else facts.written
     phase = _phase(pod, views)
@@ -92,7 +92,7 @@ def _view(views: lifecycle.Views, name: str) -> lifecycle.ContainerView:
 # The Pod as a whole
 
 
-def _phase(pod: pods.Pod, views: lifecycle.Views) -> str:
+def _phase(pod: pod_types.Pod, views: lifecycle.Views) -> str:
     if pod.final:
         return pod.phase
     known = {c.name: _view(views, c.name) for c in pod.spec.containers}
@@ -110,7 +110,9 @@ def _phase(pod: pods.Pod, views: lifecycle.Views) -> str:
     return "Running" if begun else "Pending"
 
 
-def _end(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView) -> int | None:
+def _end(
+    pod: pod_types.Pod, container: pod_types.Container, view: lifecycle.ContainerView
+) -> int | None:
     """Return the exit code with which a container has ended for good, or None while it has not."""
     if view.last is None or view.running:
         return None
@@ -120,7 +122,7 @@ def _end(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView
     return None if again else view.last.exit_code
 
 
-def _initialised(pod: pods.Pod, views: lifecycle.Views) -> bool:
+def _initialised(pod: pod_types.Pod, views: lifecycle.Views) -> bool:
     """Return the kubelet's Initialized: init containers have succeeded, sidecars have started."""
     if lifecycle.has_begun(pod, views):
         return True
@@ -135,7 +137,9 @@ def _initialised(pod: pods.Pod, views: lifecycle.Views) -> bool:
     return True
 
 
-def is_ready(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView) -> bool:
+def is_ready(
+    pod: pod_types.Pod, container: pod_types.Container, view: lifecycle.ContainerView
+) -> bool:
     """Return a container's `ready`.
 
     It runs and its probes succeed, or it is an init container that has succeeded.
@@ -146,7 +150,7 @@ def is_ready(pod: pods.Pod, container: pods.Container, view: lifecycle.Container
     return view.running and view.started and view.ready and not dying
 
 
-def _conditions(pod: pods.Pod, views: lifecycle.Views, phase: str) -> list[dict[str, str]]:
+def _conditions(pod: pod_types.Pod, views: lifecycle.Views, phase: str) -> list[dict[str, str]]:
     initialised = _initialised(pod, views) or phase == "Succeeded"
     unready = [
         c.name
@@ -176,7 +180,7 @@ def _conditions(pod: pods.Pod, views: lifecycle.Views, phase: str) -> list[dict[
     ]
 
 
-def _fields_ignored(pod: pods.Pod) -> Iterator[dict[str, str]]:
+def _fields_ignored(pod: pod_types.Pod) -> Iterator[dict[str, str]]:
     if message := ignored_message(pod):
         yield {
             "type": FIELDS_IGNORED,
@@ -186,14 +190,14 @@ def _fields_ignored(pod: pods.Pod) -> Iterator[dict[str, str]]:
         }
 
 
-def ignored_message(pod: pods.Pod) -> str:
+def ignored_message(pod: pod_types.Pod) -> str:
     """Return which fields of the Pod have no effect on this node, and why; "" if there are none."""
     return sentences(container_plan.ignored(pod))
 
 
-def sentences(ignored: Sequence[field_effects.Finding]) -> str:
+def sentences(ignored: Sequence[field_support.Finding]) -> str:
     """Return the text that names fields without effect, and why; "" if there are none."""
-    found = [field_effects.describe_finding(one) for one in ignored]
+    found = [field_support.describe_finding(one) for one in ignored]
     more = [f"and {len(found) - _SHOWN_FIELDS} more"] if len(found) > _SHOWN_FIELDS else []
     return "; ".join([*found[:_SHOWN_FIELDS], *more])
 
@@ -212,7 +216,7 @@ def _why(phase: str, reason: str, what: str, names: Sequence[str]) -> tuple[str,
     return reason, f"containers with {what}: [{' '.join(names)}]"
 
 
-def _holds(pod: pods.Pod, kind: str) -> bool:
+def _holds(pod: pod_types.Pod, kind: str) -> bool:
     known = pod.status.get("conditions") or ()
     return any(c.get("type") == kind and c.get("status") == "True" for c in known)
 
@@ -234,7 +238,9 @@ def _dated(
 # One container
 
 
-def _container(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> dict[str, Any]:
+def _container(
+    pod: pod_types.Pod, container: pod_types.Container, views: lifecycle.Views
+) -> dict[str, Any]:
     view = _view(views, container.name)
     last = view.last
     status: dict[str, Any] = {
@@ -257,7 +263,7 @@ def _container(pod: pods.Pod, container: pods.Container, views: lifecycle.Views)
 
 
 def _ephemeral(
-    pod: pods.Pod, views: lifecycle.Views, before: Mapping[str, Any]
+    pod: pod_types.Pod, views: lifecycle.Views, before: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return the statuses of the ephemeral containers; those of ended ones are reused as written.
 
@@ -303,7 +309,7 @@ def ephemeral_patch(
 
 
 def _ephemeral_status(
-    pod: pods.Pod, container: pods.EphemeralContainer, view: lifecycle.ContainerView
+    pod: pod_types.Pod, container: pod_types.EphemeralContainer, view: lifecycle.ContainerView
 ) -> dict[str, Any]:
     last = view.last
     state: dict[str, Any] = {
@@ -327,7 +333,9 @@ def _ephemeral_status(
     }
 
 
-def _state(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> dict[str, Any]:
+def _state(
+    pod: pod_types.Pod, container: pod_types.Container, views: lifecycle.Views
+) -> dict[str, Any]:
     view = _view(views, container.name)
     last = view.last
     if last is not None and view.running:

@@ -2,7 +2,7 @@
 
 exec, attach and port-forward need streams with names (stdin, stdout, …), whatever the protocol:
 SPDY (`streams_spdy`), WebSocket channels and SPDY inside a WebSocket (`streams_websocket`) are each
-a `Codec`. `stream_connection` connects a codec to a transport.
+a `Codec`. `multiplexed_connection` connects a codec to a transport.
 """
 
 from collections.abc import Iterable, Mapping

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane import lock
 from kilnwork.controlplane.node import (
     kubelet,
@@ -23,7 +23,7 @@ from kilnwork.controlplane.node import (
     requested_certificate,
     shim,
 )
-from kilnwork.kit import clock, coroutines, errors, paths
+from kilnwork.kit import clock, coroutines, data_directories, errors
 from kilnwork.kube import client, config
 from kilnwork.kube import errors as kube_errors
 
@@ -108,7 +108,7 @@ class VirtualNode:
                 client.Client(self._kube, user_agent="kiln-node", time=self._now)
             )
             settings = self._local_settings(await self._client_ca(kube))
-            paths.make_private(settings.run_dir)
+            data_directories.make_private(settings.run_dir)
             self._node = local_node.LocalNode(kube, settings, time=self._now)
             await self._node.start()
             if self.settings.asks_certificate:
@@ -215,7 +215,7 @@ class VirtualNode:
                 "name the CA of client certificates with --client-ca-file"
             )
         path = self.settings.directory / "client-ca.crt"
-        paths.write_private(path, text.encode())
+        data_directories.write_private(path, text.encode())
         return path
 
     def _local_settings(self, client_ca: Path) -> local_node.LocalNodeSettings:
@@ -224,7 +224,7 @@ class VirtualNode:
         return local_node.LocalNodeSettings(
             name=chosen.name,
             directory=chosen.directory,
-            run_dir=paths.runtime_dir(chosen.directory),
+            run_dir=data_directories.runtime_dir(chosen.directory),
             workdir=chosen.workdir,
             certificates=kubelet.Certificates(*shown, client_ca),
             address=chosen.address,
@@ -246,7 +246,7 @@ async def _published_ca(kube: client.Client) -> str:
     """
     name, namespace = "extension-apiserver-authentication", "kube-system"
     try:
-        found = await kube.get(resource.CONFIG_MAPS, name, namespace)
+        found = await kube.get(api_resources.CONFIG_MAPS, name, namespace)
     except (kube_errors.NotFound, kube_errors.Forbidden):
         return ""
     return str((found.get("data") or {}).get("client-ca-file") or "")

@@ -15,8 +15,8 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from kilnwork.controlplane.node import container_plan, errors, pods, volume_sources
-from kilnwork.kit import paths
+from kilnwork.controlplane.node import container_plan, errors, pod_types, volume_sources
+from kilnwork.kit import data_directories
 
 _LINK_LENGTH = 12
 _MAX_RUN_DIR = 50
@@ -51,7 +51,7 @@ class PodDirectory:
         """
         for directory in (self.path, self.root(name)):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        paths.make_private(self._links)
+        data_directories.make_private(self._links)
         _point(self.mount_point(name), self.root(name))
         for link in links:
             self._link(self.root(name) / link.path, link)
@@ -73,7 +73,7 @@ class PodDirectory:
         self.account.mkdir(mode=0o700, parents=True, exist_ok=True)
         content = {"ca.crt": ca, "namespace": namespace.encode(), "token": token.encode()}
         for name, data in content.items():
-            paths.write_private(self.account / name, data)
+            data_directories.write_private(self.account / name, data)
 
     def remove(self) -> None:
         """Remove everything; files that cannot be removed stay."""
@@ -95,7 +95,7 @@ class PodDirectory:
         for file in volume.files:
             path = directory / file.path
             path.parent.mkdir(parents=True, exist_ok=True)
-            paths.write_private(path, file.content)
+            data_directories.write_private(path, file.content)
             path.chmod(file.mode)
 
     def _link(self, path: Path, link: container_plan.MountLink) -> None:
@@ -144,7 +144,7 @@ _HOST_CHECKS: Mapping[str, tuple[Callable[[int], bool], str]] = {
 }
 
 
-def check_host(name: str, host: pods.HostPath) -> None:
+def check_host(name: str, host: pod_types.HostPath) -> None:
     """Check that the host path has the requested type, as the kubelet does.
 
     Raises `InputsNotReady` if it has not.
