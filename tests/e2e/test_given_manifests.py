@@ -27,13 +27,13 @@ OPTIONS = {"option.user-name": "Ada", "option.image-tag": "3.20"}
 EXECUTOR = """
 import sys
 from kilnwork.cli import main
-from kilnwork.executors.http import connector
+from kilnwork.executors.http import guarded_connector
 name, port = sys.argv[1:3]
-real = connector.GuardedResolver.resolve
+real = guarded_connector.GuardedResolver.resolve
 async def resolve(self, host, *rest, **more):
     found = await real(self, "127.0.0.1" if host == name else host, *rest, **more)
     return [{**one, "port": int(port)} for one in found]
-connector.GuardedResolver.resolve = resolve
+guarded_connector.GuardedResolver.resolve = resolve
 sys.argv[1:3] = []
 sys.exit(main.main())
 """

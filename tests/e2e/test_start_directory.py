@@ -266,7 +266,8 @@ def test_dispatcher_without_driver_and_work_ends(
     program.path.write_text(
         program.path.read_text().replace(
             "import kilnwork as kiln",
-            "import kilnwork as kiln\nfrom kilnwork.sdk import local_home\nlocal_home.IDLE_S = 0.2",
+            "import kilnwork as kiln\nfrom kilnwork.sdk import home_supervisor\n"
+            "home_supervisor.IDLE_S = 0.2",
         )
     )
     gate = tmp_path / "gate"

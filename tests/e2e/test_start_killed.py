@@ -16,18 +16,18 @@ PROGRAM = """
     import os, signal, sys
     from pathlib import Path
     import kilnwork as kiln
-    from kilnwork.kit import locks, paths
+    from kilnwork.kit import locks, data_directories
     from kilnwork.endpoints import endpoint_files
-    from kilnwork.sdk import child_processes, driver, durable_home, local_home
+    from kilnwork.sdk import child_processes, driver_session, durable_home, home_supervisor
 
     STEPS = {
         "lock": (locks.OwnerLock, "take"),
         "blobs": (Path, "mkdir"),
-        "token": (local_home, "write_token"),
-        "socket": (local_home.Home, "_listen"),
+        "token": (home_supervisor, "write_token"),
+        "socket": (home_supervisor.Home, "_listen"),
         "spawn": (child_processes, "start"),
         "write": (endpoint_files, "write"),
-        "link": (driver.Driver, "open"),
+        "link": (driver_session.Driver, "open"),
     }
 
     def dying(call, left, after):

@@ -122,8 +122,8 @@ class CachedBlobs(local_blobs.Blobs):
             if not self._store.fetch(digest, take):
                 raise errors.BlobMissing(
                     f"the manager has no blob {local_blobs.text(digest)}: nothing referred to it "
-                    "for an hour, or another process removed it. Make the value again, and keep its "
-                    "Ref, or a task that uses it, for as long as it is needed"
+                    "for an hour, or another process removed it. Make the value again, and keep "
+                    "its Ref, or a task that uses it, for as long as it is needed"
                 )
             self._note_confirmed(digest)
 

@@ -1,9 +1,10 @@
 """A blocking HTTP client of a manager, which keeps connections and retries while the manager is
 away.
 
-Used by `connector` (requests of the SDK), `data.remote_blobs` (blobs) and `data.stores.manager_store`
-(objects). It imports no TLS itself, only its `Connector` does if needed; so slots, which connect to
-a relay over a Unix socket, load none. It does not follow redirects.
+Used by `connector` (requests of the SDK), `data.remote_blobs` (blobs) and
+`data.stores.manager_store` (objects). It imports no TLS itself, only its `Connector` does if
+needed; so slots, which connect to a relay over a Unix socket, load none. It does not follow
+redirects.
 """
 
 import contextlib

@@ -30,7 +30,9 @@ _TIME_DIGITS = 12
 
 
 class CallbackHub(Protocol):
-    """Port that passes a result to the executor that waits for it (`dispatch.hub.callback_results`)."""
+    """Port that passes a result to the executor that waits for it
+    (`dispatch.hub.callback_results`).
+    """
 
     async def call_back(
         self, ref: attempts.AttemptRef, *, media_type: str, body: bytes, wait_s: float

@@ -1,13 +1,13 @@
 """Object server: `/objects/NAMESPACE/JOB/…`, the files of jobs, for workers that share no directory
 with the manager.
 
-Mounted by the composition roots; `data.stores.manager_store` is the client. GET (with `Range`) and HEAD
-read an object. PUT writes one, with `If-None-Match: *` or `If-Match`: 201 when the object is on
-disk, 412 if the condition fails. DELETE deletes an object. GET of the namespace lists: `?prefix=`,
-`?after=` list keys below the namespace, in pages; `?directories=` lists directories. Callers are
-authenticated here: a worker sends its cluster and the token of that cluster; it may read all jobs
-of its namespace, create the objects that slots create, and delete the objects of attempts that
-lost.
+Mounted by the composition roots; `data.stores.manager_store` is the client. GET (with `Range`) and
+HEAD read an object. PUT writes one, with `If-None-Match: *` or `If-Match`: 201 when the object is
+on disk, 412 if the condition fails. DELETE deletes an object. GET of the namespace lists:
+`?prefix=`, `?after=` list keys below the namespace, in pages; `?directories=` lists directories.
+Callers are authenticated here: a worker sends its cluster and the token of that cluster; it may
+read all jobs of its namespace, create the objects that slots create, and delete the objects of
+attempts that lost.
 """
 
 import asyncio

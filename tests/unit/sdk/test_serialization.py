@@ -376,8 +376,8 @@ def called_elsewhere(directory: Path, data: bytes, argument: str) -> str:
     (directory / "code").write_bytes(data)
     return python_subprocess.run(
         "import sys, pathlib\n"
-        "from kilnwork.sdk import pickling\n"
-        "function = pickling.load_function(pathlib.Path(sys.argv[1]).read_bytes())\n"
+        "from kilnwork.sdk import serialization\n"
+        "function = serialization.load_function(pathlib.Path(sys.argv[1]).read_bytes())\n"
         f"print(function({argument}))",
         str(directory / "code"),
     )
@@ -385,8 +385,8 @@ def called_elsewhere(directory: Path, data: bytes, argument: str) -> str:
 
 MAIN = """
 import pathlib, subprocess, sys
-from kilnwork.data import blobs
-from kilnwork.sdk import pickling
+from kilnwork.data import local_blobs
+from kilnwork.sdk import serialization
 
 class Point:
     def __init__(self, x):
@@ -396,31 +396,31 @@ def double(point):
     return Point(point.x * 2)
 
 directory, worker = pathlib.Path(sys.argv[1]), sys.argv[2]
-store = blobs.Blobs(directory, durable=False)
-payload, _ = pickling.pack_arguments((Point(4),), {}, store)
-name = pickling.function_name(double)
-(directory / "code").write_bytes(pickling.pack_by_value(double, double, along=True))
+store = local_blobs.Blobs(directory, durable=False)
+payload, _ = serialization.pack_arguments((Point(4),), {}, store)
+name = serialization.function_name(double)
+(directory / "code").write_bytes(serialization.pack_by_value(double, double, along=True))
 (directory / "data").write_bytes(payload.data)
 subprocess.run([sys.executable, "-c", worker, directory], check=True)
-reply = pickling.Payload(payload.media_type, (directory / "reply").read_bytes())
-result = pickling.unpack_value(reply, store)
+reply = serialization.Payload(payload.media_type, (directory / "reply").read_bytes())
+result = serialization.unpack_value(reply, store)
 print(name, type(result) is Point, result.x)
 """
 WORKER = """
 import pathlib, sys
 from kilnwork.api import attempts
-from kilnwork.data import blobs
-from kilnwork.sdk import pickling
+from kilnwork.data import local_blobs
+from kilnwork.sdk import serialization
 
 class Point:  # another one, to be mistaken for the driver's
     pass
 
 directory = pathlib.Path(sys.argv[1])
-store = blobs.Blobs(directory, durable=False)
-function = pickling.load_function((directory / "code").read_bytes())
-data = pickling.Payload(attempts.PICKLE, (directory / "data").read_bytes())
-args, _ = pickling.unpack_arguments(data, store, None)
-(directory / "reply").write_bytes(pickling.pack_value(function(*args), store).data)
+store = local_blobs.Blobs(directory, durable=False)
+function = serialization.load_function((directory / "code").read_bytes())
+data = serialization.Payload(attempts.PICKLE, (directory / "data").read_bytes())
+args, _ = serialization.unpack_arguments(data, store, None)
+(directory / "reply").write_bytes(serialization.pack_value(function(*args), store).data)
 """
 
 
@@ -431,9 +431,10 @@ def test_classes_of_main_survive_there_and_back_as_themselves(tmp_path: Path) ->
 def test_plain_values_need_no_cloudpickle() -> None:
     printed = python_subprocess.run(
         "import sys\n"
-        "from kilnwork.sdk import pickling\n"
-        "payload, _ = pickling.pack_arguments(((1, 2), {3}), {}, None)\n"
-        "assert pickling.located(sys.exit) is sys.exit\n"
-        "print(pickling.unpack_arguments(payload, None, None)[0], 'cloudpickle' in sys.modules)"
+        "from kilnwork.sdk import serialization\n"
+        "payload, _ = serialization.pack_arguments(((1, 2), {3}), {}, None)\n"
+        "assert serialization.located(sys.exit) is sys.exit\n"
+        "print(serialization.unpack_arguments(payload, None, None)[0])\n"
+        "print('cloudpickle' in sys.modules)"
     )
-    assert printed == "((1, 2), {3}) False"
+    assert printed == "((1, 2), {3})\nFalse"

@@ -210,8 +210,8 @@ class KnownClusters:
 
 
 class KubeVariables:
-    """`dispatch.hub.environment_variables.VariableSource` that reads Secrets and ConfigMaps from the API
-    server.
+    """`dispatch.hub.environment_variables.VariableSource` that reads Secrets and ConfigMaps from
+    the API server.
     """
 
     def __init__(self, kube: client.Client) -> None:
