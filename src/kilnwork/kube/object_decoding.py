@@ -7,12 +7,11 @@ would keep the whole body it came in alive: such lists are decoded item by item 
 
 import functools
 import logging
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from kilnwork.api import meta
-from kilnwork.kube import errors
+from kilnwork.kube import errors, objects
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +23,31 @@ class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
+
+
+class _IdentityMeta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What can be read of an object that its struct does not fit; fields may be empty."""
+
+    metadata: _IdentityMeta = _IdentityMeta()
+    kind: str = ""
+
+    @property
+    def key(self) -> objects.Key:
+        return self.metadata.namespace, self.metadata.name
+
+
+class DecodedList(NamedTuple, Generic[T]):
+    """The objects of a list that can be read, its metadata, and the keys of the other objects."""
+
+    items: list[T]
+    metadata: ListMeta
+    unreadable: list[objects.Key]
 
 
 class _List(msgspec.Struct, Generic[T]):
@@ -76,20 +100,20 @@ def lenient(body: msgspec.Raw, as_type: type[T]) -> T | None:
     return found
 
 
-def identify(body: msgspec.Raw) -> meta.Partial:
-    """Return the metadata of an object, however malformed its other fields are.
+def identify(body: msgspec.Raw) -> Identity:
+    """Return the identity of an object, however malformed its other fields are.
 
-    The metadata is empty if it cannot be read either.
+    It is empty if it cannot be read either.
     """
     try:
-        found: meta.Partial = decoder(meta.Partial).decode(body)
+        found: Identity = decoder(Identity).decode(body)
     except msgspec.MsgspecError:
-        return meta.Partial(metadata=meta.ObjectMeta())
+        return Identity()
     return found
 
 
-def items(body: bytes, as_type: type[T]) -> tuple[list[T], ListMeta]:
-    """Return the objects of a list that can be read, and the metadata of the list."""
+def items(body: bytes, as_type: type[T]) -> DecodedList[T]:
+    """Decode a list and return it; objects that cannot be read are logged."""
     kind: Any = as_type
     if not _keeps_raw(kind):
         try:
@@ -97,12 +121,16 @@ def items(body: bytes, as_type: type[T]) -> tuple[list[T], ListMeta]:
         except msgspec.MsgspecError:
             pass  # find out which of them, below
         else:
-            return fast.items or [], fast.metadata
+            return DecodedList(fast.items or [], fast.metadata, [])
     slow = whole(body, _List[msgspec.Raw])
     # A Raw refers to the body that it came in, and would keep all of it in memory.
-    copies = (item.copy() for item in slow.items or ())
-    read = (lenient(item, as_type) for item in copies)
-    return [obj for obj in read if obj is not None], slow.metadata
+    copies = [item.copy() for item in slow.items or ()]
+    read = [lenient(item, as_type) for item in copies]
+    return DecodedList(
+        [obj for obj in read if obj is not None],
+        slow.metadata,
+        [identify(item).key for item, obj in zip(copies, read, strict=True) if obj is None],
+    )
 
 
 @functools.cache

@@ -88,8 +88,8 @@ def change(line: bytes, as_type: type[T]) -> Change[T]:
     if obj is not None:
         return Change(kind, objects.key(obj), objects.resource_version(obj), obj)
     # Unreadable, but its resourceVersion counts: the watch goes on after it.
-    metadata = object_decoding.identify(item.object).metadata
-    return Change(kind, (metadata.namespace, metadata.name), metadata.resource_version, None)
+    identity = object_decoding.identify(item.object)
+    return Change(kind, identity.key, identity.metadata.resource_version, None)
 
 
 async def batches(

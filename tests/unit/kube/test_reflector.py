@@ -306,3 +306,37 @@ async def test_unreadable_change_keeps_the_cached_object(
     server.delete("a")
     await waiting.wait_until_async(lambda: ("x", "a") not in known, what="deletion")
     running.cancel()
+
+
+@pytest.mark.parametrize("metadata", [{}, {"labels": "none"}, {"name": ["none"]}])
+async def test_object_that_is_unreadable_in_a_list_is_not_reported_as_deleted(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer, metadata: dict[str, Any]
+) -> None:
+    server = scripted_objects.Objects(stand)
+    server.put("a", spec={"priority": 1})
+    known: cache.Cache[task.Task] = cache.Cache()
+    deleted: list[str] = []
+    follower = reflector.Reflector(
+        kube,
+        kinds.TASKS,
+        task.Task,
+        known,
+        lambda key, _, new: deleted.append(key[1]) if new is None else None,
+    )
+    follower.backoff = backoff.Backoff(base_s=0.001, max_s=0.01)
+    running = asyncio.create_task(follower.run())
+    await waiting.wait_until_async(lambda: server.watching, what="a watch")
+    server.put("a", spec={"priority": []})
+    server.stored["a"]["metadata"].update(metadata)
+    server.compact()
+    server.send_error(410, "Expired")
+    await waiting.wait_until_async(lambda: server.watches_opened == 2, what="a watch again")
+    kept = known.get(("x", "a"))
+    assert kept is not None
+    assert kept.spec.priority == 1
+    assert deleted == []
+    server.delete("a")
+    server.compact()
+    server.send_error(410, "Expired")
+    await waiting.wait_until_async(lambda: deleted == ["a"], what="deletion")
+    running.cancel()
