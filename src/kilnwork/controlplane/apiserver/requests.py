@@ -181,8 +181,7 @@ def split(path: str, find: Find) -> RequestTarget | None:
     else:
         return None
     namespace = ""
-    # `status` and `finalize` are subresources of the Namespace itself (namespaceSubresources in
-    # RequestInfo).
+    # `status` and `finalize` are subresources of the Namespace (namespaceSubresources upstream).
     if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     found = find(group, version, rest[0])

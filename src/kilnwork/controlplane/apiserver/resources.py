@@ -294,8 +294,7 @@ class ResourceHandler:
         options = self._options(oddities)
         outcome = await self._parts.writer.create(self._place, body, options)
         if self._place.kind == resource.NAMESPACES and not options.dry_run:
-            # This comes before the response: the client may create Pods at once, and Pods need the
-            # service account.
+            # Comes before the response, as the client may at once create Pods, which need it.
             await self._parts.namespace_controller.create_defaults(
                 msgspec.json.decode(outcome.raw)["metadata"]["name"]
             )
@@ -351,8 +350,7 @@ class ResourceHandler:
         asked = await deletion.read_options(self._request, self._options())
         outcome = await self._parts.deleter.delete(self._place, asked)
         kind = self._place.kind
-        # The real registries of Pods and ServiceAccounts return the deleted object
-        # (ReturnDeletedObject).
+        # Pods and ServiceAccounts are returned when deleted (ReturnDeletedObject upstream).
         if not outcome.gone or kind in (resource.PODS, resource.SERVICE_ACCOUNTS):
             await self._send_one(outcome.raw)
             return

@@ -73,8 +73,7 @@ class Reviewer(msgspec.Struct, frozen=True):
             metadata["namespace"] = request.namespace
         shown = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
         if kind != _OWN_IDENTITY:
-            # The real registry returns a new SelfSubjectRulesReview, without the spec of the
-            # request.
+            # The real registry returns a SelfSubjectRulesReview without the requested spec.
             shown["spec"] = {} if kind == _OWN_RULES else spec
         return {**shown, "status": status}
 

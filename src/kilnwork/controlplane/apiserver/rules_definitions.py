@@ -113,8 +113,7 @@ def _schema_of(version: Mapping[str, Any], field: str, *, alone: bool) -> Iterat
     if schema is None:
         yield causes.required(f"{field}.schema.openAPIV3Schema", "schemas are required")
         return
-    # The real server validates its internal version, which has a single schema in
-    # `spec.validation`.
+    # The real server validates its internal version, where a single schema has this path.
     path = "spec.validation.openAPIV3Schema" if alone else f"{field}.schema.openAPIV3Schema"
     yield from _structural(schema, path)
     if not schema.get("type"):

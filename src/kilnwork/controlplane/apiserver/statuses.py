@@ -184,8 +184,7 @@ def unmet(what: resource.Resource, name: str, why: str) -> StatusError:
 def invalid(what: resource.Resource, name: str, causes: Sequence[Cause]) -> StatusError:
     """Return a 422 that lists all rules that the object breaks."""
     kind = f"{what.kind}.{what.group}" if what.group else what.kind
-    # As in ErrorList.ToAggregate: the message lists equal problems once, `causes` lists all of
-    # them.
+    # As in ErrorList.ToAggregate, the message lists equal problems once; `causes` has them all.
     texts = list(dict.fromkeys(str(cause) for cause in causes))
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details: dict[str, Any] = {"name": name} if name else {}

@@ -130,8 +130,7 @@ def _shape_object(
         below = f"{path}.{key}" if path else key
         known = properties.get(key, others)
         if known is not None:
-            # A null is dropped before defaults are filled in (CRD documentation, "Defaulting and
-            # Nullable").
+            # Nulls are dropped before defaulting (CRD documentation, "Defaulting and Nullable").
             if item is None and key in properties and not known.get("nullable"):
                 continue
             result[key] = item if isinstance(item, str) else _shape(known, item, below, unknown)

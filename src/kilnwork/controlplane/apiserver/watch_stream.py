@@ -164,8 +164,7 @@ class WatchStream:
         if now:
             return objects.Action.MODIFIED if was else objects.Action.ADDED, change.raw
         if was and change.previous is not None:
-            # As in the real watch cache: the previous object, with the resourceVersion of the
-            # change.
+            # As in the real watch cache: the old object, with the resourceVersion of the change.
             return objects.Action.DELETED, objects.last_state(change.previous, change.sequence)
         return None
 

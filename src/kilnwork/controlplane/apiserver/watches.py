@@ -163,8 +163,7 @@ class WatchHub:
             return iter(())
         if wants.start is None:
             lists.check_reached(self._store, wants.not_older)
-            # Copied to a list: the lines are generated later, when commits may have changed the
-            # store.
+            # Copied to a list: when the lines are generated, the store may have changed.
             there = list(self._store.select(qualified, wants.chosen.namespace))
             return _initial_events(watch, there, self._store.sequence)
         # A watch that waits for this number would miss all changes up to it.
