@@ -1,9 +1,9 @@
-"""Plan for the start of a container, computed from its Pod: program, environment and mounts. Pure.
+"""Plan for the start of a container, computed from its Pod: program, environment, mounts. Pure.
 
 The caller fetches the objects and tokens that the Pod names (`wanted`, `tokens`) and passes them
-in. Used by the reconciler before each start; `volume_sources` computes the files of volumes,
+in. Used by the reconciler before each start; `volume_sources` computes the files of volumes, and
 `volumes` writes them. Everything that users name (keys, paths, volumes) is data: a path that would
-leave its directory makes the Pod fail and is never followed.
+leave its directory is never followed and makes the Pod fail.
 """
 
 import functools
@@ -28,7 +28,8 @@ from kilnwork.controlplane.node import (
 from kilnwork.kit import container_mounts
 
 ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where Kubernetes mounts a service account's files; here it is below the container's root."""
+"""Path at which Kubernetes mounts a service account's files; here it is below the container's
+root."""
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -46,7 +47,7 @@ class MountLink(NamedTuple):
     makes: bool = False
     """Whether to create `sub` if it does not exist."""
     host: str = ""
-    """The directory or file of the machine that the volume is, if it is a hostPath."""
+    """For a hostPath volume: the directory or file of the machine."""
 
 
 class ContainerPlan(NamedTuple):
@@ -62,8 +63,8 @@ class ContainerPlan(NamedTuple):
 def expand(text: str, values: Mapping[str, str]) -> str:
     """Replace every `$(NAME)` of `values`, as Kubernetes does in commands and environment values.
 
-    `$$` is a literal `$`; references to unknown names are left alone; nothing is expanded twice.
-    Source of the rules: k8s.io/kubernetes third_party/forked/golang/expansion.
+    `$$` is a literal `$`; references to unknown names stay as they are; values are not expanded
+    again. Source of the rules: k8s.io/kubernetes third_party/forked/golang/expansion.
     """
 
     def replacement(match: re.Match[str]) -> str:
@@ -94,7 +95,7 @@ def refusal(pod: pods.Pod) -> str:
 
 
 def ignored(pod: pods.Pod) -> list[field_effects.Finding]:
-    """Return the fields of the Pod that this node refuses or that have no effect on it.
+    """Return the fields of the Pod that this node refuses, or that have no effect on this node.
 
     Fields of ephemeral containers are excluded, since these do not affect the outcome of the Pod.
     """
@@ -104,8 +105,9 @@ def ignored(pod: pods.Pod) -> list[field_effects.Finding]:
 
 @functools.lru_cache(maxsize=256)
 def _ignored(spec: bytes) -> tuple[field_effects.Finding, ...]:
-    """Cached, since several callers ask in every pass over a Pod, whose spec hardly ever
-    changes.
+    """Return the findings of `ignored` for an encoded spec.
+
+    Cached, since several callers ask in every pass over a Pod, and its spec hardly ever changes.
     """
     return tuple(pod_fields.findings(msgspec.json.decode(spec), Side.CLUSTER))
 
@@ -153,13 +155,13 @@ def make(
 ) -> ContainerPlan:
     """Return the plan of a container whose mounts are under `root`.
 
-    Raises `InputsNotReady` for something missing that may appear later, `Unsupported` for what can
-    never work.
+    Raises `InputsNotReady` if something is missing that may appear later, and `Unsupported` if the
+    container can never work here.
     """
     env = _environment(pod, container, found, facts=facts, root=root)
     command = [*(container.command or ()), *(container.args or ())]
-    # args without command are a program unless they start with an option: then they are meant
-    # for the entrypoint of an image, which no container has here.
+    # `args` without `command` are a program, unless they start with an option: options are meant
+    # for the entrypoint of an image, and there are no images here.
     if not command or (not container.command and command[0].startswith("-")):
         raise errors.InputsNotReady(
             "no command specified: images are labels on this node, so the container must "
@@ -214,8 +216,9 @@ def _environment(
     facts: container_input_types.NodeFacts,
     root: Path,
 ) -> dict[str, str]:
-    """Return its variables. All of them may refer to the one of the mounts, which only the node
-    sets.
+    """Return the environment variables of the container.
+
+    All of them may refer to the variable with the path of the mounts, which only the node sets.
     """
     env = {**facts.env, "HOSTNAME": pod.metadata.name, container_mounts.VARIABLE: str(root)}
     if pod.uses_account:
@@ -223,7 +226,7 @@ def _environment(
     for source in container.env_from or ():
         env.update(_whole_object(source, found))
     context = _Context(pod, container, found, facts)
-    # After envFrom, over which env takes precedence.
+    # `env` comes after `envFrom`, since it takes precedence.
     for variable in container.env or ():
         value = _value(variable, context, env)
         if value is not None and _usable(variable.name):
@@ -262,7 +265,7 @@ def _value(variable: pods.EnvVar, context: _Context, env: Mapping[str, str]) -> 
     """Return the value of a variable, or None for an optional one whose source does not exist."""
     source = variable.value_from
     if source is None:
-        # Only what is defined before this variable can be referred to.
+        # A value can refer only to variables that are defined before it.
         return expand(variable.value or "", env)
     if source.field_ref is not None:
         return downward_fields.field(source.field_ref.field_path, context.pod, context.facts)
@@ -284,7 +287,7 @@ def _value(variable: pods.EnvVar, context: _Context, env: Mapping[str, str]) -> 
 
 
 def _text(value: bytes) -> str:
-    """Decode a value of the environment; bytes that are not UTF-8 pass through unchanged."""
+    """Decode a value of the environment. Bytes that are not UTF-8 pass through unchanged."""
     return value.decode("utf-8", "surrogateescape")
 
 
@@ -294,8 +297,9 @@ def _text(value: bytes) -> str:
 def _links(
     pod: pods.Pod, container: pods.Container, env: Mapping[str, str], *, implicit: bool
 ) -> Iterator[MountLink]:
-    """Yield all mounts, outer ones first. `implicit`: see
-    `container_input_types.NodeFacts.mounts_accounts`.
+    """Yield all mounts, outer ones first.
+
+    `implicit`: see `container_input_types.NodeFacts.mounts_accounts`.
     """
     known = {str(volume.get("name")): volume for volume in pod.spec.volumes or ()}
     mounts: dict[str, MountLink] = {}
@@ -315,7 +319,7 @@ def _links(
             host=host.path if host is not None else "",
         )
     account = ACCOUNT_PATH.lstrip("/")
-    # The mount that the ServiceAccount admission plugin would have added.
+    # This is the mount that the ServiceAccount admission plugin would have added.
     if account not in mounts and uses_account(pod, mounts_accounts=implicit):
         mounts[account] = MountLink(account, "")
     yield from (mounts[path] for path in sorted(mounts))

@@ -1,9 +1,9 @@
 """Files that a container needs on disk before it starts, and their refresh while it runs.
 
-Used by `reconciler`. It fetches what `container_plan` and `volume_sources` want (objects, tokens of
-the Pod's service account), has `volumes` write it, and returns the start order for the shim. Files
-of Secrets, ConfigMaps and tokens are written again once a minute, or when a token must be renewed,
-as by the kubelet; all containers of a Pod share them.
+Used by `reconciler`. This module fetches what `container_plan` and `volume_sources` want (objects,
+tokens of the Pod's service account), has `volumes` write the files, and returns the start request
+for the shim. Files of Secrets, ConfigMaps and tokens are written again once a minute, or when a
+token must be renewed, as by the kubelet; all containers of a Pod share them.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from kilnwork.kube import client
 from kilnwork.kube import errors as kube_errors
 
 REFRESH_S = 60.0
-"""How often files of Secrets and ConfigMaps are refreshed (the kubelet's sync period)."""
+"""Seconds between refreshes of the files of Secrets and ConfigMaps (the kubelet's sync period)."""
 
 AGAIN_S = 30.0
 """Delay after a failed refresh."""
@@ -41,7 +41,7 @@ _RESOURCES = {"Secret": resource.SECRETS, "ConfigMap": resource.CONFIG_MAPS}
 
 
 class FilePreparer(NamedTuple):
-    """Preparer of the files of containers, with the clients and facts that this needs."""
+    """Prepares the files of containers, with the clients and facts that this needs."""
 
     kube: client.Client
     accounts: account_tokens.AccountTokens
@@ -56,7 +56,7 @@ class FilePreparer(NamedTuple):
         *,
         number: int,
     ) -> container.StartRequest:
-        """Prepare everything that the container needs and return the order to start it.
+        """Prepare everything that the container needs, and return the request to start it.
 
         Raises `InputsNotReady`, `Unsupported`, OSError, KubeError.
         """
@@ -83,7 +83,7 @@ class FilePreparer(NamedTuple):
         )
 
     async def fill(self, pod: pods.Pod, known: pod_state.PodState) -> None:
-        """Write the files of all volumes in their present state. Raises as `order` does."""
+        """Write the files of all volumes in their present state. Raises the errors of `order`."""
         found = await self._find(volume_sources.wanted(pod), pod.metadata.namespace)
         tokens, soonest_s = {}, REFRESH_S if _changes(pod) else _NEVER_S
         for want in dict.fromkeys(volume_sources.tokens(pod)):
@@ -96,11 +96,11 @@ class FilePreparer(NamedTuple):
         for volume in pod.spec.volumes or ():
             if (host := volume_sources.host_path(volume)) is not None:
                 volumes.check_host(str(volume["name"]), host)
-        # Last, so that a failure above is repeated.
+        # Set last, so that the refresh is repeated after a failure above.
         known.renew_at = self.now.monotonic() + soonest_s
 
     def renews(self, pod: pods.Pod) -> bool:
-        """Return whether files of the Pod's volumes must be written again while it runs."""
+        """Return whether files of the Pod's volumes must be written again while the Pod runs."""
         return (
             _changes(pod)
             or self._gives_account(pod)
@@ -122,7 +122,7 @@ class FilePreparer(NamedTuple):
     ) -> meta.JsonObject | None:
         try:
             return await self.kube.get(_RESOURCES[kind], name, namespace)
-        # No object can have a name that is invalid.
+        # An object whose name is invalid cannot exist.
         except (kube_errors.NotFound, kube_errors.Invalid):
             return None
         except kube_errors.Forbidden as error:  # the Node authorizer sees a new Pod with a delay

@@ -1,8 +1,8 @@
 """The parts of a core/v1 Pod that the local node reads, as frozen structs.
 
-Used by every module of the node. They are never written back: the node patches only the status.
-Values of unusual fields stay decoded JSON, so that the node can still say why it cannot run a Pod;
-fields that have no effect here (`pod_fields`) are read in order to be reported.
+Used by every module of the node. The structs are never written back: the node patches only the
+status. Values of unusual fields stay decoded JSON, so that the node can still say why it cannot run
+a Pod. Fields that have no effect here (`pod_fields`) are read in order to be reported.
 """
 
 import itertools
@@ -97,7 +97,7 @@ class HttpHeader(_Struct, frozen=True):
 
 
 class HttpAction(_Struct, frozen=True):
-    """HTTPGetAction. `port`: a number, or the name of a port of the container."""
+    """HTTPGetAction. `port` is a number, or the name of a port of the container."""
 
     port: int | str
     path: str | None = None
@@ -137,7 +137,7 @@ class Lifecycle(_Struct, frozen=True):
 
 
 class Probe(_Struct, frozen=True):
-    """Probe; times are seconds. The defaults are those of the API server, 0 means the default."""
+    """Probe. Times are in seconds. Defaults are those of the API server; 0 means the default."""
 
     exec: ExecAction | None = None
     http_get: HttpAction | None = None
@@ -161,7 +161,7 @@ class Port(_Struct, frozen=True):
 
 
 class Container(_Struct, frozen=True):
-    """Container. `restart_policy` is given for init containers only: Always makes a sidecar."""
+    """Container. Only init containers have `restart_policy`: Always makes it a sidecar."""
 
     name: str
     image: str = ""
@@ -203,7 +203,7 @@ class Container(_Struct, frozen=True):
 
 
 class EphemeralContainer(Container, frozen=True):
-    """EphemeralContainer: added to a running Pod, started once, never restarted.
+    """EphemeralContainer, which is added to a running Pod, started once, and never restarted.
 
     `target_container_name` has no effect here: all processes see each other.
     """
@@ -245,7 +245,7 @@ class DownwardVolume(_Struct, frozen=True):
 
 
 class TokenVolume(_Struct, frozen=True):
-    """ServiceAccountTokenProjection. `expiration_seconds` None: an hour."""
+    """ServiceAccountTokenProjection. If `expiration_seconds` is None, it is an hour."""
 
     path: str
     audience: str = ""
@@ -302,12 +302,12 @@ class Pod(_Struct, frozen=True):
 
     @property
     def ephemeral_containers(self) -> tuple[EphemeralContainer, ...]:
-        """Return the containers that were added while the Pod runs; there may be hundreds."""
+        """Return the containers that were added to the running Pod. There may be hundreds."""
         return self.spec.ephemeral_containers or ()
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
-        """Return every container except ephemeral ones, in the order of starting."""
+        """Return every container except ephemeral ones, in the order in which they start."""
         return (*self.init_containers, *self.spec.containers)
 
     def container(self, name: str) -> Container | None:
@@ -315,7 +315,7 @@ class Pod(_Struct, frozen=True):
         return next((c for c in every if c.name == name), None)
 
     def path(self, container: Container) -> str:
-        """Return the path of a container in the object: `spec.containers[0]`."""
+        """Return the path of a container in the object, such as `spec.containers[0]`."""
         if isinstance(container, EphemeralContainer):
             return f"spec.ephemeralContainers[{self.ephemeral_containers.index(container)}]"
         if container in self.init_containers:
@@ -337,17 +337,17 @@ class Pod(_Struct, frozen=True):
 
     @property
     def phase(self) -> str:
-        """Return `status.phase` as last read; Pending without one."""
+        """Return `status.phase` as last read, or Pending if there is none."""
         return str(self.status.get("phase") or "Pending")
 
     @property
     def final(self) -> bool:
-        """Return whether the Pod has Succeeded or Failed, which never changes."""
+        """Return whether the Pod has Succeeded or Failed, which is final."""
         return self.phase in {"Succeeded", "Failed"}
 
     @property
     def grace_s(self) -> float:
-        """Return how long its containers may take to end after SIGTERM."""
+        """Return the seconds that containers may take to end after SIGTERM."""
         # A DELETE may have shortened the period of the spec.
         asked = self.metadata.deletion_grace_period_seconds
         if asked is None:
@@ -357,6 +357,6 @@ class Pod(_Struct, frozen=True):
 
     @property
     def uses_account(self) -> bool:
-        """Return whether its containers get the files of its service account."""
+        """Return whether containers get the files of the Pod's service account."""
         account = self.spec.service_account_name
         return bool(account) and self.spec.automount_service_account_token is not False
