@@ -20,7 +20,7 @@ NAMES = ("exec", "attach", "portforward")
 
 CONNECT_S = 5.0
 HEAD_S = 30.0
-"""How long a node may take to respond to the request."""
+"""Timeout for a node to respond to the request."""
 
 _MAX_HEAD = 64 * 1024
 _NO_RESPONSE = (OSError, TimeoutError, EOFError, ValueError, asyncio.LimitOverrunError)

@@ -45,7 +45,7 @@ class _Field(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """The known messages."""
+    """The known kinds and messages."""
 
     kinds: dict[str, str]
     """Message name by `apiVersion/Kind`."""

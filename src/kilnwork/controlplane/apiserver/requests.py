@@ -19,13 +19,13 @@ Find = Callable[[str, str, str], kinds.Resource | None]
 """(group, version, plural) → the served resource, or None."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-"""Integers that fit into 64 bits, as Go's strconv.ParseInt accepts them."""
+"""Pattern of integers that fit into 64 bits, as Go's strconv.ParseInt accepts them."""
 
 # Go skips a pair with a semicolon (net/url since 1.17).
 _BROKEN = re.compile("%(?![0-9A-Fa-f]{2})|;")
 
 _SHOWN = 40
-"""Characters of an invalid value that the error message shows."""
+"""Number of characters of an invalid value that the error message shows."""
 
 
 class Query(msgspec.Struct, frozen=True):

@@ -294,7 +294,7 @@ class ResourceHandler:
         options = self._options(oddities)
         outcome = await self._parts.writer.create(self._place, body, options)
         if self._place.kind == resource.NAMESPACES and not options.dry_run:
-            # Comes before the response, as the client may at once create Pods, which need it.
+            # Done before the response: Pods that the client creates at once need the account.
             await self._parts.namespace_controller.create_defaults(
                 msgspec.json.decode(outcome.raw)["metadata"]["name"]
             )

@@ -22,7 +22,7 @@ class Cause(msgspec.Struct, frozen=True):
     field: str
     """Path such as `spec.command[0]`."""
     reason: str
-    """FieldValueRequired, FieldValueInvalid, FieldValueNotSupported, FieldValueForbidden,
+    """One of FieldValueRequired, FieldValueInvalid, FieldValueNotSupported, FieldValueForbidden,
     FieldValueDuplicate, FieldValueTypeInvalid, FieldValueTooLong, …"""
     message: str
     """The message begins as in Kubernetes: `Required value`, `Invalid value: "x": …`."""

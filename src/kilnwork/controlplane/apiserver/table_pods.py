@@ -103,7 +103,7 @@ class _Reading:
             self._word = "Running" if _is_true(self._status, "Ready") else "NotReady"
 
     def word(self) -> str:
-        """Return the cell Status."""
+        """Return the content of the cell Status."""
         if not self._pod["metadata"].get("deletionTimestamp"):
             return str(self._word)
         if self._status.get("reason") == _NODE_LOST:
@@ -112,7 +112,7 @@ class _Reading:
         return str(self._word) if over else "Terminating"
 
     def restarts(self, now: float) -> str:
-        """Return the cell Restarts: the count, and how long ago the last restart was."""
+        """Return the content of the cell Restarts: the count, and the age of the last restart."""
         count = sum(int(c.get("restartCount") or 0) for c in self._counted)
         ends = [
             ((c.get("lastState") or {}).get("terminated") or {}).get("finishedAt")

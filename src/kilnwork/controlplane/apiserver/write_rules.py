@@ -234,7 +234,7 @@ def prepare_new(target: writes.WriteTarget, new: meta.JsonObject) -> meta.JsonOb
 
 
 def sent_names(kind: resource.Resource, sent: meta.JsonObject) -> frozenset[str]:
-    """Return the fields of a Pod's spec that the client sent."""
+    """Return the fields of a Pod's spec that the client sent; empty for other kinds."""
     names = frozenset((sent.get("spec") or {}) if kind == resource.PODS else ())
     # Defaults copy the name to `serviceAccount`, so the client owns both fields.
     return names | {"serviceAccount"} if "serviceAccountName" in names else names
@@ -243,7 +243,7 @@ def sent_names(kind: resource.Resource, sent: meta.JsonObject) -> frozenset[str]
 def filled_in(
     kind: resource.Resource, sent: frozenset[str], admitted: meta.JsonObject
 ) -> meta.JsonObject:
-    """Return the fields that the server set in a new object, which no manager owns."""
+    """Return the fields of a new object that the server has set and no manager owns."""
     if kind == resource.NAMESPACES:
         return {part: admitted.get(part) or {} for part in ("spec", "status")}
     if kind != resource.PODS:

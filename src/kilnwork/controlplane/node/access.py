@@ -54,7 +54,7 @@ class AccessReviewer(Protocol):
         ...
 
     async def allows(self, user: reviews.User, verb: str, subresource: str) -> bool:
-        """Return whether `user` may do this with the Node."""
+        """Return whether `user` may use `verb` on `subresource` of the Node."""
         ...
 
 
@@ -119,7 +119,7 @@ class ApiAccessReviewer:
         return await self._users.get(reviews.digest(token), ask)
 
     async def allows(self, user: reviews.User, verb: str, subresource: str) -> bool:
-        """Return whether `user` may do this with the Node."""
+        """Return whether `user` may use `verb` on `subresource` of the Node."""
         attributes = {
             "version": "v1",
             "resource": resource.NODES.plural,

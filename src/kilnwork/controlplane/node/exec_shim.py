@@ -119,7 +119,7 @@ class Execs:
         return True
 
     def exited(self, pid: int, status: int) -> ExecConnection | None:
-        """Report the exit of a child. Return the connection that asked for it, or None."""
+        """Report that a child has exited. Return the connection that started it, or None."""
         client = self._running.pop(pid, None)
         if client is not None:
             code = os.waitstatus_to_exitcode(status)

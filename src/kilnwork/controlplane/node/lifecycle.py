@@ -27,8 +27,8 @@ SIDECAR_GRACE_S = 2.0
 period (the kubelet's minimumGracePeriodInSeconds): the sidecar may have results to deliver."""
 
 MAX_EPHEMERAL_STARTS = 8
-"""Ephemeral containers to start in one pass: the first results are reported before hundreds more
-start."""
+"""Maximum number of ephemeral containers to start in one pass, so that the first results are
+reported before hundreds more start."""
 
 DEADLINE = "DeadlineExceeded"
 
@@ -286,7 +286,10 @@ def _view(views: Views, name: str) -> ContainerView:
 def after_end(
     view: ContainerView, record: containers.ContainerRecord, *, now: float
 ) -> ContainerView:
-    """Return the view after its newest start has ended, with the time of the next start."""
+    """Return the view of a container whose newest start has ended.
+
+    It has the time of the next start.
+    """
     lasted = record.finished_at - record.started_at if record.started_at else 0.0
     row = 1 if lasted >= STEADY_S else view.row + 1
     return view._replace(last=record, row=row, start_at=now + RESTARTS.delay_s(row - 1))

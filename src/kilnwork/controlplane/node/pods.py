@@ -18,7 +18,7 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class KeyReference(_Struct, frozen=True):
-    """SecretKeySelector, ConfigMapKeySelector."""
+    """SecretKeySelector, ConfigMapKeySelector of core/v1."""
 
     name: str = ""
     key: str = ""
@@ -26,13 +26,13 @@ class KeyReference(_Struct, frozen=True):
 
 
 class FieldReference(_Struct, frozen=True):
-    """ObjectFieldSelector."""
+    """ObjectFieldSelector of core/v1."""
 
     field_path: str
 
 
 class ResourceReference(_Struct, frozen=True):
-    """ResourceFieldSelector. The container is named in volumes only."""
+    """ResourceFieldSelector of core/v1. The container is named in volumes only."""
 
     resource: str
     container_name: str = ""
@@ -40,7 +40,7 @@ class ResourceReference(_Struct, frozen=True):
 
 
 class EnvSource(_Struct, frozen=True):
-    """EnvVarSource."""
+    """EnvVarSource of core/v1."""
 
     field_ref: FieldReference | None = None
     resource_field_ref: ResourceReference | None = None
@@ -49,7 +49,7 @@ class EnvSource(_Struct, frozen=True):
 
 
 class EnvVar(_Struct, frozen=True):
-    """EnvVar."""
+    """EnvVar of core/v1."""
 
     name: str
     value: str | None = None
@@ -57,14 +57,14 @@ class EnvVar(_Struct, frozen=True):
 
 
 class ObjectReference(_Struct, frozen=True):
-    """SecretEnvSource, ConfigMapEnvSource."""
+    """SecretEnvSource, ConfigMapEnvSource of core/v1."""
 
     name: str = ""
     optional: bool | None = None
 
 
 class EnvFrom(_Struct, frozen=True):
-    """EnvFromSource."""
+    """EnvFromSource of core/v1."""
 
     prefix: str = ""
     secret_ref: ObjectReference | None = None
@@ -72,7 +72,7 @@ class EnvFrom(_Struct, frozen=True):
 
 
 class VolumeMount(_Struct, frozen=True):
-    """VolumeMount."""
+    """VolumeMount of core/v1."""
 
     name: str
     mount_path: str
@@ -84,20 +84,20 @@ class VolumeMount(_Struct, frozen=True):
 
 
 class ExecAction(_Struct, frozen=True):
-    """ExecAction."""
+    """ExecAction of core/v1."""
 
     command: tuple[str, ...] | None = None
 
 
 class HttpHeader(_Struct, frozen=True):
-    """HTTPHeader."""
+    """HTTPHeader of core/v1."""
 
     name: str
     value: str = ""
 
 
 class HttpAction(_Struct, frozen=True):
-    """HTTPGetAction. `port` is a number, or the name of a port of the container."""
+    """HTTPGetAction of core/v1. `port` is a number, or the name of a port of the container."""
 
     port: int | str
     path: str | None = None
@@ -107,20 +107,20 @@ class HttpAction(_Struct, frozen=True):
 
 
 class TcpAction(_Struct, frozen=True):
-    """TCPSocketAction."""
+    """TCPSocketAction of core/v1."""
 
     port: int | str
     host: str = ""
 
 
 class SleepAction(_Struct, frozen=True):
-    """SleepAction."""
+    """SleepAction of core/v1."""
 
     seconds: float = 0.0
 
 
 class Handler(_Struct, frozen=True):
-    """LifecycleHandler."""
+    """LifecycleHandler of core/v1."""
 
     exec: ExecAction | None = None
     http_get: HttpAction | None = None
@@ -129,7 +129,7 @@ class Handler(_Struct, frozen=True):
 
 
 class Lifecycle(_Struct, frozen=True):
-    """Lifecycle."""
+    """Lifecycle of core/v1."""
 
     post_start: Handler | None = None
     pre_stop: Handler | None = None
@@ -137,7 +137,10 @@ class Lifecycle(_Struct, frozen=True):
 
 
 class Probe(_Struct, frozen=True):
-    """Probe. Times are in seconds. Defaults are those of the API server; 0 means the default."""
+    """Probe of core/v1. Times are in seconds.
+
+    Defaults are those of the API server; 0 means the default.
+    """
 
     exec: ExecAction | None = None
     http_get: HttpAction | None = None
@@ -152,7 +155,7 @@ class Probe(_Struct, frozen=True):
 
 
 class Port(_Struct, frozen=True):
-    """ContainerPort."""
+    """ContainerPort of core/v1."""
 
     container_port: int
     name: str = ""
@@ -161,7 +164,10 @@ class Port(_Struct, frozen=True):
 
 
 class Container(_Struct, frozen=True):
-    """Container. Only init containers have `restart_policy`: Always makes it a sidecar."""
+    """Container of core/v1.
+
+    Only init containers have `restart_policy`: Always makes the container a sidecar.
+    """
 
     name: str
     image: str = ""
@@ -203,7 +209,7 @@ class Container(_Struct, frozen=True):
 
 
 class EphemeralContainer(Container, frozen=True):
-    """EphemeralContainer, which is added to a running Pod, started once, and never restarted.
+    """EphemeralContainer of core/v1: added to a running Pod, started once, never restarted.
 
     `target_container_name` has no effect here: all processes see each other.
     """
@@ -212,7 +218,7 @@ class EphemeralContainer(Container, frozen=True):
 
 
 class KeyToPath(_Struct, frozen=True):
-    """KeyToPath."""
+    """KeyToPath of core/v1."""
 
     key: str
     path: str
@@ -220,7 +226,10 @@ class KeyToPath(_Struct, frozen=True):
 
 
 class ObjectVolume(_Struct, frozen=True):
-    """SecretVolumeSource or ConfigMapVolumeSource, which name their object differently."""
+    """SecretVolumeSource or ConfigMapVolumeSource of core/v1.
+
+    They name their object in different fields.
+    """
 
     secret_name: str = ""
     name: str = ""
@@ -230,7 +239,7 @@ class ObjectVolume(_Struct, frozen=True):
 
 
 class DownwardItem(_Struct, frozen=True):
-    """DownwardAPIVolumeFile."""
+    """DownwardAPIVolumeFile of core/v1."""
 
     path: str
     field_ref: FieldReference | None = None
@@ -239,13 +248,13 @@ class DownwardItem(_Struct, frozen=True):
 
 
 class DownwardVolume(_Struct, frozen=True):
-    """DownwardAPIVolumeSource, DownwardAPIProjection."""
+    """DownwardAPIVolumeSource, DownwardAPIProjection of core/v1."""
 
     items: tuple[DownwardItem, ...] | None = None
 
 
 class TokenVolume(_Struct, frozen=True):
-    """ServiceAccountTokenProjection. If `expiration_seconds` is None, it is an hour."""
+    """ServiceAccountTokenProjection of core/v1. If `expiration_seconds` is None, it is an hour."""
 
     path: str
     audience: str = ""
@@ -253,14 +262,14 @@ class TokenVolume(_Struct, frozen=True):
 
 
 class HostPath(_Struct, frozen=True):
-    """HostPathVolumeSource. An empty `type` means that nothing is checked."""
+    """HostPathVolumeSource of core/v1. An empty `type` means that nothing is checked."""
 
     path: str
     type: str | None = None
 
 
 class PodSpec(_Struct, frozen=True):
-    """PodSpec. A volume is a JSON object with its `name` and its one source."""
+    """PodSpec of core/v1. A volume is a JSON object with its `name` and its one source."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
@@ -289,7 +298,7 @@ class PodSpec(_Struct, frozen=True):
 
 
 class Pod(_Struct, frozen=True):
-    """Pod. `status` is decoded JSON, since it is compared with the computed one."""
+    """Pod of core/v1. `status` is decoded JSON, since it is compared with the computed one."""
 
     metadata: meta.ObjectMeta
     spec: PodSpec = PodSpec()

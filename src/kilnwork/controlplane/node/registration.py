@@ -30,7 +30,8 @@ AGAIN_S = 2.0
 reports late counts as lost."""
 
 STATUS_EVERY = 30
-"""Number of renewals between two writes of the Node's status, which is five minutes."""
+"""Number of renewals between two writes of the Node's status, so it is written every five
+minutes."""
 
 PODS = 500
 """Maximum number of Pods. Pods are processes here; the kubelet's 110 is a limit of container

@@ -254,7 +254,7 @@ class Shim:
             record = containers.ContainerRecord(
                 order.id, order.directory, boot=containers.boot_id()
             )
-            # Saved before the start: if this shim is killed, the next one ends the processes.
+            # Saved first: if this shim is killed, the next one ends all processes with the marker.
             self._records.save(record)
             held = self._held[order.id] = containers.ShimContainer(record, now=self._now)
             held.start(order)

@@ -16,7 +16,7 @@ MAX_STREAMS = 1000
 
 @dataclass(slots=True)
 class _State:
-    """Which directions of a stream are still open."""
+    """The directions of a stream that are still open."""
 
     accepted: bool = False
     sending: bool = True

@@ -58,7 +58,7 @@ class _Messages:
             self._protocol.send_close(_NORMAL_CLOSURE)
 
     def take(self) -> bytes:
-        """Return everything that is to be sent now, once."""
+        """Return all bytes to send now, and forget them."""
         return b"".join(self._protocol.data_to_send())
 
 
@@ -140,7 +140,7 @@ class Channels:
         self._messages.close()
 
     def take(self) -> bytes:
-        """Return everything that is to be sent now, once."""
+        """Return all bytes to send now, and forget them."""
         return self._messages.take()
 
 
@@ -168,7 +168,7 @@ class Tunnel(streams_spdy.SpdySession):
         self._messages.close()
 
     def take(self) -> bytes:
-        """Return everything that is to be sent now, once."""
+        """Return all bytes to send now, and forget them."""
         self._wrap()
         return self._messages.take()
 

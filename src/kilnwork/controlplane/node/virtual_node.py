@@ -101,7 +101,7 @@ class VirtualNode:
         return self._node.port
 
     async def start(self, *, say: Say = _say_nothing) -> None:
-        """Start the node, which is Ready on return. Raises KilnError and leaves nothing running."""
+        """Start the node, which is Ready on return. Nothing keeps running after a KilnError."""
         say(f"registering node {self.settings.name}")
         async with contextlib.AsyncExitStack() as exits:
             self._open_directory(exits)
