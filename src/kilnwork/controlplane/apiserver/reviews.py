@@ -92,10 +92,10 @@ class Reviewer(msgspec.Struct, frozen=True):
     def _access(self, request: requests.ApiRequest, spec: meta.JsonObject) -> meta.JsonObject:
         local = request.served == _LOCAL_ACCESS
         attributes = _attributes(request, spec, local=local)
-        whose = request.user
+        user = request.user
         if request.served != _OWN_ACCESS:
-            whose = _subject(request, spec)
-        decision = self.authorizer.allowed(whose, attributes)
+            user = _subject(request, spec)
+        decision = self.authorizer.allowed(user, attributes)
         reason = {"reason": decision.reason} if decision.reason else {}
         return {"allowed": decision.allowed, **reason}
 
