@@ -103,10 +103,10 @@ class Reviewer(msgspec.Struct, frozen=True):
         namespace = spec.get("namespace")
         if not isinstance(namespace, str) or not namespace:
             raise statuses.bad_request("no namespace on request")
-        held = self.authorizer.rules_of_user(request.user, namespace)
+        rules = self.authorizer.rules_of_user(request.user, namespace)
         return {
-            "resourceRules": [rule for rule in held if "resources" in rule],
-            "nonResourceRules": [rule for rule in held if "nonResourceURLs" in rule],
+            "resourceRules": [rule for rule in rules if "resources" in rule],
+            "nonResourceRules": [rule for rule in rules if "nonResourceURLs" in rule],
             "incomplete": False,
         }
 
@@ -133,8 +133,8 @@ def _user_info(user: authn.User) -> meta.JsonObject:
 def _attributes(
     request: requests.ApiRequest, spec: meta.JsonObject, *, local: bool
 ) -> authz.Attributes:
-    path, wanted = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
-    if isinstance(path, dict) and (local or isinstance(wanted, dict)):
+    path, resource_attributes = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
+    if isinstance(path, dict) and (local or isinstance(resource_attributes, dict)):
         shown = ", ".join(f'{k.capitalize()}:"{path.get(k) or ""}"' for k in ("path", "verb"))
         why = (
             "disallowed on this kind of request"
@@ -146,9 +146,9 @@ def _attributes(
     if isinstance(path, dict):
         verb = str(path.get("verb") or "")
         return authz.Attributes(verb=verb, path=str(path.get("path") or "/"))
-    if not isinstance(wanted, dict):
+    if not isinstance(resource_attributes, dict):
         raise _invalid(request, "spec.resourceAttributes", f'Invalid value: "null": {_EITHER}')
-    texts = {name: str(value or "") for name, value in wanted.items()}
+    texts = {name: str(value or "") for name, value in resource_attributes.items()}
     if local and texts.get("namespace", "") != request.namespace:
         message = f'Invalid value: "{texts.get("namespace", "")}": must match metadata.namespace'
         raise _invalid(request, "spec.resourceAttributes.namespace", message)

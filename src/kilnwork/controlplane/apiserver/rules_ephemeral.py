@@ -24,9 +24,9 @@ _FIELD = "spec.ephemeralContainers"
 
 def default(pod: meta.JsonObject, old: meta.JsonObject) -> None:
     """Fill in the defaults of new ephemeral containers."""
-    known = _by_name(old)
+    old_containers = _by_name(old)
     for container in _listed(pod):
-        if container is not known.get(container.get("name", "")):
+        if container is not old_containers.get(container.get("name", "")):
             rules_pods.default_container(container)
 
 

@@ -179,9 +179,9 @@ def _parse(claims: dict[str, Any]) -> Claims:
 
 def _bound(private: dict[str, Any]) -> Bound | None:
     for kind in ("Pod", "Secret", "Node"):
-        found = private.get(kind.lower())
-        if found is not None:
-            return Bound(kind, str(found["name"]), str(found["uid"]))
+        claim = private.get(kind.lower())
+        if claim is not None:
+            return Bound(kind, str(claim["name"]), str(claim["uid"]))
     return None
 
 

@@ -131,11 +131,11 @@ def is_removable(kind: resource.Resource, obj: meta.JsonObject) -> bool:
     """
     if kind == resource.NAMESPACES and (obj.get("spec") or {}).get("finalizers"):
         return False
-    found = obj["metadata"]
+    stored_metadata = obj["metadata"]
     return (
-        "deletionTimestamp" in found
-        and not found.get("finalizers")
-        and not found.get("deletionGracePeriodSeconds")
+        "deletionTimestamp" in stored_metadata
+        and not stored_metadata.get("finalizers")
+        and not stored_metadata.get("deletionGracePeriodSeconds")
     )
 
 
