@@ -113,8 +113,8 @@ class ApiAccessReviewer:
 
     async def user(self, token: str) -> reviews.User | None:
         async def ask() -> tuple[reviews.User | None, float]:
-            found = await reviews.user_of(self._kube, token)
-            return found, 0.0 if found is None else TOKEN_S
+            user = await reviews.user_of(self._kube, token)
+            return user, 0.0 if user is None else TOKEN_S
 
         return await self._users.get(reviews.digest(token), ask)
 

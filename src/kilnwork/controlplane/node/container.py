@@ -113,13 +113,13 @@ class RecordDirectory:
 
     def load(self) -> list[ContainerRecord]:
         """Return all records. Remove unreadable files, which were never complete."""
-        found = []
+        records = []
         for path in sorted(self._directory.glob("*.json")):
             try:
-                found.append(ContainerRecord(**json.loads(path.read_text())))
+                records.append(ContainerRecord(**json.loads(path.read_text())))
             except (OSError, ValueError, TypeError):
                 path.unlink(missing_ok=True)
-        return found
+        return records
 
     def _path(self, container: str) -> Path:
         return self._directory / f"{container.replace('/', '.')}.json"
@@ -346,15 +346,15 @@ class ShimContainer:
 
         See `processes.kill_members`.
         """
-        known = self.record.boot == self._boot  # a pid is valid only in its boot
+        same_boot = self.record.boot == self._boot  # a pid is valid only in its boot
         return processes.kill_members(
             root,
             marker=self.marker,
             rounds=4,
             # Only processes that started later can belong to the container.
-            since=self.record.started if known else 0,
+            since=self.record.started if same_boot else 0,
             # The id of a session is not reused as long as the session has members.
-            session=self.record.pid if known and root is None else None,
+            session=self.record.pid if same_boot and root is None else None,
         )
 
     def _patience_s(self) -> float:

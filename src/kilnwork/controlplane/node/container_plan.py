@@ -80,7 +80,7 @@ def refusal(pod: pods.Pod) -> str:
     """Return why this node can never run the Pod, or "" if it can."""
     if not _UID.fullmatch(pod.metadata.uid):
         return f'"{pod.metadata.uid}" is not a valid uid'
-    refused = [found for found in ignored(pod) if found.effect == Effect.REFUSED]
+    refused = [finding for finding in ignored(pod) if finding.effect == Effect.REFUSED]
     if refused:
         return field_effects.describe_finding(refused[0])
     try:
@@ -115,34 +115,34 @@ def _ignored(spec: bytes) -> tuple[field_effects.Finding, ...]:
 def ignored_of(pod: pods.Pod, container: pods.EphemeralContainer) -> list[field_effects.Finding]:
     """Return the fields of an ephemeral container that are refused or have no effect."""
     volumes, position = pod.spec.volumes, pod.ephemeral_containers.index(container)
-    given = msgspec.to_builtins(container)
-    return list(pod_fields.ephemeral_findings(given, position, volumes, Side.CLUSTER))
+    fields = msgspec.to_builtins(container)
+    return list(pod_fields.ephemeral_findings(fields, position, volumes, Side.CLUSTER))
 
 
 def check_ephemeral(pod: pods.Pod, container: pods.EphemeralContainer) -> None:
     """Raise `Unsupported` for an ephemeral container that this node can never run."""
-    for found in ignored_of(pod, container):
-        if found.effect == Effect.REFUSED:
-            raise errors.Unsupported(field_effects.describe_finding(found))
+    for finding in ignored_of(pod, container):
+        if finding.effect == Effect.REFUSED:
+            raise errors.Unsupported(field_effects.describe_finding(finding))
 
 
 def wanted(container: pods.Container) -> list[container_input_types.ObjectWant]:
     """Return the Secrets and ConfigMaps that the container's environment names."""
-    found: list[container_input_types.ObjectWant] = []
+    wants: list[container_input_types.ObjectWant] = []
     for source in container.env_from or ():
         if source.secret_ref is not None:
             name, optional = source.secret_ref.name, bool(source.secret_ref.optional)
-            found.append(container_input_types.ObjectWant("Secret", name, optional))
+            wants.append(container_input_types.ObjectWant("Secret", name, optional))
         if source.config_map_ref is not None:
             name, optional = source.config_map_ref.name, bool(source.config_map_ref.optional)
-            found.append(container_input_types.ObjectWant("ConfigMap", name, optional))
+            wants.append(container_input_types.ObjectWant("ConfigMap", name, optional))
     keys = (_key_reference(variable) for variable in container.env or ())
-    found += [
+    wants += [
         container_input_types.ObjectWant(k[0], k[1].name, bool(k[1].optional))
         for k in keys
         if k is not None
     ]
-    return found
+    return wants
 
 
 def make(
@@ -301,21 +301,21 @@ def _links(
 
     `implicit`: see `container_input_types.NodeFacts.mounts_accounts`.
     """
-    known = {str(volume.get("name")): volume for volume in pod.spec.volumes or ()}
+    volumes_by_name = {str(volume.get("name")): volume for volume in pod.spec.volumes or ()}
     mounts: dict[str, MountLink] = {}
     for mount in container.volume_mounts or ():
-        if mount.name not in known:
+        if mount.name not in volumes_by_name:
             raise errors.Unsupported(f'volumeMounts: there is no volume "{mount.name}"')
         sub = mount.sub_path or expand(mount.sub_path_expr, env)
         path = volume_sources.normalize_inside(mount.mount_path.lstrip("/"))
         if path in mounts:
             raise errors.Unsupported(f'mountPath "{mount.mount_path}" is used twice')
-        host = volume_sources.host_path(known[mount.name])
+        host = volume_sources.host_path(volumes_by_name[mount.name])
         mounts[path] = MountLink(
             path,
             mount.name,
             volume_sources.normalize_inside(sub) if sub else "",
-            makes=volume_sources.is_container_owned(known[mount.name]),
+            makes=volume_sources.is_container_owned(volumes_by_name[mount.name]),
             host=host.path if host is not None else "",
         )
     account = ACCOUNT_PATH.lstrip("/")

@@ -62,11 +62,11 @@ class FilePreparer(NamedTuple):
         """
         if known.renew_at is None or self.now.monotonic() >= known.renew_at:
             await self.fill(pod, known)
-        found = await self._find(container_plan.wanted(wanted_container), pod.metadata.namespace)
+        inputs = await self._find(container_plan.wanted(wanted_container), pod.metadata.namespace)
         root = known.directory.mount_point(wanted_container.name)
         if isinstance(wanted_container, pods.EphemeralContainer):
             container_plan.check_ephemeral(pod, wanted_container)
-        done = container_plan.make(pod, wanted_container, found=found, facts=self.facts, root=root)
+        done = container_plan.make(pod, wanted_container, found=inputs, facts=self.facts, root=root)
         known.directory.link(wanted_container.name, done.links)
         termination.make_file(known.directory.root(wanted_container.name), wanted_container)
         return container.StartRequest(
@@ -84,14 +84,14 @@ class FilePreparer(NamedTuple):
 
     async def fill(self, pod: pods.Pod, known: pod_state.PodState) -> None:
         """Write the files of all volumes in their present state. Raises the errors of `order`."""
-        found = await self._find(volume_sources.wanted(pod), pod.metadata.namespace)
+        inputs = await self._find(volume_sources.wanted(pod), pod.metadata.namespace)
         tokens, soonest_s = {}, REFRESH_S if _changes(pod) else _NEVER_S
         for want in dict.fromkeys(volume_sources.tokens(pod)):
             tokens[want], renew_s = await self.accounts.token(pod, want)
             soonest_s = min(soonest_s, renew_s)
         if self._gives_account(pod):
             soonest_s = min(soonest_s, await self.accounts.write(pod, known.directory))
-        context = volume_sources.VolumeContext(pod, found, tokens, self.facts)
+        context = volume_sources.VolumeContext(pod, inputs, tokens, self.facts)
         known.directory.fill(volume_sources.volume(v, context) for v in pod.spec.volumes or ())
         for volume in pod.spec.volumes or ():
             if (host := volume_sources.host_path(volume)) is not None:

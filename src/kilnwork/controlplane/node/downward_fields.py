@@ -64,11 +64,11 @@ def resource(
     An unset limit is the node's capacity; an unset request is the limit, else 0. Raises
     `InputsNotReady` for an unknown resource.
     """
-    which, _, name = reference.resource.partition(".")
-    if which not in ("limits", "requests") or not name:
+    group, _, name = reference.resource.partition(".")
+    if group not in ("limits", "requests") or not name:
         raise errors.InputsNotReady(f"unsupported container resource: {reference.resource}")
     limits, requests = container.limits, container.requests
-    if which == "limits":
+    if group == "limits":
         amount = limits.get(name) or facts.capacity.get(name, "0")
     else:
         amount = requests.get(name) or limits.get(name) or "0"

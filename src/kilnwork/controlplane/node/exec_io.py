@@ -119,9 +119,9 @@ def terminal() -> Terminal:
     """Return a new pseudo-terminal (pty(7)). Raises OSError without leaving anything open."""
     ours, theirs = os.openpty()
     try:
-        again = os.dup(ours)
+        copy = os.dup(ours)
     except OSError:
         os.close(ours)
         os.close(theirs)
         raise
-    return Terminal(ProcessOutput(ours), ProcessInput(again), theirs)
+    return Terminal(ProcessOutput(ours), ProcessInput(copy), theirs)

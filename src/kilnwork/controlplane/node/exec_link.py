@@ -222,9 +222,9 @@ async def run(
     ours, theirs = exec_io.pipe_from()
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123, ASYNC230 - a device
         try:
-            given = [nothing.fileno(), theirs, theirs]
+            descriptors = [nothing.fileno(), theirs, theirs]
             command = ExecCommand(container, argv, hangup=signal.SIGKILL)
-            process = await ExecProcess.start(shim, command, given)
+            process = await ExecProcess.start(shim, command, descriptors)
         except BaseException:
             ours.close()
             raise
@@ -240,8 +240,8 @@ async def run(
 
 
 async def _first(output: exec_io.ProcessOutput) -> bytes:
-    kept = bytearray()
+    output_start = bytearray()
     while piece := await output.read():
         # Output beyond the limit is read and dropped: a full pipe would make the command wait.
-        kept += piece[: OUTPUT - len(kept)]
-    return bytes(kept)
+        output_start += piece[: OUTPUT - len(output_start)]
+    return bytes(output_start)

@@ -211,13 +211,13 @@ async def _copy_streams(
     session: ExecSession, *, own: Ends, end: Coroutine[Any, Any, meta.JsonObject]
 ) -> meta.JsonObject | None:
     """Copy all streams until everything has ended or the client disconnects."""
-    found, background = session.streams, coroutines.BackgroundWork("exec")
-    if own.input is not None and streams.STDIN in found:
-        background.start("stdin", feed(found[streams.STDIN], own.input, last=not session.tty))
-    if own.input is not None and streams.RESIZE in found:
-        background.start("resize", follow_size(found[streams.RESIZE], own.input))
+    opened, background = session.streams, coroutines.BackgroundWork("exec")
+    if own.input is not None and streams.STDIN in opened:
+        background.start("stdin", feed(opened[streams.STDIN], own.input, last=not session.tty))
+    if own.input is not None and streams.RESIZE in opened:
+        background.start("resize", follow_size(opened[streams.RESIZE], own.input))
     outputs = [
-        background.start(kind, drain(output, found.get(kind)))
+        background.start(kind, drain(output, opened.get(kind)))
         for kind, output in own.outputs.items()
     ]
     ending = background.start("end", end)

@@ -72,24 +72,24 @@ class KubeletApp:
             await _send(response, 400, str(error))
             return
         _, namespace, pod, container = request.segments
-        found = self._find_log(namespace, pod, container, parse_flag(query.get("previous")))
-        if isinstance(found, asgi.Refusal):
-            await _refuse(response, found)
+        container_log = self._find_log(namespace, pod, container, parse_flag(query.get("previous")))
+        if isinstance(container_log, asgi.Refusal):
+            await _refuse(response, container_log)
             return
         await response.start(200, _TEXT)
         background = coroutines.BackgroundWork("kubelet log request")
-        gone = background.start("disconnect", request.wait_disconnected())
+        disconnected = background.start("disconnect", request.wait_disconnected())
 
         def more() -> bool:
-            return found.more() and not (gone.done() or self.ending)
+            return container_log.more() and not (disconnected.done() or self.ending)
 
         try:
-            reading = log_reader.read(found.path, options, more=more)
+            reading = log_reader.read(container_log.path, options, more=more)
             # `aclosing` closes the file at once, also if the client has disconnected.
             async with contextlib.aclosing(reading):
                 async for piece in reading:
                     await response.write(piece)
-                    if gone.done():
+                    if disconnected.done():
                         return
         finally:
             await background.stop()

@@ -59,23 +59,23 @@ class ExecPaths:
 
     async def serve(self, request: asgi.Request, response: asgi.Response) -> None:
         """Respond to one request. Its session continues in the background."""
-        asked = _StreamRequest(request)
+        stream_request = _StreamRequest(request)
         try:
-            refusal = asked.refusal or self._begin(asked)
+            refusal = stream_request.refusal or self._begin(stream_request)
         except asgi.Disconnected:
             return
         if refusal is not None:
             await response.refuse(refusal)
 
     def _begin(self, asked: "_StreamRequest") -> asgi.Refusal | None:
-        found = self._find(asked.namespace, asked.pod, asked.container)
-        if isinstance(found, FoundContainer) and asked.uid not in (
+        found_container = self._find(asked.namespace, asked.pod, asked.container)
+        if isinstance(found_container, FoundContainer) and asked.uid not in (
             "",
-            found.record.id.split("/")[0],
+            found_container.record.id.split("/")[0],
         ):
-            found = asgi.Refusal(404, "pod not found")
-        if isinstance(found, asgi.Refusal):
-            return found
+            found_container = asgi.Refusal(404, "pod not found")
+        if isinstance(found_container, asgi.Refusal):
+            return found_container
         if asked.what == "portForward":
             agreed = upgrades.port_forward(asked.headers, asked.ports)
         else:
@@ -86,14 +86,16 @@ class ExecPaths:
             return asgi.Refusal(400, "Upgrade request required")
         if asked.what == "portForward":
             forwards = port_forwards.Forwards(
-                found.address, who=asked.pod, numbered=agreed.has_status
+                found_container.address, who=asked.pod, numbered=agreed.has_status
             )
             connection = _connect(asked.hijack, agreed, forwards.take)
             self._background.start("port forward", _forward(forwards, connection))
         else:
             gathering = execs.ExecStreams(asked.wanted(agreed.version), as_json=agreed.has_status)
             connection = _connect(asked.hijack, agreed, gathering.take)
-            session = self._command(asked, gathering, connection, container=found.record.id)
+            session = self._command(
+                asked, gathering, connection, container=found_container.record.id
+            )
             self._background.start(asked.what, session)
         return None
 

@@ -302,16 +302,16 @@ def recall_start(pod: pods.Pod, name: str, *, wall: float) -> containers.Contain
     as lost, as with a kubelet that does not find it: it must not run twice under restartPolicy
     Never.
     """
-    shown = pod.shown(name)
-    state = shown.get("state") or {}
+    entry = pod.shown(name)
+    state = entry.get("state") or {}
     # Starts are numbered from 0, so the restart count is the number of the newest start.
-    number = int(shown.get("restartCount") or 0)
+    number = int(entry.get("restartCount") or 0)
     record = containers.ContainerRecord(f"{pod.metadata.uid}/{name}/{number}", "")
     if terminated := state.get("terminated") or {}:
         return _recalled(record, terminated)
     if "running" in state:
         return containers.as_lost(record._replace(started_at=wall), wall)
-    if last := (shown.get("lastState") or {}).get("terminated"):
+    if last := (entry.get("lastState") or {}).get("terminated"):
         return _recalled(record, last)
     return None
 

@@ -151,7 +151,7 @@ class LocalNode:
         return self._server.port
 
     def _tools(self, kube: client.Client) -> reconciler.ReconcilerParts:
-        known = node_facts(self._settings, kube.config.server)
+        facts = node_facts(self._settings, kube.config.server)
         shim_socket = self._settings.run_dir / "shim.sock"
 
         async def run_inside(
@@ -167,8 +167,8 @@ class LocalNode:
             queue=self._queue,
             link=lambda: self._shim.link,
             run_inside=run_inside,
-            preparer=container_preparation.FilePreparer(kube, accounts, known, self._now),
-            reporter=pod_reports.PodReporter(kube, self._recorder, known.address, self._now),
+            preparer=container_preparation.FilePreparer(kube, accounts, facts, self._now),
+            reporter=pod_reports.PodReporter(kube, self._recorder, facts.address, self._now),
             directory=self._pods,
             links=self._links,
             now=self._now,
@@ -314,10 +314,10 @@ class LocalNode:
 
         This is for readers in the same process.
         """
-        found = self._find_log(namespace, pod, container, False)
-        if isinstance(found, asgi.Refusal):
+        container_log = self._find_log(namespace, pod, container, False)
+        if isinstance(container_log, asgi.Refusal):
             return None
-        return log_reader.read(found.path, log_reader.LogOptions(limit_bytes=limit_bytes))
+        return log_reader.read(container_log.path, log_reader.LogOptions(limit_bytes=limit_bytes))
 
     def _find_log(
         self,
@@ -327,10 +327,10 @@ class LocalNode:
         previous: bool,  # noqa: FBT001 - a callback
     ) -> kubelet.ContainerLog | asgi.Refusal:
         key: objects.Key = (namespace, pod)
-        found = self._reconciler.container_log(key, name, previous=previous)
-        if found is None:
+        log_source = self._reconciler.container_log(key, name, previous=previous)
+        if log_source is None:
             return asgi.Refusal(404, f'pod "{pod}" or its container "{name}" is not here')
-        record, more = found
+        record, more = log_source
         if isinstance(record, str):
             what = f'container "{name}" in pod "{pod}"'
             if previous:
@@ -345,10 +345,10 @@ class LocalNode:
 
         Without a `name` it is any container of the Pod, since all share an address.
         """
-        found = self._cache.get((namespace, pod))
-        if found is None:
+        pod_object = self._cache.get((namespace, pod))
+        if pod_object is None:
             return asgi.Refusal(404, "pod does not exist")
-        names = [name] if name else [c.name for c in found.spec.containers]
+        names = [name] if name else [c.name for c in pod_object.spec.containers]
         for wanted in names:
             start = self._reconciler.container_log((namespace, pod), wanted, previous=False)
             if start is not None and isinstance(start[0], container.ContainerRecord) and start[1]():

@@ -152,7 +152,7 @@ def seek_tail(file: BufferedReader, count: int) -> int:
     end = file.seek(0, os.SEEK_END)
     if count <= 0:
         return 0
-    position, found = max(0, end - 1), 0  # the last byte is the newline of the last line
+    position, lines = max(0, end - 1), 0  # the last byte is the newline of the last line
     while position > 0:
         size = min(_CHUNK, position)
         position -= size
@@ -160,12 +160,12 @@ def seek_tail(file: BufferedReader, count: int) -> int:
         block = file.read(size)
         at = len(block)
         while (at := block.rfind(b"\n", 0, at)) >= 0:
-            found += 1
-            if found == count:
+            lines += 1
+            if lines == count:
                 file.seek(position + at + 1)
                 return count
     file.seek(0)
-    return found + (1 if end else 0)
+    return lines + (1 if end else 0)
 
 
 def _replaced(file: BufferedReader, path: Path) -> bool:

@@ -55,9 +55,9 @@ def holder(directory: Path, machine: str, *, new_uid: ids.NewUid = ids.new_uid) 
     path = directory / _IDENTITY
     with contextlib.suppress(FileNotFoundError):
         return path.read_text().strip()
-    made = election.identity(machine, new_uid=new_uid)
-    paths.write_private(path, made.encode() + b"\n", durable=True)
-    return made
+    identity = election.identity(machine, new_uid=new_uid)
+    paths.write_private(path, identity.encode() + b"\n", durable=True)
+    return identity
 
 
 def standing(lease: meta.JsonObject, me: str, *, now: float) -> Standing:
@@ -101,9 +101,9 @@ class NodeLease:
 
     async def renew(self, *, owner: str) -> None:
         """Renew the Lease. `owner`: uid of the Node. Raises NameTaken and KubeError."""
-        known = {"metadata": {"resourceVersion": self._version}} if self._version else None
+        last_written = {"metadata": {"resourceVersion": self._version}} if self._version else None
         try:
-            await self._write(known, owner=owner)
+            await self._write(last_written, owner=owner)
         except errors.NotFound:
             # The Lease is deleted with the Node that owns it.
             await self._write(None, owner=owner)
@@ -140,8 +140,8 @@ class NodeLease:
             return None
 
     async def _check(self, lease: meta.JsonObject) -> None:
-        found = standing(lease, self._me, now=self._now.wall())
-        if found is Standing.HELD or (found is Standing.DOUBTFUL and await self._is_renewed(lease)):
+        state = standing(lease, self._me, now=self._now.wall())
+        if state is Standing.HELD or (state is Standing.DOUBTFUL and await self._is_renewed(lease)):
             raise kit_errors.ConfigurationError(
                 f"node {self._name} is run by {_described(lease, self._now.wall())}: stop it there,"
                 f" or choose another --name; a name is free {LEASE_S} s after its last renewal"
@@ -155,11 +155,11 @@ class NodeLease:
         began = self._now.monotonic()
         while self._now.monotonic() - began < SILENT_S:
             await asyncio.sleep(_LOOK_S)
-            seen = await self._get()
-            if seen is None:
+            current = await self._get()
+            if current is None:
                 return False
-            if seen["spec"].get("renewTime") != lease["spec"]["renewTime"]:
-                return standing(seen, self._me, now=self._now.wall()) is not Standing.FREE
+            if current["spec"].get("renewTime") != lease["spec"]["renewTime"]:
+                return standing(current, self._me, now=self._now.wall()) is not Standing.FREE
         return False
 
     async def _write(self, seen: meta.JsonObject | None, *, owner: str | None) -> None:

@@ -26,20 +26,20 @@ def ensure(certificate: Path, key: Path, *, name: str, address: str, now: clock.
         # Removed first: after a crash below there is no pair, and the next start creates one.
         certificate.unlink(missing_ok=True)
         paths.write_private(key, certificate_primitives.key_pem(private))
-        made = _sign(private, name=name, address=address, moment=moment)
-        paths.write_private(certificate, certificate_primitives.pem(made))
+        signed = _sign(private, name=name, address=address, moment=moment)
+        paths.write_private(certificate, certificate_primitives.pem(signed))
 
 
 def _is_good(certificate: Path, key: Path, names: set[str], moment: datetime.datetime) -> bool:
     try:
-        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        stored = x509.load_pem_x509_certificate(certificate.read_bytes())
         private = certificate_primitives.load_key(key)
     except (OSError, ValueError, TypeError):
         return False
     return (
-        found.public_key() == private.public_key()
-        and certificate_primitives.names_of(found) == names
-        and found.not_valid_after_utc > moment
+        stored.public_key() == private.public_key()
+        and certificate_primitives.names_of(stored) == names
+        and stored.not_valid_after_utc > moment
     )
 
 

@@ -330,9 +330,9 @@ def warnings(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]
     yield from field_effects.new_sentences(
         lambda pod: findings(_lasting(pod), Side.EMBEDDED), new, old
     )
-    known = {container.get("name") for container in before.get("ephemeralContainers") or ()}
+    old_names = {container.get("name") for container in before.get("ephemeralContainers") or ()}
     for position, container in enumerate(spec.get("ephemeralContainers") or ()):
-        if container.get("name") not in known:
+        if container.get("name") not in old_names:
             found = ephemeral_findings(container, position, spec.get("volumes"), Side.EMBEDDED)
             yield from map(field_effects.describe_finding, found)
 
@@ -371,14 +371,17 @@ def findings(spec: Any, side: Side, *, at: str = "spec") -> Iterator[Finding]:
         for volume in spec.get("volumes") or ()
         if isinstance(volume, dict) and _NODES_OWN & {k for k, v in volume.items() if v is not None}
     }
-    for found in field_effects.findings(TABLE, spec, side, at="spec"):
-        if found.path.endswith("].readOnly") and _holder(spec, found.path).get("name") in written:
+    for finding in field_effects.findings(TABLE, spec, side, at="spec"):
+        if (
+            finding.path.endswith("].readOnly")
+            and _holder(spec, finding.path).get("name") in written
+        ):
             continue
-        if found.path.endswith(".resources.limits") and found.value.keys() == {"memory"}:
-            container = _holder(spec, found.path.removesuffix(".limits"))
+        if finding.path.endswith(".resources.limits") and finding.value.keys() == {"memory"}:
+            container = _holder(spec, finding.path.removesuffix(".limits"))
             if any(v.get("name") == MEMORY_LIMIT for v in container.get("env") or ()):
                 continue
-        yield found._replace(path=f"{at}{found.path.removeprefix('spec')}")
+        yield finding._replace(path=f"{at}{finding.path.removeprefix('spec')}")
 
 
 def _holder(spec: dict[str, Any], path: str) -> dict[str, Any]:

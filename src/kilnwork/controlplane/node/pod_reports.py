@@ -94,27 +94,27 @@ class PodReporter(NamedTuple):
         that no condition is lost that another client has written meanwhile. After such a conflict
         the watch brings the new object, and the status is written again.
         """
-        wanted = self._status(pod, state, leaving=leaving)
-        if wanted is None:
+        new_status = self._status(pod, state, leaving=leaving)
+        if new_status is None:
             return None
-        known = pod.status if state.written is None else state.written
-        changed = {f: value for f, value in wanted.items() if known.get(f) != value}
+        old_status = pod.status if state.written is None else state.written
+        changed = {f: value for f, value in new_status.items() if old_status.get(f) != value}
         if not changed:
             return None
         now = self.now.monotonic()
-        hold_s = _hold_s(pod, known, changed)
+        hold_s = _hold_s(pod, old_status, changed)
         if hold_s and (state.write_at is None or now < state.write_at):
             state.write_at = now + hold_s if state.write_at is None else state.write_at
             return state.write_at - now
         state.write_at = None
         try:
             if changed.keys() == {statuses.EPHEMERAL}:
-                await self._write_ephemeral(pod, known, changed)
+                await self._write_ephemeral(pod, old_status, changed)
             else:
-                await self._write_all(pod, state, wanted)
+                await self._write_all(pod, state, new_status)
         except (kube_errors.NotFound, kube_errors.Conflict):
             return None  # deleted, changed or replaced by another Pod: the watch will report it
-        state.written = wanted
+        state.written = new_status
         return None
 
     async def _write_all(
@@ -166,8 +166,8 @@ class PodReporter(NamedTuple):
             if not pod.ephemeral_containers:
                 return None
             ended = statuses.status(pod, state.views, facts)[statuses.EPHEMERAL]
-            known = pod.status if state.written is None else state.written
-            return {**known, statuses.EPHEMERAL: ended}
+            old_status = pod.status if state.written is None else state.written
+            return {**old_status, statuses.EPHEMERAL: ended}
         if state.refusal:
             return statuses.refused(pod, state.refusal)
         return statuses.status(pod, state.views, facts)

@@ -334,8 +334,8 @@ class Pod(_Struct, frozen=True):
     def shown(self, name: str) -> dict[str, Any]:
         """Return the entry of a container in the object's status, or {}."""
         fields = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
-        known = (s for field in fields for s in self.status.get(field) or ())
-        return next((s for s in known if s.get("name") == name), {})
+        entries = (s for field in fields for s in self.status.get(field) or ())
+        return next((s for s in entries if s.get("name") == name), {})
 
     def mounts(self, path: str) -> bool:
         """Return whether every container except ephemeral ones has its own mount at `path`."""

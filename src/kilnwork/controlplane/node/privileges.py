@@ -80,9 +80,13 @@ def _effective(
 
 
 def _numbers(names: Any) -> set[int]:
-    known = {name: number for number, name in enumerate(CAPABILITIES)}
+    numbers_by_name = {name: number for number, name in enumerate(CAPABILITIES)}
     short = {str(name).upper().removeprefix("CAP_") for name in names}
-    return set(known.values()) if ALL in short else {known[n] for n in short & known.keys()}
+    return (
+        set(numbers_by_name.values())
+        if ALL in short
+        else {numbers_by_name[n] for n in short & numbers_by_name.keys()}
+    )
 
 
 def apply(wanted: Privileges) -> None:
@@ -92,14 +96,14 @@ def apply(wanted: Privileges) -> None:
     no_new_privs makes sure that it gets none from a file either. Raises OSError.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    kept = False
+    any_kept = False
     for number in wanted.dropped:
         if libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) == 1:
             # The call fails without CAP_SETPCAP (capabilities(7)).
-            kept = libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) != 0 or kept
-    if kept and os.geteuid() == 0:
+            any_kept = libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) != 0 or any_kept
+    if any_kept and os.geteuid() == 0:
         raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
-    never_more = wanted.no_new_privileges or kept
+    never_more = wanted.no_new_privileges or any_kept
     if never_more and libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs cannot be set")
 

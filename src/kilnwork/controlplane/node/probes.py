@@ -187,7 +187,7 @@ def port_number(container: pods.Container, port: int | str) -> int:
     """Return the number of a port that may be given by name. Raises ValueError."""
     if isinstance(port, int) or port.isdigit():
         return int(port)
-    for known in container.ports or ():
-        if known.name == port:
-            return known.container_port
+    for named in container.ports or ():
+        if named.name == port:
+            return named.container_port
     raise ValueError(f"invalid port number: couldn't find port: {port}")

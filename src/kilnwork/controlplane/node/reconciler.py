@@ -113,8 +113,8 @@ class Reconciler:
         self._tools.queue.add(key)
 
     def _key(self, uid: str) -> objects.Key:
-        known = (objects.key(p) for p in self._tools.cache.list() if p.metadata.uid == uid)
-        return next(known, ("", uid))
+        keys = (objects.key(p) for p in self._tools.cache.list() if p.metadata.uid == uid)
+        return next(keys, ("", uid))
 
     def _update(
         self,
@@ -162,10 +162,10 @@ class Reconciler:
         self._tools.queue.add(state.key)
 
     def _new(self, uid: str, key: objects.Key) -> pod_state.PodState:
-        made = pod_state.PodState(uid, key, self._directory(uid))
-        self._held[uid] = made
+        state = pod_state.PodState(uid, key, self._directory(uid))
+        self._held[uid] = state
         self._keyed.setdefault(key, set()).add(uid)
-        return made
+        return state
 
     def _set_key(self, state: pod_state.PodState, key: objects.Key) -> None:
         """Record the key of the Pod's object."""
@@ -264,7 +264,7 @@ class Reconciler:
             return
         state.recalled = True
         for wanted in (*pod.all_containers, *pod.ephemeral_containers):
-            name, shown = wanted.name, pod.shown(wanted.name)
+            name, entry = wanted.name, pod.shown(wanted.name)
             last = state.view(name).last
             if last is None:
                 record = lifecycle.recall_start(pod, name, wall=self._tools.now.wall())
@@ -272,8 +272,8 @@ class Reconciler:
                     directory = str(state.directory.container(name))
                     state.change(name, last=record._replace(directory=directory))
             elif state.view(name).running:
-                started = wanted.startup_probe is None or bool(shown.get("started"))
-                ready = wanted.readiness_probe is None or bool(shown.get("ready"))
+                started = wanted.startup_probe is None or bool(entry.get("started"))
+                ready = wanted.readiness_probe is None or bool(entry.get("ready"))
                 state.change(name, started=started, ready=ready)
             else:  # it may have ended without a server, and the shim reads no message
                 state.change(name, last=termination.with_message(pod, name, last))

@@ -130,9 +130,9 @@ class Registration:
         metadata = {"name": self._name, "labels": self._labels()}
         taints = [taint._asdict() for taint in self._identity.taints]
         spec = {"taints": taints} if taints else {}
-        wanted = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
+        new_node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
         try:
-            node = await self._client.create(resource.NODES, wanted)
+            node = await self._client.create(resource.NODES, new_node)
         except errors.AlreadyExists:
             check_ours(await self._client.get(resource.NODES, self._name))
             # The null deletes the mark, which was meant for an earlier process.
@@ -148,14 +148,14 @@ class Registration:
 
     async def _taint(self, node: meta.JsonObject) -> None:
         """Add the taints that an existing Node lacks. Taints of other clients stay."""
-        known = list((node.get("spec") or {}).get("taints") or ())
-        pairs = {(t.get("key"), t.get("effect")) for t in known}
+        present = list((node.get("spec") or {}).get("taints") or ())
+        pairs = {(t.get("key"), t.get("effect")) for t in present}
         missing = [t for t in self._identity.taints if (t.key, t.effect) not in pairs]
         if not missing:
             return
         # The patch replaces the whole list, and a taint that is added meanwhile must not be lost.
         version = {"resourceVersion": node["metadata"]["resourceVersion"]}
-        taints = [*known, *(taint._asdict() for taint in missing)]
+        taints = [*present, *(taint._asdict() for taint in missing)]
         patch = {"metadata": version, "spec": {"taints": taints}}
         try:
             await self._client.merge_patch(resource.NODES, self._name, patch)

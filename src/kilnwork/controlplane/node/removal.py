@@ -24,8 +24,8 @@ async def remove(
     time: clock.Clock,
 ) -> None:
     """Remove the node. Returns once the Node is gone. Raises KilnError."""
-    async with client.Client(kube, user_agent="kiln-node", time=time) as asked:
-        mark = await _mark(asked, settings.name)
+    async with client.Client(kube, user_agent="kiln-node", time=time) as kube_client:
+        mark = await _mark(kube_client, settings.name)
         if mark is None:
             raise errors.ConfigurationError(
                 f"there is no node {settings.name}: pass the --name that it was started with"
@@ -33,9 +33,9 @@ async def remove(
         if mark != registration.DRAINED:
             patch: meta.JsonObject = {"metadata": {"annotations": {registration.REMOVE: "true"}}}
             patch["spec"] = {"unschedulable": True}
-            await asked.merge_patch(resource.NODES, settings.name, patch)
-        gone = await _wait(asked, settings.name, say=say, time=time)
-    if not gone:
+            await kube_client.merge_patch(resource.NODES, settings.name, patch)
+        removed = await _wait(kube_client, settings.name, say=say, time=time)
+    if not removed:
         node = virtual_node.VirtualNode(kube, settings._replace(seizes=True), time=time)
         try:
             await node.start(say=say)

@@ -74,19 +74,19 @@ class Requester(NamedTuple):
 
     def _left_s(self) -> float:
         """Return the seconds until the certificate must be renewed; 0 if it is self-signed."""
-        found = x509.load_pem_x509_certificate(self.certificate.read_bytes())
-        return 0.0 if found.issuer == found.subject else renewal_s(found, self.now.wall())
+        stored = x509.load_pem_x509_certificate(self.certificate.read_bytes())
+        return 0.0 if stored.issuer == stored.subject else renewal_s(stored, self.now.wall())
 
     async def _request(self) -> x509.Certificate:
         """Create a request, wait until it is approved, and store the certificate."""
         private = certificate_primitives.new_key()
-        made = await self.kube.create(_REQUESTS, self._body(private))
-        name = made["metadata"]["name"]
+        request = await self.kube.create(_REQUESTS, self._body(private))
+        name = request["metadata"]["name"]
         log.info("approve it: kubectl certificate approve", extra={"request": name})
-        while not (text := _issued(made)):
+        while not (text := _issued(request)):
             await asyncio.sleep(LOOK_S)
             # The cluster deletes a request that stays pending. `keep` then creates another.
-            made = await self.kube.get(_REQUESTS, name)
+            request = await self.kube.get(_REQUESTS, name)
         # After a crash between the two writes, key and certificate do not match, and
         # `own_certificate` replaces them.
         paths.write_private(self.key, certificate_primitives.key_pem(private))

@@ -237,8 +237,8 @@ class Shim:
     # Requests
 
     def _hello(self, _: dict[str, Any]) -> dict[str, Any]:
-        known = [held.record._asdict() for held in self._held.values()]
-        return {"version": PROTOCOL, "pid": os.getpid(), "containers": known}
+        records = [held.record._asdict() for held in self._held.values()]
+        return {"version": PROTOCOL, "pid": os.getpid(), "containers": records}
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
         """Start a container, unless a container with this id is known."""
@@ -310,11 +310,11 @@ class Shim:
         A scan for each container would take a minute when hundreds are killed at once.
         """
         alone = self._childless()
-        over = [held.marker for held in due if held.root is None]
+        markers = [held.marker for held in due if held.root is None]
         # Strays are killed here, since a process that has cleared its environment has no marker.
-        if over and not alone:
+        if markers and not alone:
             self._end_strays()
-        clear = processes.unused_markers(over) if len(over) > 1 and not alone else set()
+        clear = processes.unused_markers(markers) if len(markers) > 1 and not alone else set()
         for held in due:
             self._step(held, alone=alone, clear=held.marker in clear)
 
@@ -331,10 +331,10 @@ class Shim:
     def _end_strays(self) -> None:
         """Kill children that cannot have been started by a container that still runs."""
         roots = [root for h in self._running.values() if (root := h.root) is not None]
-        known = {root.pid for root in roots}
+        root_pids = {root.pid for root in roots}
         for pid in processes.children(os.getpid()):
             child = processes.identify(pid)
-            if pid in known or child is None or not child.alive():
+            if pid in root_pids or child is None or not child.alive():
                 continue
             # A process that started after the child cannot be its ancestor.
             if all(root.started > child.started for root in roots):

@@ -97,7 +97,7 @@ class ShimLink:
         reply = await self._ask("hello")
         if reply["version"] != shim.PROTOCOL:
             raise errors.WrongShim(f"the running shim speaks protocol {reply['version']}")
-        return [container.ContainerRecord(**known) for known in reply["containers"]]
+        return [container.ContainerRecord(**record) for record in reply["containers"]]
 
     async def start(self, order: container.StartRequest) -> container.ContainerRecord:
         """Start a container unless it runs. The record says whether the program failed to start."""

@@ -188,8 +188,8 @@ class FrameReader:
             return SynStream(_stream_id(stream), self._headers(payload[10:]), fin)
         if kind in (SYN_REPLY, HEADERS):
             (stream,) = struct.unpack_from(">I", payload)
-            made = SynReply if kind == SYN_REPLY else HeadersFrame
-            return made(_stream_id(stream), self._headers(payload[4:]), fin)
+            frame_type = SynReply if kind == SYN_REPLY else HeadersFrame
+            return frame_type(_stream_id(stream), self._headers(payload[4:]), fin)
         if kind == RST_STREAM:
             stream, status = struct.unpack_from(">II", payload)
             return RstStream(_stream_id(stream), status)
@@ -208,14 +208,14 @@ class FrameReader:
         # zlib stops at the limit and leaves the rest of the block here.
         if self._inflate.unconsumed_tail:
             raise streams.ProtocolError(f"header block of more than {MAX_HEADERS} bytes")
-        found: dict[str, str] = {}
+        headers: dict[str, str] = {}
         words = _words(plain)
         # The same iterator is passed twice, since names and values alternate.
         for name, value in zip(words, words, strict=True):
-            if name in found or name != name.lower():
+            if name in headers or name != name.lower():
                 raise streams.ProtocolError("header block: names must be lower case and unique")
-            found[name] = value
-        return found
+            headers[name] = value
+        return headers
 
 
 def _words(plain: bytes) -> Iterator[str]:
@@ -261,11 +261,11 @@ class FrameWriter:
 def data(stream: int, content: bytes, *, fin: bool = False) -> bytes:
     """Return data frames with all of `content`, or an empty frame if only `fin` is to be sent."""
     pieces = [content[at : at + MAX_DATA] for at in range(0, len(content), MAX_DATA)] or [b""]
-    made = bytearray()
+    encoded = bytearray()
     for number, piece in enumerate(pieces, 1):
         flags = FIN if fin and number == len(pieces) else 0
-        made += struct.pack(">II", stream, flags << 24 | len(piece)) + piece
-    return bytes(made)
+        encoded += struct.pack(">II", stream, flags << 24 | len(piece)) + piece
+    return bytes(encoded)
 
 
 def rst_stream(stream: int, status: int) -> bytes:

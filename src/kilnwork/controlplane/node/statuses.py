@@ -96,8 +96,8 @@ def _view(views: lifecycle.Views, name: str) -> lifecycle.ContainerView:
 def _phase(pod: pods.Pod, views: lifecycle.Views) -> str:
     if pod.final:
         return pod.phase
-    known = {c.name: _view(views, c.name) for c in pod.spec.containers}
-    ends = [_end(pod, c, known[c.name]) for c in pod.spec.containers]
+    by_name = {c.name: _view(views, c.name) for c in pod.spec.containers}
+    ends = [_end(pod, c, by_name[c.name]) for c in pod.spec.containers]
     if all(end is not None for end in ends):
         if _any_running(views):
             return "Running"
@@ -107,7 +107,7 @@ def _phase(pod: pods.Pod, views: lifecycle.Views) -> str:
     if not _initialised(pod, views):
         failed = any(_end(pod, c, _view(views, c.name)) for c in pod.init_containers)
         return "Failed" if failed and not _any_running(views) else "Pending"
-    begun = all(view.last is not None for view in known.values())
+    begun = all(view.last is not None for view in by_name.values())
     return "Running" if begun else "Pending"
 
 
@@ -117,8 +117,8 @@ def _end(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView
         return None
     deleted = pod.metadata.deletion_timestamp is not None
     # In a Pod that is deleted or has ended, no container is started again.
-    again = lifecycle.restarts(pod, container, view) and not (deleted or pod.final)
-    return None if again else view.last.exit_code
+    restarts_again = lifecycle.restarts(pod, container, view) and not (deleted or pod.final)
+    return None if restarts_again else view.last.exit_code
 
 
 def _initialised(pod: pods.Pod, views: lifecycle.Views) -> bool:
@@ -195,9 +195,13 @@ def ignored_message(pod: pods.Pod) -> str:
 
 def sentences(ignored: Sequence[field_effects.Finding]) -> str:
     """Return the text for findings about fields without effect; "" if there are none."""
-    found = [field_effects.describe_finding(one) for one in ignored]
-    more = [f"and {len(found) - _SHOWN_FIELDS} more"] if len(found) > _SHOWN_FIELDS else []
-    return "; ".join([*found[:_SHOWN_FIELDS], *more])
+    descriptions = [field_effects.describe_finding(one) for one in ignored]
+    more = (
+        [f"and {len(descriptions) - _SHOWN_FIELDS} more"]
+        if len(descriptions) > _SHOWN_FIELDS
+        else []
+    )
+    return "; ".join([*descriptions[:_SHOWN_FIELDS], *more])
 
 
 def _condition(kind: str, holds: bool, why: tuple[str, str] | None) -> dict[str, str]:  # noqa: FBT001
@@ -215,8 +219,8 @@ def _why(phase: str, reason: str, what: str, names: Sequence[str]) -> tuple[str,
 
 
 def _holds(pod: pods.Pod, kind: str) -> bool:
-    known = pod.status.get("conditions") or ()
-    return any(c.get("type") == kind and c.get("status") == "True" for c in known)
+    conditions = pod.status.get("conditions") or ()
+    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
 
 
 def _dated(
@@ -226,12 +230,12 @@ def _dated(
 
     The time is kept while the status of the condition stays the same.
     """
-    known = {str(c.get("type")): c for c in before}
+    old_by_type = {str(c.get("type")): c for c in before}
     result = []
     for condition in conditions:
-        old = known.get(condition["type"], {})
-        kept = old.get("status") == condition["status"] and "lastTransitionTime" in old
-        when = old["lastTransitionTime"] if kept else moment
+        old = old_by_type.get(condition["type"], {})
+        unchanged = old.get("status") == condition["status"] and "lastTransitionTime" in old
+        when = old["lastTransitionTime"] if unchanged else moment
         result.append({**condition, "lastTransitionTime": when})
     return result
 
@@ -269,22 +273,22 @@ def _ephemeral(
     Statuses of ended containers are reused as written, since a Pod may have hundreds.
     """
     written = {s.get("name"): s for s in before.get(EPHEMERAL) or ()}
-    made = []
+    result = []
     for container in pod.ephemeral_containers:
-        known = written.get(container.name)
-        if known is None or "terminated" not in (known.get("state") or {}):
-            known = _ephemeral_status(pod, container, _view(views, container.name))
-        made.append(known)
-    return made
+        entry = written.get(container.name)
+        if entry is None or "terminated" not in (entry.get("state") or {}):
+            entry = _ephemeral_status(pod, container, _view(views, container.name))
+        result.append(entry)
+    return result
 
 
 def only_started(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return whether the only change of ephemeral containers is that some were added or started."""
-    known = {s.get("name"): s for s in before.get(EPHEMERAL) or ()}
+    old_by_name = {s.get("name"): s for s in before.get(EPHEMERAL) or ()}
     return not any(
         "terminated" in now["state"] or "message" in now["state"].get("waiting", {})
         for now in after[EPHEMERAL]
-        if now is not (was := known.get(now["name"])) and now != was
+        if now is not (was := old_by_name.get(now["name"])) and now != was
     )
 
 

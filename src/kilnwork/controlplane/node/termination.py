@@ -44,8 +44,8 @@ def with_message(
     """
     wanted = pod.container(name) if pod is not None else None
     # The message of an unseen end is ours; the message of the container replaces it.
-    known = record.message and record.reason != containers.UNSEEN
-    if wanted is None or known or record.exit_code is None:
+    has_message = record.message and record.reason != containers.UNSEEN
+    if wanted is None or has_message or record.exit_code is None:
         return record
     message = _tail(_path(containers.root(record), wanted))
     falls_back = wanted.termination_message_policy == "FallbackToLogsOnError"
@@ -70,8 +70,8 @@ def _tail(path: Path) -> bytes:
     except OSError:
         return b""
     with os.fdopen(descriptor, "rb") as file:
-        seen = os.fstat(descriptor)
-        if not stat.S_ISREG(seen.st_mode):
+        file_status = os.fstat(descriptor)
+        if not stat.S_ISREG(file_status.st_mode):
             return b""
-        file.seek(max(0, seen.st_size - MAX_BYTES))
+        file.seek(max(0, file_status.st_size - MAX_BYTES))
         return file.read(MAX_BYTES)

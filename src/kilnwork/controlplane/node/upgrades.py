@@ -54,11 +54,11 @@ def remote_command(
     headers: asgi.Headers, wanted: Collection[str]
 ) -> UpgradeAgreement | asgi.Refusal:
     """Negotiate exec or attach. `wanted` are the requested streams, including `error`."""
-    asked = _ClientOffer(headers)
-    if asked.websocket:
+    offer = _ClientOffer(headers)
+    if offer.websocket:
         opened = [{streams.TYPE: name} if name in wanted else None for name in CHANNELS]
-        return asked.channels(_WEBSOCKET, opened)
-    return asked.spdy(_REMOTE_COMMAND)
+        return offer.channels(_WEBSOCKET, opened)
+    return offer.spdy(_REMOTE_COMMAND)
 
 
 def port_forward(headers: asgi.Headers, ports: Sequence[int]) -> UpgradeAgreement | asgi.Refusal:
@@ -66,11 +66,11 @@ def port_forward(headers: asgi.Headers, ports: Sequence[int]) -> UpgradeAgreemen
 
     `ports` are the ports in the query, which only WebSocket channels need.
     """
-    asked = _ClientOffer(headers)
-    if TUNNEL in asked.subprotocols:
-        return asked.switch_websocket(streams_websocket.Tunnel(), TUNNEL)
-    if not asked.websocket:
-        return asked.spdy(_PORT_FORWARD)
+    offer = _ClientOffer(headers)
+    if TUNNEL in offer.subprotocols:
+        return offer.switch_websocket(streams_websocket.Tunnel(), TUNNEL)
+    if not offer.websocket:
+        return offer.spdy(_PORT_FORWARD)
     if not ports:
         return asgi.Refusal(400, 'query parameter "port" is required')
     opened = [
@@ -78,7 +78,7 @@ def port_forward(headers: asgi.Headers, ports: Sequence[int]) -> UpgradeAgreemen
         for number, port in enumerate(ports)
         for kind in (streams.DATA, streams.ERROR)
     ]
-    return asked.channels(_PORT_WEBSOCKET, opened)
+    return offer.channels(_PORT_WEBSOCKET, opened)
 
 
 class _ClientOffer:
@@ -144,10 +144,10 @@ class _ClientOffer:
             return asgi.Refusal(400, "not a WebSocket handshake of version 13", supported)
         # RFC 6455 prescribes SHA-1; no security depends on it.
         digest = hashlib.sha1((keys[0] + _GUID).encode("latin-1"), usedforsecurity=False).digest()
-        more = {"Sec-WebSocket-Accept": base64.b64encode(digest).decode()}
+        headers = {"Sec-WebSocket-Accept": base64.b64encode(digest).decode()}
         if subprotocol:
-            more["Sec-WebSocket-Protocol"] = subprotocol
-        return UpgradeAgreement(_head("websocket", more), codec, subprotocol)
+            headers["Sec-WebSocket-Protocol"] = subprotocol
+        return UpgradeAgreement(_head("websocket", headers), codec, subprotocol)
 
 
 def _head(protocol: str, more: dict[str, str]) -> bytes:

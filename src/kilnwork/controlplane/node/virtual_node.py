@@ -223,13 +223,13 @@ class VirtualNode:
 
     def _local_settings(self, client_ca: Path) -> local_node.LocalNodeSettings:
         chosen = self.settings
-        shown = (chosen.directory / _CERTIFICATE, chosen.directory / _KEY)
+        pair = (chosen.directory / _CERTIFICATE, chosen.directory / _KEY)
         return local_node.LocalNodeSettings(
             name=chosen.name,
             directory=chosen.directory,
             run_dir=paths.runtime_dir(chosen.directory),
             workdir=chosen.workdir,
-            certificates=kubelet.Certificates(*shown, client_ca),
+            certificates=kubelet.Certificates(*pair, client_ca),
             address=chosen.address,
             port=chosen.port,
             patience_s=chosen.patience_s,
@@ -250,7 +250,7 @@ async def _published_ca(kube: client.Client) -> str:
     """
     name, namespace = "extension-apiserver-authentication", "kube-system"
     try:
-        found = await kube.get(resource.CONFIG_MAPS, name, namespace)
+        config_map = await kube.get(resource.CONFIG_MAPS, name, namespace)
     except (kube_errors.NotFound, kube_errors.Forbidden):
         return ""
-    return str((found.get("data") or {}).get("client-ca-file") or "")
+    return str((config_map.get("data") or {}).get("client-ca-file") or "")

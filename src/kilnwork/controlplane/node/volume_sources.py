@@ -92,18 +92,18 @@ def volume(volume: dict[str, Any], context: VolumeContext) -> VolumeContent:
     name = str(volume["name"])
     if is_container_owned(volume):
         return VolumeContent(name, None)
-    found: dict[str, VolumeFile] = {}
+    files: dict[str, VolumeFile] = {}
     try:
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
             mode = _default_mode(volume)
             for file in _WRITERS[kind](source, context, mode):
                 # If two sources have the same path, the later one wins, as in a projected volume.
-                found[file.path] = file
+                files[file.path] = file
     except errors.InputsNotReady as error:
         text = f'MountVolume.SetUp failed for volume "{name}" : {error}'
         raise errors.InputsNotReady(text) from error
-    return VolumeContent(name, tuple(found.values()))
+    return VolumeContent(name, tuple(files.values()))
 
 
 def is_container_owned(volume: dict[str, Any]) -> bool:
