@@ -55,4 +55,4 @@ def test_a_list_of_raw_fields_is_read_item_by_item() -> None:
 def test_identity_is_read_of_malformed_objects() -> None:
     malformed = b'{"metadata": {"name": "b", "namespace": "n", "labels": 1}, "spec": []}'
     assert object_decoding.identify(msgspec.Raw(malformed)).key == ("n", "b")
-    assert object_decoding.identify(msgspec.Raw(b"[1]")) == decoding.Identity()
+    assert object_decoding.identify(msgspec.Raw(b"[1]")) == object_decoding.Identity()

@@ -33,10 +33,10 @@ async def check(
 
     The check is skipped if the kind of the created object is not served (yet).
     """
-    made = None if target.served.extension is None else target.served.extension.sample(obj)
-    if made is None:
+    sample = None if target.served.extension is None else target.served.extension.sample(obj)
+    if sample is None:
         return
-    body, field = made
+    body, field = sample
     served = kinds.find_kind(body["apiVersion"], body["kind"])
     if served is None or not served.resource.namespaced or served.terminating:
         return
@@ -58,14 +58,14 @@ async def _admit(
     user: authn.User,
     reader: lookup_interface.Lookup,
 ) -> None:
-    read = admission.read(served, body, field_validation="Strict")
+    decoded = admission.read(served, body, field_validation="Strict")
     # The controller chooses the name later, so any valid name will do.
-    metadata = {**read.obj["metadata"], "name": "sample", "namespace": target.namespace}
-    asked = admission.AdmissionRequest(
+    metadata = {**decoded.obj["metadata"], "name": "sample", "namespace": target.namespace}
+    request = admission.AdmissionRequest(
         operation="create",
         kind=served.resource,
-        new={**read.obj, "metadata": metadata},
+        new={**decoded.obj, "metadata": metadata},
         known=True,
         served=served,
     )
-    await admission.admit(asked, user=user, reader=reader)
+    await admission.admit(request, user=user, reader=reader)

@@ -20,7 +20,7 @@ NAMES = ("exec", "attach", "portforward")
 
 CONNECT_S = 5.0
 HEAD_S = 30.0
-"""How long a node may take to respond to the request."""
+"""Timeout for a node to respond to the request."""
 
 _MAX_HEAD = 64 * 1024
 _NO_RESPONSE = (OSError, TimeoutError, EOFError, ValueError, asyncio.LimitOverrunError)
@@ -75,18 +75,18 @@ class PodStreams:
         response: asgi.Response,
     ) -> None:
         """Connect the client to the node. Raises StatusError while a response can still be sent."""
-        wanted = target(pod, request, reader)
+        address = target(pod, request, reader)
         hijack = request.http.hijack
         if hijack is None:
             raise statuses.bad_request("Upgrade request required")
         try:
-            node = await asyncio.wait_for(self._open(wanted), CONNECT_S)
+            node = await asyncio.wait_for(self._open(address), CONNECT_S)
         except (OSError, TimeoutError) as error:
             raise statuses.internal(f"error dialing backend: {_reason(error)}") from error
         with contextlib.ExitStack() as undo:  # also if the client has disconnected
             undo.callback(node.close)
             try:
-                head = await asyncio.wait_for(_ask(node, wanted, request.http), HEAD_S)
+                head = await asyncio.wait_for(_ask(node, address, request.http), HEAD_S)
                 if _status(head) != _SWITCHING:
                     await _quote(head, node, response)
                     return
@@ -128,11 +128,13 @@ def target(
     query = urllib.parse.parse_qs(raw, keep_blank_values=True, errors=_BYTES)
     parts = [_PATHS[request.subresource], metadata["namespace"], metadata["name"]]
     if request.subresource == "portforward":
-        asked = [("port", ",".join(query["ports"]))] if "ports" in query else []
+        arguments = [("port", ",".join(query["ports"]))] if "ports" in query else []
     else:
         parts.append(_container(pod, request.query.text("container")))
-        asked = [(there, "1") for here, there in _ASKED.items() if request.query.flag(here)]
-        asked += [("command", word) for word in query.get("command", ())]
+        arguments = [
+            (parameter, "1") for option, parameter in _ASKED.items() if request.query.flag(option)
+        ]
+        arguments += [("command", word) for word in query.get("command", ())]
     node = (pod.get("spec") or {}).get("nodeName")
     if not node:
         text = f"pod {metadata['name']} does not have a host assigned"
@@ -141,7 +143,7 @@ def target(
         ":"
     )
     path = "/".join(urllib.parse.quote(part, safe="") for part in parts)
-    text = urllib.parse.urlencode(asked, errors=_BYTES)
+    text = urllib.parse.urlencode(arguments, errors=_BYTES)
     return StreamTarget(host.strip("[]"), int(port), f"/{path}?{text}")
 
 

@@ -63,11 +63,13 @@ class PodLogs:
 
         Raises StatusError before anything is sent.
         """
-        server, wanted = target(pod, request.query, reader)
+        server, wanted_request = target(pod, request.query, reader)
         node = await self._node(server)
         try:
-            async with node.open(wanted) as found:
-                await _pass_on(watch_stream.pieces(node, found.content), request.http, response)
+            async with node.open(wanted_request) as log_response:
+                await _pass_on(
+                    watch_stream.pieces(node, log_response.content), request.http, response
+                )
         except errors.NotFound as error:
             raise statuses.StatusError(404, "NotFound", str(error)) from error
         except errors.Invalid as error:
@@ -88,10 +90,10 @@ class PodLogs:
                 client_key_file=pair.key,
                 compression=False,
             )
-            made = transport.Transport(
+            opened = transport.Transport(
                 settings, user_agent=f"kilnwork/{version.__version__}", time=self._clock
             )
-            self._nodes[server] = await made.__aenter__()
+            self._nodes[server] = await opened.__aenter__()
         return self._nodes[server]
 
 
@@ -126,7 +128,7 @@ def target(
 
 
 def _options(query: requests.Query) -> dict[str, str]:
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for name in _NUMBERS:
         number = query.number(name)
         if number is not None and number < (0 if name == "tailLines" else 1):
@@ -134,10 +136,10 @@ def _options(query: requests.Query) -> dict[str, str]:
     for name in _PASSED_ON:
         if name in _FLAGS:
             if query.flag(name):
-                found[name] = "true"
+                options[name] = "true"
         elif query.text(name):
-            found[name] = query.text(name)
-    return found
+            options[name] = query.text(name)
+    return options
 
 
 def _container(pod: meta.JsonObject, wanted: str) -> str:

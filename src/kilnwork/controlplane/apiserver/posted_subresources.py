@@ -55,15 +55,15 @@ async def bind(
     now = writer.now()
 
     def bound(pod: meta.JsonObject) -> meta.JsonObject:
-        spec, found = pod["spec"], pod["metadata"]
-        if found.get("deletionTimestamp"):
+        spec, pod_metadata = pod["spec"], pod["metadata"]
+        if pod_metadata.get("deletionTimestamp"):
             why = f"pod {target.name} is being deleted, cannot be assigned to a host"
             raise statuses.conflict(_BINDINGS, target.name, why)
         if spec.get("nodeName"):
             why = f'pod {target.name} is already assigned to node "{spec["nodeName"]}"'
             raise statuses.conflict(_BINDINGS, target.name, why)
         # The binding was decided for an earlier Pod of this name.
-        if uid and uid != found["uid"]:
+        if uid and uid != pod_metadata["uid"]:
             raise statuses.conflict(target.kind, target.name, "the Pod is another by that name")
         status = pod.get("status") or {}
         # The binder may have reported earlier that the Pod fits on no node.
@@ -91,8 +91,8 @@ async def evict(
 ) -> bytes:
     """Delete a Pod gracefully (policy/v1 Eviction). Disruption budgets are not supported."""
     _check_name(body, target, "Eviction")
-    wanted = body.get("deleteOptions")
-    document = wanted if isinstance(wanted, dict) else {}
+    delete_options = body.get("deleteOptions")
+    document = delete_options if isinstance(delete_options, dict) else {}
     await deleter.delete(target, deletion.parse_options(document, request.query, options))
     return msgspec.json.encode(_SUCCESS)
 

@@ -45,7 +45,7 @@ class _Field(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """The known messages."""
+    """The known kinds and messages."""
 
     kinds: dict[str, str]
     """Message name by `apiVersion/Kind`."""
@@ -56,12 +56,12 @@ class _Tables(NamedTuple):
 @functools.cache
 def _tables() -> _Tables:
     packed = resources.files("kilnwork.controlplane.apiserver").joinpath("messages.json.gz")
-    found = msgspec.json.decode(gzip.decompress(packed.read_bytes()))
+    tables = msgspec.json.decode(gzip.decompress(packed.read_bytes()))
     messages = {
         name: {int(number): _Field(*field) for number, field in fields.items()}
-        for name, fields in found["messages"].items()
+        for name, fields in tables["messages"].items()
     }
-    return _Tables(found["kinds"], messages)
+    return _Tables(tables["kinds"], messages)
 
 
 _META = "k8s.io.apimachinery.pkg.apis.meta.v1."
@@ -136,7 +136,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 def _object(known: Mapping[int, _Field], data: bytes) -> meta.JsonObject:
     """Decode a message. Go's encoder writes unset fields too: see `omitempty` of `_Field`."""
-    found: meta.JsonObject = {}
+    obj: meta.JsonObject = {}
     for number, raw in _fields(data):
         field = known.get(number)
         # Fields of later versions of Kubernetes are skipped, as by Go's decoder.
@@ -145,16 +145,16 @@ def _object(known: Mapping[int, _Field], data: bytes) -> meta.JsonObject:
         if field.how == "map":
             entry = dict(_fields(_as_bytes(raw)))
             key = _as_bytes(entry.get(1, b"")).decode()
-            found.setdefault(field.name, {})[key] = _value(field.type, entry.get(2, b""))
+            obj.setdefault(field.name, {})[key] = _value(field.type, entry.get(2, b""))
             continue
         value = _value(field.type, raw)
         if field.how == "repeated":
-            found.setdefault(field.name, []).append(value)
+            obj.setdefault(field.name, []).append(value)
         elif not field.name:
-            found |= value
+            obj |= value
         elif value is not None and (value or field.how != "omitempty"):
-            found[field.name] = value
-    return found
+            obj[field.name] = value
+    return obj
 
 
 def _as_bytes(raw: _Value) -> bytes:

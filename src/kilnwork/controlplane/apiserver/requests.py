@@ -19,13 +19,13 @@ Find = Callable[[str, str, str], kinds.Resource | None]
 """(group, version, plural) → the served resource, or None."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-"""Integers that fit into 64 bits, as Go's strconv.ParseInt accepts them."""
+"""Pattern of integers that fit into 64 bits, as Go's strconv.ParseInt accepts them."""
 
 # Go skips a pair with a semicolon (net/url since 1.17).
 _BROKEN = re.compile("%(?![0-9A-Fa-f]{2})|;")
 
 _SHOWN = 40
-"""Characters of an invalid value that the error message shows."""
+"""Number of characters of an invalid value that the error message shows."""
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -104,8 +104,8 @@ class ApiRequest(msgspec.Struct, frozen=True):
     @property
     def content_type(self) -> str:
         """Return the media type of the body without parameters; JSON when it is not given."""
-        given = self.headers.get("content-type", "")
-        return given.partition(";")[0].strip().lower() or "application/json"
+        header = self.headers.get("content-type", "")
+        return header.partition(";")[0].strip().lower() or "application/json"
 
     @property
     def accept(self) -> str:
@@ -131,11 +131,11 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
 def headers(request: asgi.Request) -> dict[str, str]:
     """Return the headers by lower-case name; values of a repeated header are joined by commas."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for raw_name, raw_value in request.scope.get("headers", ()):
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        found[name] = f"{found[name]},{value}" if name in found else value
-    return found
+        by_name[name] = f"{by_name[name]},{value}" if name in by_name else value
+    return by_name
 
 
 def parse(
@@ -181,15 +181,14 @@ def split(path: str, find: Find) -> RequestTarget | None:
     else:
         return None
     namespace = ""
-    # `status` and `finalize` are subresources of the Namespace itself (namespaceSubresources in
-    # RequestInfo).
+    # `status` and `finalize` are subresources of the Namespace (namespaceSubresources upstream).
     if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
-    found = find(group, version, rest[0])
-    if found is None or (namespace and not found.namespaced):
+    served = find(group, version, rest[0])
+    if served is None or (namespace and not served.namespaced):
         raise statuses.unknown_path()
     name = rest[1] if len(rest) > 1 else ""
-    if name and found.namespaced and not namespace:
+    if name and served.namespaced and not namespace:
         raise statuses.unknown_path()
     # A name must be a valid segment of a path (IsValidPathSegmentName of apimachinery).
     if name in (".", ".."):
@@ -197,7 +196,7 @@ def split(path: str, find: Find) -> RequestTarget | None:
     # A request for a Namespace is authorized in that namespace, as in Kubernetes.
     if rest[0] == "namespaces":
         namespace = name
-    return RequestTarget(found, namespace, name, "/".join(rest[2:]))
+    return RequestTarget(served, namespace, name, "/".join(rest[2:]))
 
 
 def _verb(method: str, target: RequestTarget, query: Query) -> str:

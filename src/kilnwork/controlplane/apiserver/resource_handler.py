@@ -110,32 +110,32 @@ class ResourceHandler:
 
     async def _subresource(self) -> None:
         request = self._request
-        found = self._served.subresource(request.subresource)
-        if found is None:
+        subresource = self._served.subresource(request.subresource)
+        if subresource is None:
             if self._served.custom:
                 raise statuses.not_found(self._place.kind, self._place.name)
             raise statuses.unknown_path()
-        if request.verb not in found.verbs:
+        if request.verb not in subresource.verbs:
             raise statuses.method_not_allowed()
-        if found.name == "log":
+        if subresource.name == "log":
             await self._logs()
-        elif found.name in podexec.NAMES:
+        elif subresource.name in podexec.NAMES:
             await self._streams()
-        elif found.name == "scale":
+        elif subresource.name == "scale":
             await self._scale()
-        elif found.name in ("status", "ephemeralcontainers", "finalize"):
+        elif subresource.name in ("status", "ephemeralcontainers", "finalize"):
             verbs = {"get": self._get, "update": self._update, "patch": self._patch}
             await verbs[request.verb]()
         else:
-            await self._post_below(found.name)
+            await self._post_below(subresource.name)
 
     async def _scale(self) -> None:
         request, writer = self._request, self._parts.writer
         if request.verb == "get":
-            found = writer.store.get(self._place.key)
-            if found is None:
+            stored = writer.store.get(self._place.key)
+            if stored is None:
                 raise statuses.not_found(self._place.kind, self._place.name)
-            scale = scale_subresource.scale_of(self._served, found.decode())
+            scale = scale_subresource.scale_of(self._served, stored.decode())
             await responses.document(self._response, scale)
             return
         oddities: tuple[str, ...] = ()
@@ -195,13 +195,13 @@ class ResourceHandler:
     def _options(self, oddities: tuple[str, ...] = ()) -> write_types.WriteContext:
         request = self._request
         apply = request.verb == "patch" and request.content_type == patches.APPLY
-        found = options.WriteOptions.parse(request.query, verb=request.verb, apply=apply)
+        parsed = options.WriteOptions.parse(request.query, verb=request.verb, apply=apply)
         return write_types.WriteContext(
             user=self._request.user,
-            dry_run=found.dry_run,
-            field_validation=found.field_validation,
+            dry_run=parsed.dry_run,
+            field_validation=parsed.field_validation,
             oddities=oddities,
-            manager=managed_fields.name_of(found.manager, request.headers.get("user-agent", "")),
+            manager=managed_fields.name_of(parsed.manager, request.headers.get("user-agent", "")),
         )
 
     async def _body(self) -> tuple[meta.JsonObject, tuple[str, ...]]:
@@ -229,15 +229,15 @@ class ResourceHandler:
         version = self._request.query.text("resourceVersion")
         lists.check_readable(version)
         lists.check_reached(self._parts.writer.store, version)
-        found = self._parts.writer.store.get(self._place.key)
-        if found is None:
+        stored = self._parts.writer.store.get(self._place.key)
+        if stored is None:
             raise statuses.not_found(self._place.kind, self._place.name)
-        await self._send_one(found.raw)
+        await self._send_one(stored.raw)
 
     async def _list(self) -> None:
         chosen = lists.selection(self._request, self._served)
-        asked = options.ListOptions.parse(self._request.query, watch=False)
-        page = lists.page(self._parts.writer.store, self._served, chosen, asked)
+        list_options = options.ListOptions.parse(self._request.query, watch=False)
+        page = lists.page(self._parts.writer.store, self._served, chosen, list_options)
         shown = responses.many(self._served, page, self._request, now=self._now)
         await self._response.send(200, asgi.JSON, shown)
 
@@ -294,8 +294,7 @@ class ResourceHandler:
         options = self._options(oddities)
         outcome = await self._parts.writer.create(self._place, body, options)
         if self._place.kind == api_resources.NAMESPACES and not options.dry_run:
-            # This comes before the response: the client may create Pods at once, and Pods need the
-            # service account.
+            # Done before the response: Pods that the client creates at once need the account.
             await self._parts.namespace_controller.create_defaults(
                 msgspec.json.decode(outcome.raw)["metadata"]["name"]
             )
@@ -348,11 +347,10 @@ class ResourceHandler:
         await self._send_one(outcome.raw, code=code, warnings=warnings)
 
     async def _delete(self) -> None:
-        asked = await deletion.read_options(self._request, self._options())
-        outcome = await self._parts.deleter.delete(self._place, asked)
+        delete_options = await deletion.read_options(self._request, self._options())
+        outcome = await self._parts.deleter.delete(self._place, delete_options)
         kind = self._place.kind
-        # The real registries of Pods and ServiceAccounts return the deleted object
-        # (ReturnDeletedObject).
+        # Pods and ServiceAccounts are returned when deleted (ReturnDeletedObject upstream).
         if not outcome.gone or kind in (api_resources.PODS, api_resources.SERVICE_ACCOUNTS):
             await self._send_one(outcome.raw)
             return
@@ -361,16 +359,16 @@ class ResourceHandler:
 
     async def _delete_collection(self) -> None:
         request = self._request
-        asked = await deletion.read_options(request, self._options())
+        delete_options = await deletion.read_options(request, self._options())
         chosen = lists.selection(request, self._served)
         store = self._parts.writer.store
-        listed = options.ListOptions.parse(request.query, watch=False)
+        list_options = options.ListOptions.parse(request.query, watch=False)
         # With a limit, only the objects of this page are deleted.
-        page = lists.page(store, self._served, chosen, listed)
+        page = lists.page(store, self._served, chosen, list_options)
         targets = [
             msgspec.structs.replace(self._place, namespace=s.key.namespace, name=s.key.name)
             for s in page.items
         ]
-        outcomes = await self._parts.deleter.delete_all(targets, asked)
+        outcomes = await self._parts.deleter.delete_all(targets, delete_options)
         shown = lists.encode_deleted(self._served, [o.raw for o in outcomes], page)
         await self._response.send(200, asgi.JSON, shown)

@@ -35,14 +35,14 @@ class ResponseFormat(msgspec.Struct, frozen=True):
 def preferred_format(accept: str) -> ResponseFormat | None:
     """Return the available format that the client prefers, or None when it accepts none."""
     for media, facts in _options(accept):
-        found = _MEDIA.get(media)
+        media_type = _MEDIA.get(media)
         shape = _SHAPES.get(facts.get("as", ""))
-        if found is None or shape is None:
+        if media_type is None or shape is None:
             continue
         # Older versions of Table and of partial metadata are not offered.
         if shape != "object" and (facts.get("g") != "meta.k8s.io" or facts.get("v") != "v1"):
             continue
-        return ResponseFormat(found, shape)
+        return ResponseFormat(media_type, shape)
     return None
 
 
@@ -66,9 +66,9 @@ def negotiate_shape(accept: str, *, custom: bool) -> str:
     For built-in kinds the real server refuses unknown media types before anything else, with the
     message of its router.
     """
-    found = preferred_format(accept)
-    if found is not None:
-        return found.shape
+    preferred = preferred_format(accept)
+    if preferred is not None:
+        return preferred.shape
     if custom or any(media in _MEDIA for media, _ in _options(accept)):
         raise statuses.not_acceptable(
             f"only the following media types are accepted: {JSON}, {YAML}"
@@ -98,12 +98,12 @@ def partial(obj: meta.JsonObject) -> meta.JsonObject:
 
 def _options(accept: str) -> list[tuple[str, dict[str, str]]]:
     """Return (media type, parameters) of each option, preferred first; the sort is stable."""
-    found = []
+    parsed = []
     for part in accept.split(","):
         name, *parameters = (p.strip() for p in part.split(";"))
         facts = {k: v for k, _, v in (p.partition("=") for p in parameters)}
-        found.append((name.lower() or "*/*", facts))
-    return sorted(found, key=lambda option: -_quality(option[1]))
+        parsed.append((name.lower() or "*/*", facts))
+    return sorted(parsed, key=lambda option: -_quality(option[1]))
 
 
 def _quality(facts: dict[str, str]) -> float:

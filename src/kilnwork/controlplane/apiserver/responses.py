@@ -82,9 +82,9 @@ def one(
         raise _no_such_form("PartialObjectMetadataList", f"not a list ({_go_type(served)})")
     if form == "table":
         include = request.query.text("includeObject", "Metadata")
-        found = msgspec.json.decode(body)
-        version = {"resourceVersion": found["metadata"].get("resourceVersion", "")}
-        shown = tables.render(served, [found], now=now, include=include, list_metadata=version)
+        obj = msgspec.json.decode(body)
+        version = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        shown = tables.render(served, [obj], now=now, include=include, list_metadata=version)
         return msgspec.json.encode(shown)
     if form == "partial":
         return msgspec.json.encode(response_formats.partial(msgspec.json.decode(body)))

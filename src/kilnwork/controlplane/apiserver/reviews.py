@@ -73,8 +73,7 @@ class Reviewer(msgspec.Struct, frozen=True):
             metadata["namespace"] = request.namespace
         shown = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
         if kind != _OWN_IDENTITY:
-            # The real registry returns a new SelfSubjectRulesReview, without the spec of the
-            # request.
+            # The real registry returns a SelfSubjectRulesReview without the requested spec.
             shown["spec"] = {} if kind == _OWN_RULES else spec
         return {**shown, "status": status}
 
@@ -93,10 +92,10 @@ class Reviewer(msgspec.Struct, frozen=True):
     def _access(self, request: requests.ApiRequest, spec: meta.JsonObject) -> meta.JsonObject:
         local = request.served == _LOCAL_ACCESS
         attributes = _attributes(request, spec, local=local)
-        whose = request.user
+        user = request.user
         if request.served != _OWN_ACCESS:
-            whose = _subject(request, spec)
-        decision = self.authorizer.allowed(whose, attributes)
+            user = _subject(request, spec)
+        decision = self.authorizer.allowed(user, attributes)
         reason = {"reason": decision.reason} if decision.reason else {}
         return {"allowed": decision.allowed, **reason}
 
@@ -104,10 +103,10 @@ class Reviewer(msgspec.Struct, frozen=True):
         namespace = spec.get("namespace")
         if not isinstance(namespace, str) or not namespace:
             raise statuses.bad_request("no namespace on request")
-        held = self.authorizer.rules_of_user(request.user, namespace)
+        rules = self.authorizer.rules_of_user(request.user, namespace)
         return {
-            "resourceRules": [rule for rule in held if "resources" in rule],
-            "nonResourceRules": [rule for rule in held if "nonResourceURLs" in rule],
+            "resourceRules": [rule for rule in rules if "resources" in rule],
+            "nonResourceRules": [rule for rule in rules if "nonResourceURLs" in rule],
             "incomplete": False,
         }
 
@@ -134,8 +133,8 @@ def _user_info(user: authn.User) -> meta.JsonObject:
 def _attributes(
     request: requests.ApiRequest, spec: meta.JsonObject, *, local: bool
 ) -> authz.Attributes:
-    path, wanted = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
-    if isinstance(path, dict) and (local or isinstance(wanted, dict)):
+    path, resource_attributes = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
+    if isinstance(path, dict) and (local or isinstance(resource_attributes, dict)):
         shown = ", ".join(f'{k.capitalize()}:"{path.get(k) or ""}"' for k in ("path", "verb"))
         why = (
             "disallowed on this kind of request"
@@ -147,9 +146,9 @@ def _attributes(
     if isinstance(path, dict):
         verb = str(path.get("verb") or "")
         return authz.Attributes(verb=verb, path=str(path.get("path") or "/"))
-    if not isinstance(wanted, dict):
+    if not isinstance(resource_attributes, dict):
         raise _invalid(request, "spec.resourceAttributes", f'Invalid value: "null": {_EITHER}')
-    texts = {name: str(value or "") for name, value in wanted.items()}
+    texts = {name: str(value or "") for name, value in resource_attributes.items()}
     if local and texts.get("namespace", "") != request.namespace:
         message = f'Invalid value: "{texts.get("namespace", "")}": must match metadata.namespace'
         raise _invalid(request, "spec.resourceAttributes.namespace", message)

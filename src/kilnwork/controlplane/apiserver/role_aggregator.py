@@ -38,8 +38,7 @@ class RoleAggregator(store_controller.StoreController[str]):
 
     def _enqueue_aggregated(self) -> None:
         for stored in self._store.select(_ROLES.qualified):
-            # A search in the bytes is cheaper than decoding. `_reconcile` checks that it is a
-            # field.
+            # Searching is cheaper than decoding. `_reconcile` checks that it is a field.
             if b'"aggregationRule"' in stored.raw:
                 self._enqueue(stored.key.name)
 

@@ -56,9 +56,11 @@ def _walk(schema: Schema, value: Any, old: Any, path: str) -> Iterator[causes.Ca
     if isinstance(value, dict):
         before = old if isinstance(old, dict) else {}
         for name, item in value.items():
-            known = _below(schema, name)
-            if known is not None:
-                yield from _walk(known, item, before.get(name), f"{path}.{name}" if path else name)
+            field_schema = _below(schema, name)
+            if field_schema is not None:
+                yield from _walk(
+                    field_schema, item, before.get(name), f"{path}.{name}" if path else name
+                )
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
         keys = schema.get("x-kubernetes-list-map-keys") or ()
         for position, item in enumerate(value):
@@ -67,17 +69,19 @@ def _walk(schema: Schema, value: Any, old: Any, path: str) -> Iterator[causes.Ca
 
 
 def _below(schema: Schema, name: str) -> Schema | None:
-    known = schema.get("properties", {}).get(name, schema.get("additionalProperties"))
-    return known if isinstance(known, dict) else None
+    field_schema = schema.get("properties", {}).get(name, schema.get("additionalProperties"))
+    return field_schema if isinstance(field_schema, dict) else None
 
 
 def _same_item(keys: Sequence[str], item: Any, old: Any) -> Any:
     """Return the old item with the same keys, or None if there is none or the list has no keys."""
     if not keys or not isinstance(old, list) or not isinstance(item, dict):
         return None
-    wanted = [item.get(key) for key in keys]
-    found = (one for one in old if isinstance(one, dict) and [one.get(k) for k in keys] == wanted)
-    return next(found, None)
+    values = [item.get(key) for key in keys]
+    matching = (
+        one for one in old if isinstance(one, dict) and [one.get(k) for k in keys] == values
+    )
+    return next(matching, None)
 
 
 def _judged(
@@ -105,15 +109,15 @@ def _judged(
 
 def _message(rule: meta.JsonObject, variables: dict[str, Any]) -> str:
     plain = str(rule.get("message") or f"failed rule: {rule['rule'].strip()}")
-    wanted = rule.get("messageExpression")
-    if not wanted or cel.load(wanted)[1]:
+    expression = rule.get("messageExpression")
+    if not expression or cel.load(expression)[1]:
         return plain
     try:
-        made = cel.load(wanted)[0].execute(variables)
+        text = cel.load(expression)[0].execute(variables)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
         return plain
     # As documented for messageExpression: an empty or multi-line result is not used.
-    return made if isinstance(made, str) and made.strip() and "\n" not in made else plain
+    return text if isinstance(text, str) and text.strip() and "\n" not in text else plain
 
 
 def _cause(rule: meta.JsonObject, schema: Schema, field: str, why: str) -> causes.Cause:

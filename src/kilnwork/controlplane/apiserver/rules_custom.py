@@ -29,14 +29,14 @@ def validate(
     Problems that `old` already had are ignored, as with schemas (KEP-4008): an object that predates
     a rule can still be deleted, and its finalizers can be removed.
     """
-    found = validate_schema(served, obj, old=old)
-    if not found and served.extension is not None:
-        found = list(_extended(served.extension, obj))
-        if found and old is not None:
-            known = list(_extended(served.extension, old))
-            found = [cause for cause in found if cause not in known]
+    problems = validate_schema(served, obj, old=old)
+    if not problems and served.extension is not None:
+        problems = list(_extended(served.extension, obj))
+        if problems and old is not None:
+            old_problems = list(_extended(served.extension, old))
+            problems = [cause for cause in problems if cause not in old_problems]
     # CEL rules presuppose an object that conforms to its schema.
-    yield from found or rules_cel.validate(served, obj, old=old)
+    yield from problems or rules_cel.validate(served, obj, old=old)
     if old is not None and served.extension is not None:
         yield from _causes(served.extension.validate_update(old, obj), obj)
 

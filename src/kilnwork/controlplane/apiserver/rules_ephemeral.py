@@ -24,9 +24,9 @@ _FIELD = "spec.ephemeralContainers"
 
 def default(pod: meta.JsonObject, old: meta.JsonObject) -> None:
     """Fill in the defaults of new ephemeral containers."""
-    known = _by_name(old)
+    old_containers = _by_name(old)
     for container in _listed(pod):
-        if container is not known.get(container.get("name", "")):
+        if container is not old_containers.get(container.get("name", "")):
             rules_pods.default_container(container)
 
 
@@ -40,14 +40,14 @@ def validate(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Caus
     for position, container in enumerate(_listed(new)):
         field, name = f"{_FIELD}[{position}]", container.get("name")
         # Compared by identity: `typed_decoding` keeps unchanged items as the same Python objects.
-        known = container is before.get(name or "")
-        if not known:
+        unchanged = container is before.get(name or "")
+        if not unchanged:
             yield from rules_pods.container_causes(container, field, volumes)
             yield from _image(container, f"{field}.image")
         if name in seen:
             yield causes.duplicate(f"{field}.name", name)
         seen.add(name)
-        if not known:
+        if not unchanged:
             yield from _restrictions(container, field, others)
     yield from _changes(before, _by_name(new))
 

@@ -255,14 +255,14 @@ def container_causes(
 
 
 def _resources(given: meta.JsonObject, field: str) -> Iterator[causes.Cause]:
-    asked, most = given.get("requests") or {}, given.get("limits") or {}
-    for group, amounts in (("limits", most), ("requests", asked)):
+    requests, limits = given.get("requests") or {}, given.get("limits") or {}
+    for group, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
             if quantities.parse(str(amount)) < 0:
                 text = "must be greater than or equal to 0"
                 yield causes.invalid(f"{field}.{group}[{name}]", str(amount), text)
-    for name in asked.keys() & most.keys():
-        amount, limit = str(asked[name]).strip(), str(most[name]).strip()
+    for name in requests.keys() & limits.keys():
+        amount, limit = str(requests[name]).strip(), str(limits[name]).strip()
         if quantities.parse(amount) > quantities.parse(limit):
             text = f"must be less than or equal to {name} limit of {limit}"
             yield causes.invalid(f"{field}.requests", amount, text)
@@ -368,11 +368,11 @@ def _fixed(spec: meta.JsonObject, *, gated: bool) -> meta.JsonObject:
     """Return the spec without the fields that may change."""
     left_out = (*_CHANGEABLE, *_PLACEMENT) if gated else _CHANGEABLE
     # An absent field and an empty one are the same in Go.
-    kept = {k: v for k, v in spec.items() if k not in left_out and v not in (None, [], "")}
+    fixed = {k: v for k, v in spec.items() if k not in left_out and v not in (None, [], "")}
     for group in ("containers", "initContainers"):
-        if kept.get(group):
-            kept[group] = [
+        if fixed.get(group):
+            fixed[group] = [
                 {k: v for k, v in container.items() if k not in ("image", "imagePullPolicy")}
-                for container in kept[group]
+                for container in fixed[group]
             ]
-    return kept
+    return fixed

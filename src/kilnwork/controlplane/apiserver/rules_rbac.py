@@ -95,13 +95,13 @@ def guard_role(role: meta.JsonObject, *, user: authn.User, authorizer: authz.Aut
     name = role["metadata"].get("name", "")
     gathers = bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
     if gathers and authorizer.missing_rules(user, "", _EVERYTHING):
-        asked = authz.Attributes(
+        attributes = authz.Attributes(
             verb="escalate",
             api_group=_GROUP,
             resource=api_resources.CLUSTER_ROLES.plural,
             name=name,
         )
-        if not authorizer.allowed(user, asked).allowed:
+        if not authorizer.allowed(user, attributes).allowed:
             why = "must have cluster-admin privileges to use the aggregationRule"
             raise statuses.refused(api_resources.CLUSTER_ROLES, name, why)
     _guard(
@@ -153,16 +153,16 @@ def _guard(
     missing = authorizer.missing_rules(user, namespace, rules)
     if not missing:
         return
-    what = {"kind": "Role" if namespace else "ClusterRole", "name": metadata.get("name", "")}
+    role = {"kind": "Role" if namespace else "ClusterRole", "name": metadata.get("name", "")}
     # `escalate` is a permission for the role itself, `bind` for the role that is referred to.
     if verb == "bind":
-        what = obj["roleRef"]
+        role = obj["roleRef"]
     special = authz.Attributes(
         verb=verb,
         api_group=_GROUP,
-        resource=f"{what['kind'].lower()}s",
+        resource=f"{role['kind'].lower()}s",
         namespace=namespace,
-        name=what.get("name", ""),
+        name=role.get("name", ""),
     )
     if authorizer.allowed(user, special).allowed:
         return

@@ -120,6 +120,6 @@ def _at(obj: Any, path: str) -> Any:
 
 
 def _with(obj: Any, path: list[str], value: int) -> meta.JsonObject:
-    made: meta.JsonObject = dict(obj) if isinstance(obj, dict) else {}
-    made[path[0]] = value if len(path) == 1 else _with(made.get(path[0]), path[1:], value)
-    return made
+    changed: meta.JsonObject = dict(obj) if isinstance(obj, dict) else {}
+    changed[path[0]] = value if len(path) == 1 else _with(changed.get(path[0]), path[1:], value)
+    return changed

@@ -128,21 +128,24 @@ def _shape_object(
     result: meta.JsonObject = {}
     for key, item in value.items():
         below = f"{path}.{key}" if path else key
-        known = properties.get(key, others)
-        if known is not None:
-            # A null is dropped before defaults are filled in (CRD documentation, "Defaulting and
-            # Nullable").
-            if item is None and key in properties and not known.get("nullable"):
+        field_schema = properties.get(key, others)
+        if field_schema is not None:
+            # Nulls are dropped before defaulting (CRD documentation, "Defaulting and Nullable").
+            if item is None and key in properties and not field_schema.get("nullable"):
                 continue
-            result[key] = item if isinstance(item, str) else _shape(known, item, below, unknown)
+            result[key] = (
+                item if isinstance(item, str) else _shape(field_schema, item, below, unknown)
+            )
         elif keeps_others:
             result[key] = item
         else:
             unknown.append(below)
-    for key, known in properties.items():
-        if "default" in known and key not in result:
+    for key, field_schema in properties.items():
+        if "default" in field_schema and key not in result:
             below = f"{path}.{key}" if path else key
-            result[key] = _shape(known, unknown.fill(known["default"]), below, unknown)
+            result[key] = _shape(
+                field_schema, unknown.fill(field_schema["default"]), below, unknown
+            )
     return result
 
 
@@ -179,10 +182,10 @@ class _Validator:
             return
         type_ = schema.get("type")
         if type_ in _TYPES and not _TYPES[type_](value):
-            found = _type_name(value)
+            type_name = _type_name(value)
             where = f"{path} in body" if path else "body"
-            text = f'{where} must be of type {type_}: "{found}"'
-            self.found.append(causes.wrong_type(path, found, text))
+            text = f'{where} must be of type {type_}: "{type_name}"'
+            self.found.append(causes.wrong_type(path, type_name, text))
             return
         if isinstance(value, str):
             self._text(schema, value, path)
@@ -204,8 +207,8 @@ class _Validator:
         """
         if schema.get("x-kubernetes-int-or-string") and not isinstance(value, int | str):
             text = f"{path} in body must be of type integer,string"
-            found = _type_name(value)
-            self.found.append(causes.wrong_type(path, found, f'{text}: "{found}"'))
+            type_name = _type_name(value)
+            self.found.append(causes.wrong_type(path, type_name, f'{text}: "{type_name}"'))
         for one in schema.get("allOf", ()):
             self.check(one, value, path)
         fulfilled = [_fulfils(value, one) for one in schema.get("anyOf", ())]
@@ -225,29 +228,29 @@ class _Validator:
         self, schema: Schema, value: meta.JsonObject, path: str, *, old: meta.JsonObject
     ) -> None:
         properties, others = schema.get("properties", {}), _others(schema)
-        most, least = schema.get("maxProperties"), schema.get("minProperties")
-        if most is not None and len(value) > most:
-            self._invalid(path, len(value), f"should have at most {most} properties")
-        if least is not None and len(value) < least:
-            self._invalid(path, len(value), f"should have at least {least} properties")
+        maximum, minimum = schema.get("maxProperties"), schema.get("minProperties")
+        if maximum is not None and len(value) > maximum:
+            self._invalid(path, len(value), f"should have at most {maximum} properties")
+        if minimum is not None and len(value) < minimum:
+            self._invalid(path, len(value), f"should have at least {minimum} properties")
         for name in schema.get("required", ()):
             if name not in value:
                 self.found.append(causes.required(f"{path}.{name}" if path else name))
         for key, item in value.items():
-            known, before = properties.get(key, others), old.get(key)
+            field_schema, before = properties.get(key, others), old.get(key)
             # None is a singleton: its identity does not mean that the field was null before.
-            if known is not None and (item is None or item is not before):
-                self.check(known, item, f"{path}.{key}" if path else key, old=before)
+            if field_schema is not None and (item is None or item is not before):
+                self.check(field_schema, item, f"{path}.{key}" if path else key, old=before)
 
     def _list(self, schema: Schema, value: list[Any], path: str) -> None:
-        most, least = schema.get("maxItems"), schema.get("minItems")
+        maximum, minimum = schema.get("maxItems"), schema.get("minItems")
         if schema.get("uniqueItems"):
             self._set(value, path)
-        if most is not None and len(value) > most:
-            self.found.append(causes.too_many(path, len(value), most))
+        if maximum is not None and len(value) > maximum:
+            self.found.append(causes.too_many(path, len(value), maximum))
             return
-        if least is not None and len(value) < least:
-            text = f"{path} in body should have at least {least} items"
+        if minimum is not None and len(value) < minimum:
+            text = f"{path} in body should have at least {minimum} items"
             self.found.append(causes.invalid(path, len(value), text))
         if schema.get("x-kubernetes-list-type") == "set":
             self._set(value, path)
@@ -297,17 +300,17 @@ class _Validator:
             text = f"{path} in body must fit into 64 bits"
             self.found.append(causes.invalid(path, f"a number of {value.bit_length()} bits", text))
             return
-        least, most = schema.get("minimum"), schema.get("maximum")
-        if least is not None:
+        minimum, maximum = schema.get("minimum"), schema.get("maximum")
+        if minimum is not None:
             exclusive = schema.get("exclusiveMinimum", False)
-            if value < least or (exclusive and value == least):
+            if value < minimum or (exclusive and value == minimum):
                 than = "greater than" if exclusive else "greater than or equal to"
-                self._invalid(path, value, f"should be {than} {least}")
-        if most is not None:
+                self._invalid(path, value, f"should be {than} {minimum}")
+        if maximum is not None:
             exclusive = schema.get("exclusiveMaximum", False)
-            if value > most or (exclusive and value == most):
+            if value > maximum or (exclusive and value == maximum):
                 than = "less than" if exclusive else "less than or equal to"
-                self._invalid(path, value, f"should be {than} {most}")
+                self._invalid(path, value, f"should be {than} {maximum}")
 
 
 def _fulfils(value: Any, schema: Schema) -> bool:

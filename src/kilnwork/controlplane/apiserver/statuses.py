@@ -22,7 +22,7 @@ class Cause(msgspec.Struct, frozen=True):
     field: str
     """Path such as `spec.command[0]`."""
     reason: str
-    """FieldValueRequired, FieldValueInvalid, FieldValueNotSupported, FieldValueForbidden,
+    """One of FieldValueRequired, FieldValueInvalid, FieldValueNotSupported, FieldValueForbidden,
     FieldValueDuplicate, FieldValueTypeInvalid, FieldValueTooLong, …"""
     message: str
     """The message begins as in Kubernetes: `Required value`, `Invalid value: "x": …`."""
@@ -184,8 +184,7 @@ def unmet(what: api_resources.Resource, name: str, why: str) -> StatusError:
 def invalid(what: api_resources.Resource, name: str, causes: Sequence[Cause]) -> StatusError:
     """Return a 422 that lists all rules that the object breaks."""
     kind = f"{what.kind}.{what.group}" if what.group else what.kind
-    # As in ErrorList.ToAggregate: the message lists equal problems once, `causes` lists all of
-    # them.
+    # As in ErrorList.ToAggregate, the message lists equal problems once; `causes` has them all.
     texts = list(dict.fromkeys(str(cause) for cause in causes))
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details: dict[str, Any] = {"name": name} if name else {}

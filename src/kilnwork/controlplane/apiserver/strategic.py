@@ -52,8 +52,8 @@ def merge(target: Any, patch: Any) -> Any:
         raise statuses.bad_request(f"unknown patch directive $patch: {directive}")
     if directive == "delete":
         return {}
-    known = target if isinstance(target, dict) and directive != "replace" else {}
-    merged = dict(known)
+    base = target if isinstance(target, dict) and directive != "replace" else {}
+    merged = dict(base)
     if _RETAIN in patch:
         merged = {k: v for k, v in merged.items() if k in _listed(patch, _RETAIN)}
     directives = []
@@ -77,18 +77,18 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def _merge_field(merged: dict[str, Any], name: str, value: Any) -> None:
-    known = merged.get(name)
+    current = merged.get(name)
     if value is None:
         merged.pop(name, None)
     elif isinstance(value, list) and name in MERGE_KEYS:
-        merged[name] = _merge_objects(known, value, key=MERGE_KEYS[name], field=name)
+        merged[name] = _merge_objects(current, value, key=MERGE_KEYS[name], field=name)
     elif isinstance(value, list) and name in SETS:
-        old = known if isinstance(known, list) else []
+        old = current if isinstance(current, list) else []
         merged[name] = [*old, *(item for item in value if item not in old)]
     elif isinstance(value, dict) and value.get(_PATCH) == "delete":
         merged.pop(name, None)
     else:
-        merged[name] = merge(known, value)
+        merged[name] = merge(current, value)
 
 
 def _merge_objects(known: Any, patch: list[Any], *, key: str, field: str) -> list[Any]:
@@ -103,10 +103,10 @@ def _merge_objects(known: Any, patch: list[Any], *, key: str, field: str) -> lis
             raise statuses.plain_internal(
                 f"map: {causes.go_text(item)} does not contain declared merge key: {key}"
             )
-        wanted = item[key]
-        position = next((i for i, old in enumerate(merged) if _name(old, key) == wanted), None)
+        name = item[key]
+        position = next((i for i, old in enumerate(merged) if _name(old, key) == name), None)
         if item.get(_PATCH) == "delete":
-            merged = [old for old in merged if _name(old, key) != wanted]
+            merged = [old for old in merged if _name(old, key) != name]
         elif position is None:
             # Merged into an empty object, so that directives within the item are not stored.
             merged.append(merge({}, item))

@@ -19,12 +19,12 @@ _ENDED = {
 def cells(pod: meta.JsonObject, now: float) -> list[Any]:
     """Return Ready, Status, Restarts, Age, IP, Node, Nominated Node and Readiness Gates."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    read = _Reading(pod)
+    summary = _Reading(pod)
     addresses = status.get("podIPs") or [{"ip": status.get("podIP")}]
     return [
-        f"{read.ready}/{read.total}",
-        read.word(),
-        read.restarts(now),
+        f"{summary.ready}/{summary.total}",
+        summary.word(),
+        summary.restarts(now),
         human_durations.age(pod, now),
         addresses[0].get("ip") or _NONE,
         spec.get("nodeName") or _NONE,
@@ -38,8 +38,8 @@ def conditions(pod: meta.JsonObject) -> list[meta.JsonObject]:
     phase = (pod.get("status") or {}).get("phase")
     if phase not in _ENDED:
         return []
-    found = {"type": "Completed", "status": "True", "reason": phase, "message": _ENDED[phase]}
-    return [found]
+    condition = {"type": "Completed", "status": "True", "reason": phase, "message": _ENDED[phase]}
+    return [condition]
 
 
 class _Reading:
@@ -103,16 +103,16 @@ class _Reading:
             self._word = "Running" if _is_true(self._status, "Ready") else "NotReady"
 
     def word(self) -> str:
-        """Return the cell Status."""
+        """Return the content of the cell Status."""
         if not self._pod["metadata"].get("deletionTimestamp"):
             return str(self._word)
         if self._status.get("reason") == _NODE_LOST:
             return "Unknown"
-        over = self._status.get("phase") in _ENDED
-        return str(self._word) if over else "Terminating"
+        finished = self._status.get("phase") in _ENDED
+        return str(self._word) if finished else "Terminating"
 
     def restarts(self, now: float) -> str:
-        """Return the cell Restarts: the count, and how long ago the last restart was."""
+        """Return the content of the cell Restarts: the count, and the age of the last restart."""
         count = sum(int(c.get("restartCount") or 0) for c in self._counted)
         ends = [
             ((c.get("lastState") or {}).get("terminated") or {}).get("finishedAt")

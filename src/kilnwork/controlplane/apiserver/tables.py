@@ -140,9 +140,9 @@ def value_at(obj: Any, path: str) -> Any:
         if name:
             obj = obj.get(name) if isinstance(obj, dict) else None
         elif listed:
-            some = obj if isinstance(obj, dict) else {}
-            found = (some.get(one) for one in _BETWEEN_NAMES.split(listed))
-            obj = next((one for one in found if one is not None), None)
+            fields = obj if isinstance(obj, dict) else {}
+            values = (fields.get(one) for one in _BETWEEN_NAMES.split(listed))
+            obj = next((one for one in values if one is not None), None)
         elif not isinstance(obj, list):
             return None
         elif key:

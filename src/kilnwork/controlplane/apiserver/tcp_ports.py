@@ -53,9 +53,9 @@ def bind(port: int, *, preferred: int | None = None, entropy: ids.Entropy | None
     below = _lasting_ports()
     chance = entropy or ids.system_entropy()
     for _ in range(_FREE_PORT_TRIES):
-        found = _try_pair(chance.choice(below) if below else 0)
-        if found is not None:
-            return found
+        pair = _try_pair(chance.choice(below) if below else 0)
+        if pair is not None:
+            return pair
     raise errors.ConfigurationError("no two free ports next to each other on 127.0.0.1")
 
 
@@ -127,17 +127,17 @@ def port_holder(port: int) -> str:
 
 def _open_files(process: Path) -> set[str]:
     """Return the link targets of a process's descriptors; empty if they are not readable."""
-    found: set[str] = set()
+    targets: set[str] = set()
     with contextlib.suppress(OSError):
         for descriptor in (process / "fd").iterdir():
             with contextlib.suppress(OSError):
-                found.add(str(descriptor.readlink()))
-    return found
+                targets.add(str(descriptor.readlink()))
+    return targets
 
 
 def _listening(port: int) -> set[str]:
     """Return the inodes of the sockets that listen on a port (proc(5), /proc/net/tcp)."""
-    found = set()
+    inodes = set()
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         try:
             lines = table.read_text().splitlines()[1:]
@@ -148,5 +148,5 @@ def _listening(port: int) -> set[str]:
             # State 0A is TCP_LISTEN.
             if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
                 # Field 9 is the inode of the socket.
-                found.add(fields[9])
-    return found
+                inodes.add(fields[9])
+    return inodes

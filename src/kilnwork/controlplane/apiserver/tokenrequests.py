@@ -148,15 +148,15 @@ def _bound(
             f"cannot bind token to object of type /{reference.api_version}, Kind={reference.kind}"
         )
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
-    found = reader.get(kind, namespace if kind.namespaced else None, reference.name)
-    if found is None:
+    target = reader.get(kind, namespace if kind.namespaced else None, reference.name)
+    if target is None:
         raise statuses.not_found(kind, reference.name)
-    if kind == api_resources.PODS and _account_name(found) != name:
+    if kind == api_resources.PODS and _account_name(target) != name:
         raise statuses.bad_request(
             f'cannot bind token for serviceaccount "{name}" to pod running with different '
             "serviceaccount name."
         )
-    uid = found["metadata"]["uid"]
+    uid = target["metadata"]["uid"]
     if reference.uid and reference.uid != uid:
         raise statuses.conflict(
             kind,

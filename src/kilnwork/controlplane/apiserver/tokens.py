@@ -25,7 +25,7 @@ API_AUDIENCE = ISSUER
 MIN_SECONDS = 600
 MAX_SECONDS = 1 << 32
 DEFAULT_SECONDS = 3600
-"""As the real TokenRequest: at least ten minutes, one hour by default."""
+"""Lifetimes as in the real TokenRequest: at least ten minutes, by default one hour."""
 
 _ALGORITHM = "ES256"
 _LEEWAY_S = 60.0
@@ -179,9 +179,9 @@ def _parse(claims: dict[str, Any]) -> Claims:
 
 def _bound(private: dict[str, Any]) -> Bound | None:
     for kind in ("Pod", "Secret", "Node"):
-        found = private.get(kind.lower())
-        if found is not None:
-            return Bound(kind, str(found["name"]), str(found["uid"]))
+        claim = private.get(kind.lower())
+        if claim is not None:
+            return Bound(kind, str(claim["name"]), str(claim["uid"]))
     return None
 
 

@@ -75,10 +75,10 @@ class SharedChange:
         """Return the line of the stream. All watches that do not convert it share the bytes."""
         # The action determines the bytes: a change has one DELETED line, with the deleted object or
         # with its last selected state.
-        found = self._lines.get(action)
-        if found is None:
-            found = self._lines[action] = line(action, raw)
-        return found
+        encoded = self._lines.get(action)
+        if encoded is None:
+            encoded = self._lines[action] = line(action, raw)
+        return encoded
 
 
 class _Unformed(NamedTuple):
@@ -130,15 +130,15 @@ class WatchStream:
         if self._ended:
             return
         try:
-            seen = self.as_event(shared)
+            event = self.as_event(shared)
         except Exception:
             log.exception("watch ended, a change cannot be read", extra=self._log_fields())
             self._queue.append(_FAILED)
             self.end()
             return
-        if seen is None:
+        if event is None:
             return
-        action, raw = seen
+        action, raw = event
         if self.wants.form is None:
             self._queue_line(shared.line(action, raw))
         else:
@@ -164,8 +164,7 @@ class WatchStream:
         if now:
             return store_types.Action.MODIFIED if was else store_types.Action.ADDED, change.raw
         if was and change.previous is not None:
-            # As in the real watch cache: the previous object, with the resourceVersion of the
-            # change.
+            # As in the real watch cache: the old object, with the resourceVersion of the change.
             return store_types.Action.DELETED, store_types.last_state(
                 change.previous, change.sequence
             )
@@ -203,12 +202,12 @@ class WatchStream:
         return None if not piece and self._ended else piece
 
     def _next_chunk(self) -> bytes:
-        found: list[bytes] = []
+        lines: list[bytes] = []
         size = 0
         while size < PIECE_BYTES and (one := self._next()) is not None:
-            found.append(one)
+            lines.append(one)
             size += len(one)
-        return b"".join(found)
+        return b"".join(lines)
 
     def _next(self) -> bytes | None:
         """Return one line, or an ERROR event as the last line if the line cannot be generated."""

@@ -48,20 +48,22 @@ def parse_request(
     metadata_only: bool = False,
 ) -> watch_stream.WatchRequest:
     """Parse a watch request. Raises 400 or 422 for invalid options."""
-    found = options.ListOptions.parse(request.query, watch=True)
-    version = lists.sequence_number(found.version)
+    list_options = options.ListOptions.parse(request.query, watch=True)
+    version = lists.sequence_number(list_options.version)
     # resourceVersion unset or "0" begins with synthetic ADDED events, unless sendInitialEvents is
     # false (API concepts, semantics for watch).
-    everything = found.initial_events or (found.initial_events is None and not version)
+    everything = list_options.initial_events or (
+        list_options.initial_events is None and not version
+    )
     return watch_stream.WatchRequest(
         served=served,
         chosen=lists.selection(request, served),
         start=None if everything else version,
-        timeout_s=float(found.timeout_s or MIN_TIMEOUT_S * (1 + entropy.random())),
-        bookmarks=found.bookmarks,
-        initial_events=bool(found.initial_events),
-        from_now=found.initial_events is False and not version,
-        not_older=found.version if found.initial_events else "",
+        timeout_s=float(list_options.timeout_s or MIN_TIMEOUT_S * (1 + entropy.random())),
+        bookmarks=list_options.bookmarks,
+        initial_events=bool(list_options.initial_events),
+        from_now=list_options.initial_events is False and not version,
+        not_older=list_options.version if list_options.initial_events else "",
         form=form,
         metadata_only=metadata_only,
     )
@@ -163,10 +165,9 @@ class WatchHub:
             return iter(())
         if wants.start is None:
             lists.check_reached(self._store, wants.not_older)
-            # Copied to a list: the lines are generated later, when commits may have changed the
-            # store.
-            there = list(self._store.select(qualified, wants.chosen.namespace))
-            return _initial_events(watch, there, self._store.sequence)
+            # Copied to a list: when the lines are generated, the store may have changed.
+            existing = list(self._store.select(qualified, wants.chosen.namespace))
+            return _initial_events(watch, existing, self._store.sequence)
         # A watch that waits for this number would miss all changes up to it.
         if wants.start > self._store.sequence:
             raise errors.TooOld(
@@ -222,9 +223,9 @@ def _past_changes(
     watch: watch_stream.WatchStream, changes: Sequence[store_types.StoreChange]
 ) -> Iterator[bytes]:
     for change in changes:
-        seen = watch.as_event(watch_stream.SharedChange(change))
-        if seen is not None:
-            yield watch.format_line(*seen)
+        event = watch.as_event(watch_stream.SharedChange(change))
+        if event is not None:
+            yield watch.format_line(*event)
 
 
 async def _release_memory() -> None:

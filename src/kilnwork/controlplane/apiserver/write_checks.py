@@ -131,11 +131,11 @@ def is_removable(kind: api_resources.Resource, obj: meta.JsonObject) -> bool:
     """
     if kind == api_resources.NAMESPACES and (obj.get("spec") or {}).get("finalizers"):
         return False
-    found = obj["metadata"]
+    stored_metadata = obj["metadata"]
     return (
-        "deletionTimestamp" in found
-        and not found.get("finalizers")
-        and not found.get("deletionGracePeriodSeconds")
+        "deletionTimestamp" in stored_metadata
+        and not stored_metadata.get("finalizers")
+        and not stored_metadata.get("deletionGracePeriodSeconds")
     )
 
 
@@ -234,7 +234,7 @@ def prepare_new(target: write_types.WriteTarget, new: meta.JsonObject) -> meta.J
 
 
 def sent_names(kind: api_resources.Resource, sent: meta.JsonObject) -> frozenset[str]:
-    """Return the fields of a Pod's spec that the client sent."""
+    """Return the fields of a Pod's spec that the client sent; empty for other kinds."""
     names = frozenset((sent.get("spec") or {}) if kind == api_resources.PODS else ())
     # Defaults copy the name to `serviceAccount`, so the client owns both fields.
     return names | {"serviceAccount"} if "serviceAccountName" in names else names
@@ -243,7 +243,7 @@ def sent_names(kind: api_resources.Resource, sent: meta.JsonObject) -> frozenset
 def filled_in(
     kind: api_resources.Resource, sent: frozenset[str], admitted: meta.JsonObject
 ) -> meta.JsonObject:
-    """Return the fields that the server set in a new object, which no manager owns."""
+    """Return the fields of a new object that the server has set and no manager owns."""
     if kind == api_resources.NAMESPACES:
         return {part: admitted.get(part) or {} for part in ("spec", "status")}
     if kind != api_resources.PODS:

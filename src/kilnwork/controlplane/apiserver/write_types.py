@@ -75,8 +75,8 @@ class StoredLookup:
         self, kind: api_resources.Resource, namespace: str | None, name: str
     ) -> meta.JsonObject | None:
         """Return the committed object, or None."""
-        found = self._store.get(target_of(kind, namespace, name).key)
-        return None if found is None else found.decode()
+        stored = self._store.get(target_of(kind, namespace, name).key)
+        return None if stored is None else stored.decode()
 
     def list(
         self, kind: api_resources.Resource, namespace: str | None = None

@@ -1,9 +1,9 @@
 """Files that a container needs on disk before it starts, and their refresh while it runs.
 
-Used by `reconciler`. It fetches what `container_plan` and `volume_sources` want (objects, tokens of
-the Pod's service account), has `volumes` write it, and returns the start order for the shim. Files
-of Secrets, ConfigMaps and tokens are written again once a minute, or when a token must be renewed,
-as by the kubelet; all containers of a Pod share them.
+Used by `reconciler`. This module fetches what `container_plan` and `volume_sources` want (objects,
+tokens of the Pod's service account), has `volumes` write the files, and returns the start request
+for the shim. Files of Secrets, ConfigMaps and tokens are written again once a minute, or when a
+token must be renewed, as by the kubelet; all containers of a Pod share them.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from kilnwork.kube import client
 from kilnwork.kube import errors as kube_errors
 
 REFRESH_S = 60.0
-"""How often files of Secrets and ConfigMaps are refreshed (the kubelet's sync period)."""
+"""Seconds between refreshes of the files of Secrets and ConfigMaps (the kubelet's sync period)."""
 
 AGAIN_S = 30.0
 """Delay after a failed refresh."""
@@ -41,7 +41,7 @@ _RESOURCES = {"Secret": api_resources.SECRETS, "ConfigMap": api_resources.CONFIG
 
 
 class FilePreparer(NamedTuple):
-    """Preparer of the files of containers, with the clients and facts that this needs."""
+    """Prepares the files of containers, with the clients and facts that this needs."""
 
     kube: client.Client
     accounts: account_tokens.AccountTokens
@@ -56,17 +56,17 @@ class FilePreparer(NamedTuple):
         *,
         number: int,
     ) -> shim_container.StartRequest:
-        """Prepare everything that the container needs and return the order to start it.
+        """Prepare everything that the container needs, and return the request to start it.
 
         Raises `InputsNotReady`, `Unsupported`, OSError, KubeError.
         """
         if known.renew_at is None or self.now.monotonic() >= known.renew_at:
             await self.fill(pod, known)
-        found = await self._find(container_plan.wanted(wanted_container), pod.metadata.namespace)
+        inputs = await self._find(container_plan.wanted(wanted_container), pod.metadata.namespace)
         root = known.directory.mount_point(wanted_container.name)
         if isinstance(wanted_container, pod_types.EphemeralContainer):
             container_plan.check_ephemeral(pod, wanted_container)
-        done = container_plan.make(pod, wanted_container, found=found, facts=self.facts, root=root)
+        done = container_plan.make(pod, wanted_container, found=inputs, facts=self.facts, root=root)
         known.directory.link(wanted_container.name, done.links)
         termination_messages.make_file(
             known.directory.root(wanted_container.name), wanted_container
@@ -85,24 +85,24 @@ class FilePreparer(NamedTuple):
         )
 
     async def fill(self, pod: pod_types.Pod, known: pod_state.PodState) -> None:
-        """Write the files of all volumes in their present state. Raises as `order` does."""
-        found = await self._find(volume_sources.wanted(pod), pod.metadata.namespace)
+        """Write the files of all volumes in their present state. Raises the errors of `order`."""
+        inputs = await self._find(volume_sources.wanted(pod), pod.metadata.namespace)
         tokens, soonest_s = {}, REFRESH_S if _changes(pod) else _NEVER_S
         for want in dict.fromkeys(volume_sources.tokens(pod)):
             tokens[want], renew_s = await self.accounts.token(pod, want)
             soonest_s = min(soonest_s, renew_s)
         if self._gives_account(pod):
             soonest_s = min(soonest_s, await self.accounts.write(pod, known.directory))
-        context = volume_sources.VolumeContext(pod, found, tokens, self.facts)
+        context = volume_sources.VolumeContext(pod, inputs, tokens, self.facts)
         known.directory.fill(volume_sources.volume(v, context) for v in pod.spec.volumes or ())
         for volume in pod.spec.volumes or ():
             if (host := volume_sources.host_path(volume)) is not None:
                 volumes.check_host(str(volume["name"]), host)
-        # Last, so that a failure above is repeated.
+        # Set last, so that the refresh is repeated after a failure above.
         known.renew_at = self.now.monotonic() + soonest_s
 
     def renews(self, pod: pod_types.Pod) -> bool:
-        """Return whether files of the Pod's volumes must be written again while it runs."""
+        """Return whether files of the Pod's volumes must be written again while the Pod runs."""
         return (
             _changes(pod)
             or self._gives_account(pod)
@@ -124,7 +124,7 @@ class FilePreparer(NamedTuple):
     ) -> meta.JsonObject | None:
         try:
             return await self.kube.get(_RESOURCES[kind], name, namespace)
-        # No object can have a name that is invalid.
+        # An object whose name is invalid cannot exist.
         except (kube_errors.NotFound, kube_errors.Invalid):
             return None
         except kube_errors.Forbidden as error:  # the Node authorizer sees a new Pod with a delay

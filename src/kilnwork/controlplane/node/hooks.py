@@ -1,7 +1,7 @@
-"""Lifecycle hooks of containers: run right after their start and right before their end.
+"""Lifecycle hooks, which run right after the start and right before the end of a container.
 
-Used by `reconciler`. A `postStart` that fails ends the container; a `preStop` has the grace period
-and delays SIGTERM until it has finished (k8s.io/kubernetes pkg/kubelet/lifecycle).
+Used by `reconciler`. A `postStart` that fails ends the container. A `preStop` runs within the grace
+period and delays SIGTERM until it has finished (k8s.io/kubernetes pkg/kubelet/lifecycle).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ LEAST_S = 2.0
 
 
 class Hooks(NamedTuple):
-    """Runner of lifecycle hooks. Each method returns the reason why a hook failed, or ""."""
+    """Runs lifecycle hooks. Each method returns why a hook failed, or "" if it succeeded."""
 
     run_inside: probes.RunInside
     probers: probes.Probers
@@ -58,7 +58,7 @@ class Hooks(NamedTuple):
                     _, message = await self.probers.http(container, handler.http_get)
                     return message
                 if handler.sleep is not None:
-                    # Within the limit above: a preStop never outlasts the grace period (KEP-3960).
+                    # The limit above applies: a preStop never outlasts the grace period (KEP-3960).
                     await asyncio.sleep(handler.sleep.seconds)
         except TimeoutError:
             return f"it did not end within {limit_s:g} s"

@@ -19,8 +19,8 @@ LIMIT = 10 * 1024 * 1024
 
 
 SPARE_BYTES = 256 << 20
-"""Space that is left free for the journal on the same disk, or a twentieth of a small disk. Same
-value as in `data.disks`, which the shim does not import to stay small."""
+"""Bytes that are left free for the journal on the same disk (on a small disk, a twentieth of it).
+Same value as in `data.disks`, which the shim does not import in order to stay small."""
 
 LOST = b"[kilnwork: part of this output was lost: the disk was full]"
 
@@ -31,11 +31,11 @@ def previous(path: Path) -> Path:
 
 
 class LogWriter:
-    """Writer that appends the output of a container to its log file.
+    """Appends the output of a container to its log file.
 
-    It never makes the container fail: output that a full disk cannot take, or that would take the
-    space reserved for the journal, is dropped, and an entry says so. Output without a newline is
-    held back until the line ends, exceeds `MAX_LINE`, or the log is closed.
+    The writer never makes the container fail: output that a full disk cannot take, or that would
+    take the space reserved for the journal, is dropped, and an entry says so. Output without a
+    newline is held back until the line ends, exceeds `MAX_LINE`, or the log is closed.
     """
 
     def __init__(self, path: Path, *, limit: int = LIMIT, now: clock.Clock) -> None:
@@ -81,7 +81,7 @@ class LogWriter:
             self._put(text, share)
             self._lost = False
         except OSError as error:
-            # After other errors there is nothing to write a notice into.
+            # Only a full disk gets a notice: after other errors, there is no file to write it to.
             self._lost |= error.errno in (errno.ENOSPC, errno.EDQUOT)
             self._shut()
 

@@ -1,8 +1,8 @@
-"""A connection with multiplexed streams for coroutines: a codec connected to a transport.
+"""A connection with multiplexed streams for coroutines, which connects a codec to a transport.
 
-Used by `execs` and `port_forwards`. One coroutine reads and one writes each stream. When too much
-data is unread, the transport stops reading, which blocks all streams of the connection (no protocol
-here has windows per stream); writers wait when the peer reads slowly.
+Used by `execs` and `port_forwards`. For each stream, one coroutine reads and one writes. When too
+much data is unread, the transport stops reading, which blocks all streams of the connection (no
+protocol here has windows per stream). Writers wait when the peer reads slowly.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ UNHEARD = 1024 * 1024
 """Bytes of replies (to pings, to refused streams) that a peer may leave unread."""
 
 GOODBYE_S = 5.0
-"""How long a peer may take to close the connection after our close message."""
+"""Timeout for the peer to close the connection after our close message."""
 
 
 class Stream:
-    """One stream of a connection. `headers` are those with which it was opened."""
+    """One stream of a connection. `headers` are the headers with which it was opened."""
 
     def __init__(
         self, connection: "StreamConnection", number: int, opened: streams.StreamOpened
@@ -40,14 +40,14 @@ class Stream:
         self._news = asyncio.Event()
         self._ended = False
         self.over = asyncio.Event()
-        """Set when the peer reads no more: after a reset or the end of the connection."""
+        """Set when the peer reads no more, after a reset or the end of the connection."""
 
     @property
     def kind(self) -> str:
         return self.headers.get(streams.TYPE, "")
 
     async def read(self) -> bytes:
-        """Return the next piece, b"" at the end of the stream for whatever reason."""
+        """Return the next piece, or b"" when the stream has ended for any reason."""
         while not self._pieces and not self._ended:
             self._news.clear()
             await self._news.wait()
@@ -58,7 +58,7 @@ class Stream:
         return piece
 
     async def write(self, content: bytes) -> bool:
-        """Send bytes, waiting for a slow peer. Return False if the peer will not read them."""
+        """Send bytes, and wait for a slow peer. Return False if the peer will not read them."""
         if self.over.is_set():
             return False
         self._connection.codec.send(self.number, content)
@@ -80,7 +80,7 @@ class Stream:
         self._news.set()
 
     def _end(self, *, dropped: bool) -> None:
-        """Record that the peer sends no more; `dropped`: nor reads."""
+        """Record that the peer sends no more. `dropped`: the peer does not read either."""
         self._ended = True
         if dropped:
             self.over.set()
@@ -90,9 +90,10 @@ class Stream:
 
 
 class StreamConnection(asyncio.Protocol):
-    """All streams of one connection. `on_open` is called for each, and accepts or refuses it.
+    """All streams of one connection.
 
-    Pass the transport to it after the response to the upgrade; then `close` it in any case.
+    `on_open` is called for each stream, and accepts or refuses it. Pass the transport to the
+    connection after the response to the upgrade; then call `close` in any case.
     """
 
     def __init__(self, codec: streams.Codec, *, on_open: Callable[[Stream], bool]) -> None:
@@ -113,14 +114,14 @@ class StreamConnection(asyncio.Protocol):
     # Callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start with streams that are open from the beginning."""
+        """Process the events of streams that are open from the start."""
         self._transport = typing.cast("asyncio.Transport", transport)  # uvloop's is no subclass
-        # Detects a client whose machine has disappeared: sessions may be silent for hours.
+        # Detects clients whose machine has disappeared: sessions may be silent for hours.
         tcp_keepalive.enable(transport.get_extra_info("socket"))
         self.data_received(b"")
 
     def data_received(self, data: bytes) -> None:
-        """Process bytes of the peer. A protocol violation ends the connection."""
+        """Process bytes from the peer. A protocol violation ends the connection."""
         try:
             for event in self.codec.receive(data):
                 self._on_event(event)
@@ -136,7 +137,7 @@ class StreamConnection(asyncio.Protocol):
             self.abort()
 
     def eof_received(self) -> bool:
-        """Close: a peer that has closed its side reads nothing any more."""
+        """Close the connection, as a peer that has closed its side does not read any more."""
         self._leave()
         return False
 
@@ -188,7 +189,7 @@ class StreamConnection(asyncio.Protocol):
     # Called by streams and owners
 
     def forget(self, stream: Stream) -> None:
-        """Reset and drop a stream that both sides have finished with."""
+        """Reset and remove a stream that both sides have finished with."""
         if self._streams.pop(stream.number, None) is not None:
             stream.reset()
 
@@ -217,9 +218,10 @@ class StreamConnection(asyncio.Protocol):
         await self._writable.wait()
 
     async def close(self) -> None:
-        """Close all streams and let the peer close the connection, so that no sent data is lost.
+        """Close all streams and wait until the peer closes the connection, so that no data is lost.
 
-        A transport that is closed while bytes of the peer are unread discards our last bytes too.
+        A transport that is closed while it has unread bytes of the peer discards our last bytes
+        too.
         """
         self._closing = True
         self.codec.close()

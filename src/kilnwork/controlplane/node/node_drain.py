@@ -1,8 +1,8 @@
 """Drain of a node that is to be removed: evicts every Pod, as `kubectl drain` does.
 
-Used by `local_node`. It evicts (policy/v1), so that disruption budgets are respected: a Pod that
-may not be evicted yet is tried again. Pods of DaemonSets, which would be created again at once, end
-with the node.
+Used by `local_node`. Pods are evicted (policy/v1) and not deleted, so that disruption budgets are
+respected: a Pod that may not be evicted yet is tried again. Pods of DaemonSets, which would be
+created again at once, end with the node.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from kilnwork.kube import client, errors
 
 LOOK_S = 0.25
 AGAIN_LOOKS = 20
-"""Rounds between two evictions of the same Pod: five seconds, as kubectl."""
+"""Rounds between two evictions of the same Pod: five seconds, as with kubectl."""
 
 Say = Callable[[str], None]
 
@@ -23,7 +23,10 @@ Say = Callable[[str], None]
 async def drain(
     kube: client.Client, known: Callable[[], Sequence[pod_types.Pod]], say: Say
 ) -> None:
-    """Evict until none of the Pods that `known` returns is left. Raises KubeError."""
+    """Evict Pods until only Pods of DaemonSets are left. Raises KubeError.
+
+    `known` returns the present Pods of the node.
+    """
     looks: dict[str, int] = {}
     while left := [pod for pod in known() if not _is_daemon(pod)]:
         say(f"ending {len(left)} Pods, {_name(left[0])} among them")

@@ -1,8 +1,8 @@
-"""Removal of a virtual node from its cluster, wherever it runs: `kiln node --remove`.
+"""Removal of a virtual node from its cluster, from any machine: `kiln node --remove`.
 
-A process that runs the node is asked by a mark on the Node (`registration.REMOVE`), which it sees
-within ten seconds. If no process renews the Node's Lease any more, the node is started here in
-order to stop what it has left behind. Used by the command.
+If a process runs the node, a mark on the Node (`registration.REMOVE`) asks it to remove the node;
+the process sees the mark within ten seconds. If no process renews the Node's Lease any more, the
+node is started here in order to stop what it has left behind. Used by the command.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ async def remove(
     say: virtual_node.Say,
     time: clock.Clock,
 ) -> None:
-    """Remove the node. Returns when the Node is gone. Raises KilnError."""
-    async with client.Client(kube, user_agent="kiln-node", time=time) as asked:
-        mark = await _mark(asked, settings.name)
+    """Remove the node. Returns once the Node is gone. Raises KilnError."""
+    async with client.Client(kube, user_agent="kiln-node", time=time) as kube_client:
+        mark = await _mark(kube_client, settings.name)
         if mark is None:
             raise errors.ConfigurationError(
                 f"there is no node {settings.name}: pass the --name that it was started with"
@@ -33,9 +33,9 @@ async def remove(
         if mark != registration.DRAINED:
             patch: meta.JsonObject = {"metadata": {"annotations": {registration.REMOVE: "true"}}}
             patch["spec"] = {"unschedulable": True}
-            await asked.merge_patch(api_resources.NODES, settings.name, patch)
-        gone = await _wait(asked, settings.name, say=say, time=time)
-    if not gone:
+            await kube_client.merge_patch(api_resources.NODES, settings.name, patch)
+        removed = await _wait(kube_client, settings.name, say=say, time=time)
+    if not removed:
         node = virtual_node.VirtualNode(kube, settings._replace(seizes=True), time=time)
         try:
             await node.start(say=say)
@@ -47,7 +47,7 @@ async def remove(
 async def _wait(
     asked: client.Client, name: str, *, say: virtual_node.Say, time: clock.Clock
 ) -> bool:
-    """Wait until the Node is gone. Return False when no process runs it."""
+    """Wait until the Node is gone. Return False if no process runs the node."""
     last, since = "", time.monotonic()
     while (mark := await _mark(asked, name)) is not None:
         if mark == registration.DRAINED:
@@ -56,7 +56,7 @@ async def _wait(
         renewed = await _renewed(asked, name)
         if renewed != last:
             last, since = renewed, time.monotonic()
-        # A Lease that stays unchanged counts too: the clock of its holder may be ahead of ours.
+        # A Lease that stays unchanged counts as old too: its holder's clock may be ahead of ours.
         if not last or _is_old(last, time.wall()) or time.monotonic() - since > node_lease.SILENT_S:
             return False
         say(f"waiting for the process that runs node {name}")
@@ -65,7 +65,7 @@ async def _wait(
 
 
 async def _mark(kube: client.Client, name: str) -> str | None:
-    """Return the value of the removal mark, "" without one; None when the Node is gone.
+    """Return the value of the removal mark, "" if there is none, or None if the Node is gone.
 
     Raises ConfigurationError for the Node of a kubelet.
     """
@@ -78,7 +78,7 @@ async def _mark(kube: client.Client, name: str) -> str | None:
 
 
 async def _renewed(kube: client.Client, name: str) -> str:
-    """Return when the Lease was renewed; "" without a Lease, or when its holder has released it."""
+    """Return the time when the Lease was renewed, or "" without a Lease or holder."""
     try:
         lease = await kube.get(api_resources.LEASES, name, node_lease.NAMESPACE)
     except kube_errors.NotFound:

@@ -1,8 +1,9 @@
 """Table of the effect of every Pod field on our nodes; see `api.field_support`.
 
 Used by `container_plan`, which refuses Pods and names ignored fields, and by `cluster`, which makes
-the API server warn of them if it has such a node. A test walks the type core/v1 PodSpec and fails
-for a field without a row. For the effect on a kubelet see the documentation of Kubernetes.
+the API server warn of these fields if it has such a node. A test walks the type core/v1 PodSpec and
+fails for a field without a row. For the effect of fields on a kubelet see the documentation of
+Kubernetes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -117,7 +118,7 @@ _POD_SECURITY = [
 
 
 def _security(at: str) -> list[Row]:
-    """Return the rows of fields that the securityContext of a Pod and of a container share."""
+    """Return the rows of securityContext fields that Pods and containers have in common."""
     return [
         _same(f"{at}.runAsGroup", Effect.CHECKED, _OWN_USER.replace("user", "group", 1)),
         _same(f"{at}.runAsNonRoot", Effect.CHECKED, "a node that runs as root lets them wait"),
@@ -260,8 +261,9 @@ _NOT_OF_EPHEMERAL = (
 
 
 def _ephemeral(at: str) -> list[Row]:
-    """Return the rows of a container, without the fields that Kubernetes forbids for ephemeral
-    ones.
+    """Return the rows of an ephemeral container.
+
+    They are the rows of a container without the fields that Kubernetes forbids here.
     """
     refused = tuple(f"{at}.{field}" for field in _NOT_OF_EPHEMERAL)
     return [
@@ -308,18 +310,19 @@ ROWS: Sequence[Row] = (
 TABLE = field_support.table(ROWS)
 
 _NODES_OWN = frozenset({"configMap", "downwardAPI", "projected", "secret"})
-"""Volumes whose files the node writes and refreshes: `readOnly` needs no warning there."""
+"""Volumes whose files the node itself writes and refreshes, so `readOnly` needs no warning."""
 
 
 MEMORY_LIMIT = "KILN_MEMORY_LIMIT"
-"""Environment variable of a worker, which observes the memory limit of its container itself."""
+"""Environment variable that makes a worker observe the memory limit of its container itself."""
 
 
 def warnings(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
-    """Yield the fields of a Pod without effect on our nodes; for an update, those that it changes.
+    """Yield a warning for each field of a Pod that has no effect on our nodes.
 
-    Nothing is refused because of them: a Pod may be meant for another node. The real API server has
-    no such warnings; there the nodes report the same in conditions.
+    For an update, these are the fields that it changes. No Pod is refused because of them, since it
+    may be meant for another node. The real API server has no such warnings; there the nodes report
+    the fields in conditions.
     """
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     if spec == before:
@@ -327,15 +330,15 @@ def warnings(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]
     yield from field_support.new_sentences(
         lambda pod: findings(_lasting(pod), Side.EMBEDDED), new, old
     )
-    known = {container.get("name") for container in before.get("ephemeralContainers") or ()}
+    old_names = {container.get("name") for container in before.get("ephemeralContainers") or ()}
     for position, container in enumerate(spec.get("ephemeralContainers") or ()):
-        if container.get("name") not in known:
+        if container.get("name") not in old_names:
             found = ephemeral_findings(container, position, spec.get("volumes"), Side.EMBEDDED)
             yield from map(field_support.describe_finding, found)
 
 
 def _lasting(pod: meta.JsonObject) -> Any:
-    """Return the spec without ephemeral containers: there may be hundreds, which never change."""
+    """Return the spec without ephemeral containers, which never change and may be hundreds."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return spec
@@ -345,9 +348,9 @@ def _lasting(pod: meta.JsonObject) -> Any:
 def ephemeral_findings(
     container: dict[str, Any], position: int, volumes: Any, side: Side
 ) -> Iterator[Finding]:
-    """Yield the ignored or refused fields of one ephemeral container, which is at `position`.
+    """Yield the ignored or refused fields of the ephemeral container at `position`.
 
-    `volumes` are those of its Pod.
+    `volumes` are the volumes of its Pod.
     """
     at = "spec.ephemeralContainers"
     for found in findings({"ephemeralContainers": [container], "volumes": volumes}, side):
@@ -356,9 +359,10 @@ def ephemeral_findings(
 
 
 def findings(spec: Any, side: Side, *, at: str = "spec") -> Iterator[Finding]:
-    """Yield the ignored or refused fields of a PodSpec. `at`: the path of the spec in its object.
+    """Yield the ignored or refused fields of a PodSpec.
 
-    Yields nothing for a spec of the wrong type, which other code reports.
+    `at` is the path of the spec in its object. Yields nothing for a spec of the wrong type, which
+    other code reports.
     """
     if not isinstance(spec, dict):
         return
@@ -367,18 +371,23 @@ def findings(spec: Any, side: Side, *, at: str = "spec") -> Iterator[Finding]:
         for volume in spec.get("volumes") or ()
         if isinstance(volume, dict) and _NODES_OWN & {k for k, v in volume.items() if v is not None}
     }
-    for found in field_support.findings(TABLE, spec, side, at="spec"):
-        if found.path.endswith("].readOnly") and _holder(spec, found.path).get("name") in written:
+    for finding in field_support.findings(TABLE, spec, side, at="spec"):
+        if (
+            finding.path.endswith("].readOnly")
+            and _holder(spec, finding.path).get("name") in written
+        ):
             continue
-        if found.path.endswith(".resources.limits") and found.value.keys() == {"memory"}:
-            container = _holder(spec, found.path.removesuffix(".limits"))
+        if finding.path.endswith(".resources.limits") and finding.value.keys() == {"memory"}:
+            container = _holder(spec, finding.path.removesuffix(".limits"))
             if any(v.get("name") == MEMORY_LIMIT for v in container.get("env") or ()):
                 continue
-        yield found._replace(path=f"{at}{found.path.removeprefix('spec')}")
+        yield finding._replace(path=f"{at}{finding.path.removeprefix('spec')}")
 
 
 def _holder(spec: dict[str, Any], path: str) -> dict[str, Any]:
-    """Return the object with the field `path` (`spec.containers[0].volumeMounts[1].readOnly`)."""
+    """Return the object that has the field `path`
+    (`spec.containers[0].volumeMounts[1].readOnly`).
+    """
     value: Any = spec
     for step in path.split(".")[1:-1]:
         name, _, position = step.rstrip("]").partition("[")

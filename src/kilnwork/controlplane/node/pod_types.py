@@ -1,8 +1,8 @@
 """The parts of a core/v1 Pod that the local node reads, as frozen structs.
 
-Used by every module of the node. They are never written back: the node patches only the status.
-Values of unusual fields stay decoded JSON, so that the node can still say why it cannot run a Pod;
-fields that have no effect here (`pod_field_effects`) are read in order to be reported.
+Used by every module of the node. The structs are never written back: the node patches only the
+status. Values of unusual fields stay decoded JSON, so that the node can still say why it cannot run
+a Pod. Fields that have no effect here (`pod_field_effects`) are read in order to be reported.
 """
 
 import itertools
@@ -18,7 +18,7 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class KeyReference(_Struct, frozen=True):
-    """SecretKeySelector, ConfigMapKeySelector."""
+    """SecretKeySelector, ConfigMapKeySelector of core/v1."""
 
     name: str = ""
     key: str = ""
@@ -26,13 +26,13 @@ class KeyReference(_Struct, frozen=True):
 
 
 class FieldReference(_Struct, frozen=True):
-    """ObjectFieldSelector."""
+    """ObjectFieldSelector of core/v1."""
 
     field_path: str
 
 
 class ResourceReference(_Struct, frozen=True):
-    """ResourceFieldSelector. The container is named in volumes only."""
+    """ResourceFieldSelector of core/v1. The container is named in volumes only."""
 
     resource: str
     container_name: str = ""
@@ -40,7 +40,7 @@ class ResourceReference(_Struct, frozen=True):
 
 
 class EnvSource(_Struct, frozen=True):
-    """EnvVarSource."""
+    """EnvVarSource of core/v1."""
 
     field_ref: FieldReference | None = None
     resource_field_ref: ResourceReference | None = None
@@ -49,7 +49,7 @@ class EnvSource(_Struct, frozen=True):
 
 
 class EnvVar(_Struct, frozen=True):
-    """EnvVar."""
+    """EnvVar of core/v1."""
 
     name: str
     value: str | None = None
@@ -57,14 +57,14 @@ class EnvVar(_Struct, frozen=True):
 
 
 class ObjectReference(_Struct, frozen=True):
-    """SecretEnvSource, ConfigMapEnvSource."""
+    """SecretEnvSource, ConfigMapEnvSource of core/v1."""
 
     name: str = ""
     optional: bool | None = None
 
 
 class EnvFrom(_Struct, frozen=True):
-    """EnvFromSource."""
+    """EnvFromSource of core/v1."""
 
     prefix: str = ""
     secret_ref: ObjectReference | None = None
@@ -72,7 +72,7 @@ class EnvFrom(_Struct, frozen=True):
 
 
 class VolumeMount(_Struct, frozen=True):
-    """VolumeMount."""
+    """VolumeMount of core/v1."""
 
     name: str
     mount_path: str
@@ -84,20 +84,20 @@ class VolumeMount(_Struct, frozen=True):
 
 
 class ExecAction(_Struct, frozen=True):
-    """ExecAction."""
+    """ExecAction of core/v1."""
 
     command: tuple[str, ...] | None = None
 
 
 class HttpHeader(_Struct, frozen=True):
-    """HTTPHeader."""
+    """HTTPHeader of core/v1."""
 
     name: str
     value: str = ""
 
 
 class HttpAction(_Struct, frozen=True):
-    """HTTPGetAction. `port`: a number, or the name of a port of the container."""
+    """HTTPGetAction of core/v1. `port` is a number, or the name of a port of the container."""
 
     port: int | str
     path: str | None = None
@@ -107,20 +107,20 @@ class HttpAction(_Struct, frozen=True):
 
 
 class TcpAction(_Struct, frozen=True):
-    """TCPSocketAction."""
+    """TCPSocketAction of core/v1."""
 
     port: int | str
     host: str = ""
 
 
 class SleepAction(_Struct, frozen=True):
-    """SleepAction."""
+    """SleepAction of core/v1."""
 
     seconds: float = 0.0
 
 
 class Handler(_Struct, frozen=True):
-    """LifecycleHandler."""
+    """LifecycleHandler of core/v1."""
 
     exec: ExecAction | None = None
     http_get: HttpAction | None = None
@@ -129,7 +129,7 @@ class Handler(_Struct, frozen=True):
 
 
 class Lifecycle(_Struct, frozen=True):
-    """Lifecycle."""
+    """Lifecycle of core/v1."""
 
     post_start: Handler | None = None
     pre_stop: Handler | None = None
@@ -137,7 +137,10 @@ class Lifecycle(_Struct, frozen=True):
 
 
 class Probe(_Struct, frozen=True):
-    """Probe; times are seconds. The defaults are those of the API server, 0 means the default."""
+    """Probe of core/v1. Times are in seconds.
+
+    Defaults are those of the API server; 0 means the default.
+    """
 
     exec: ExecAction | None = None
     http_get: HttpAction | None = None
@@ -152,7 +155,7 @@ class Probe(_Struct, frozen=True):
 
 
 class Port(_Struct, frozen=True):
-    """ContainerPort."""
+    """ContainerPort of core/v1."""
 
     container_port: int
     name: str = ""
@@ -161,7 +164,10 @@ class Port(_Struct, frozen=True):
 
 
 class Container(_Struct, frozen=True):
-    """Container. `restart_policy` is given for init containers only: Always makes a sidecar."""
+    """Container of core/v1.
+
+    Only init containers have `restart_policy`: Always makes the container a sidecar.
+    """
 
     name: str
     image: str = ""
@@ -203,7 +209,7 @@ class Container(_Struct, frozen=True):
 
 
 class EphemeralContainer(Container, frozen=True):
-    """EphemeralContainer: added to a running Pod, started once, never restarted.
+    """EphemeralContainer of core/v1: added to a running Pod, started once, never restarted.
 
     `target_container_name` has no effect here: all processes see each other.
     """
@@ -212,7 +218,7 @@ class EphemeralContainer(Container, frozen=True):
 
 
 class KeyToPath(_Struct, frozen=True):
-    """KeyToPath."""
+    """KeyToPath of core/v1."""
 
     key: str
     path: str
@@ -220,7 +226,10 @@ class KeyToPath(_Struct, frozen=True):
 
 
 class ObjectVolume(_Struct, frozen=True):
-    """SecretVolumeSource or ConfigMapVolumeSource, which name their object differently."""
+    """SecretVolumeSource or ConfigMapVolumeSource of core/v1.
+
+    They name their object in different fields.
+    """
 
     secret_name: str = ""
     name: str = ""
@@ -230,7 +239,7 @@ class ObjectVolume(_Struct, frozen=True):
 
 
 class DownwardItem(_Struct, frozen=True):
-    """DownwardAPIVolumeFile."""
+    """DownwardAPIVolumeFile of core/v1."""
 
     path: str
     field_ref: FieldReference | None = None
@@ -239,13 +248,13 @@ class DownwardItem(_Struct, frozen=True):
 
 
 class DownwardVolume(_Struct, frozen=True):
-    """DownwardAPIVolumeSource, DownwardAPIProjection."""
+    """DownwardAPIVolumeSource, DownwardAPIProjection of core/v1."""
 
     items: tuple[DownwardItem, ...] | None = None
 
 
 class TokenVolume(_Struct, frozen=True):
-    """ServiceAccountTokenProjection. `expiration_seconds` None: an hour."""
+    """ServiceAccountTokenProjection of core/v1. If `expiration_seconds` is None, it is an hour."""
 
     path: str
     audience: str = ""
@@ -253,14 +262,14 @@ class TokenVolume(_Struct, frozen=True):
 
 
 class HostPath(_Struct, frozen=True):
-    """HostPathVolumeSource. An empty `type` means that nothing is checked."""
+    """HostPathVolumeSource of core/v1. An empty `type` means that nothing is checked."""
 
     path: str
     type: str | None = None
 
 
 class PodSpec(_Struct, frozen=True):
-    """PodSpec. A volume is a JSON object with its `name` and its one source."""
+    """PodSpec of core/v1. A volume is a JSON object with its `name` and its one source."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
@@ -289,7 +298,7 @@ class PodSpec(_Struct, frozen=True):
 
 
 class Pod(_Struct, frozen=True):
-    """Pod. `status` is decoded JSON, since it is compared with the computed one."""
+    """Pod of core/v1. `status` is decoded JSON, since it is compared with the computed one."""
 
     metadata: meta.ObjectMeta
     spec: PodSpec = PodSpec()
@@ -302,12 +311,12 @@ class Pod(_Struct, frozen=True):
 
     @property
     def ephemeral_containers(self) -> tuple[EphemeralContainer, ...]:
-        """Return the containers that were added while the Pod runs; there may be hundreds."""
+        """Return the containers that were added to the running Pod. There may be hundreds."""
         return self.spec.ephemeral_containers or ()
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
-        """Return every container except ephemeral ones, in the order of starting."""
+        """Return every container except ephemeral ones, in the order in which they start."""
         return (*self.init_containers, *self.spec.containers)
 
     def container(self, name: str) -> Container | None:
@@ -315,7 +324,7 @@ class Pod(_Struct, frozen=True):
         return next((c for c in every if c.name == name), None)
 
     def path(self, container: Container) -> str:
-        """Return the path of a container in the object: `spec.containers[0]`."""
+        """Return the path of a container in the object, such as `spec.containers[0]`."""
         if isinstance(container, EphemeralContainer):
             return f"spec.ephemeralContainers[{self.ephemeral_containers.index(container)}]"
         if container in self.init_containers:
@@ -325,8 +334,8 @@ class Pod(_Struct, frozen=True):
     def shown(self, name: str) -> dict[str, Any]:
         """Return the entry of a container in the object's status, or {}."""
         fields = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
-        known = (s for field in fields for s in self.status.get(field) or ())
-        return next((s for s in known if s.get("name") == name), {})
+        entries = (s for field in fields for s in self.status.get(field) or ())
+        return next((s for s in entries if s.get("name") == name), {})
 
     def mounts(self, path: str) -> bool:
         """Return whether every container except ephemeral ones has its own mount at `path`."""
@@ -337,17 +346,17 @@ class Pod(_Struct, frozen=True):
 
     @property
     def phase(self) -> str:
-        """Return `status.phase` as last read; Pending without one."""
+        """Return `status.phase` as last read, or Pending if there is none."""
         return str(self.status.get("phase") or "Pending")
 
     @property
     def final(self) -> bool:
-        """Return whether the Pod has Succeeded or Failed, which never changes."""
+        """Return whether the Pod has Succeeded or Failed, which is final."""
         return self.phase in {"Succeeded", "Failed"}
 
     @property
     def grace_s(self) -> float:
-        """Return how long its containers may take to end after SIGTERM."""
+        """Return the seconds that containers may take to end after SIGTERM."""
         # A DELETE may have shortened the period of the spec.
         asked = self.metadata.deletion_grace_period_seconds
         if asked is None:
@@ -357,6 +366,6 @@ class Pod(_Struct, frozen=True):
 
     @property
     def uses_account(self) -> bool:
-        """Return whether its containers get the files of its service account."""
+        """Return whether containers get the files of the Pod's service account."""
         account = self.spec.service_account_name
         return bool(account) and self.spec.automount_service_account_token is not False

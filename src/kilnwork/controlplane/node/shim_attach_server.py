@@ -1,9 +1,9 @@
-"""The shim's part of attach: gives clients the live output of a container, and its input.
+"""The shim's part of attach: gives clients the live output and the input of a container.
 
 Used by `shim`. The client (`exec_link.attach`) sends one line with two descriptors, the write ends
-of pipes for standard output and error. The reply is `{"n": 1, "input": …}`, together with a
-descriptor of the container's input (or terminal), if it has one, to which the client writes. From
-then on the container's output is copied to the pipes until it ends or the client disconnects.
+of pipes for standard output and error. The reply is `{"n": 1, "input": …}`. If the container has an
+input (or a terminal), the reply comes with a descriptor to which the client writes. From then on
+the container's output is copied to the pipes until the output ends or the client disconnects.
 
 A client that reads too slowly is disconnected: the container and its log must not wait for it.
 Standard library only.
@@ -19,7 +19,8 @@ from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.controlplane.node import shim_exec_server, stdio
 
 PIPE = 1024 * 1024
-"""Pipe size: bytes of output that a client may lag behind; the maximum for a user (pipe(7))."""
+"""Size of a pipe: bytes of output that a client may lag behind. The maximum for a user
+(pipe(7))."""
 
 
 class _Listener:
@@ -38,18 +39,18 @@ class _Listener:
     def copy_output(self, stream: str, piece: bytes) -> None:
         """Copy a piece of output. Disconnect the client if its pipe cannot take all of it."""
         try:
-            # Closed, but still listed until the shim sees the shutdown of the socket.
+            # A closed listener remains listed until the shim sees the shutdown of the socket.
             taken = os.write(self._outputs[stream], piece) if self._outputs else len(piece)
         except BlockingIOError:
             taken = 0
         except OSError:
             taken = -1
-        # Also after a partial write: what follows would leave a gap in the output.
+        # A partial write ends the listener too, since later output would leave a gap.
         if taken != len(piece):
             if taken >= 0:
                 self.client.send({"event": "slow"})
             self.close()
-            # Not closed here: the shim's selector sees the shutdown and unregisters the socket.
+            # The socket stays open: the shim's selector sees the shutdown and unregisters it.
             self.client.connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -72,7 +73,7 @@ class Attachments:
         request: dict[str, Any],
         held: containers.ShimContainer | None,
     ) -> bool:
-        """Attach the client to the container. Return False when the container does not run."""
+        """Attach the client to the container. Return False if the container does not run."""
         outputs = client.take_descriptors()
         if held is None or held.root is None or len(outputs) != len(stdio.STREAMS):
             stdio.close(outputs)

@@ -1,8 +1,8 @@
-"""One container in the shim: its start, its stop, the check that all of it is gone, and its record.
+"""One container in the shim: start, stop, the check that no process of it is left, and its record.
 
-A container is one program in a session of its own plus everything that this program starts. It
-counts as ended only when no process of it is left. The record on disk lets a later shim adopt it by
-pid and start time; it holds no environment and no command, since those may contain secrets. Input
+A container is one program in a session of its own, plus all processes that this program starts. It
+has ended when no process of it is left. The record on disk lets a later shim adopt the container by
+pid and start time; it holds no environment and no command, since these may contain secrets. Input
 and output are in `stdio`. Standard library only.
 """
 
@@ -37,40 +37,38 @@ TERM = "xterm"
 """Default of TERM for a container with a terminal, as in containerd."""
 
 START_ERROR = 128
-"""Exit code when the program could not be executed (containerd's StartError)."""
+"""Exit code of a container whose program could not be executed (containerd's StartError)."""
 
 UNKNOWN = 137
-"""Exit code when the end of a container was not seen (the kubelet's ContainerStatusUnknown)."""
+"""Exit code of a container whose end was not seen (the kubelet's ContainerStatusUnknown)."""
 
 
 UNSEEN = "ContainerStatusUnknown"
 
 
 class ContainerRecord(NamedTuple):
-    """State of a container; this is also the JSON object on the wire and in the record file."""
+    """State of a container, which is also the JSON object on the wire and in the record file."""
 
     id: str
     directory: str
     pid: int = 0
     """0 until the program runs."""
     started: int = 0
-    """`processes.ProcessId.started`, valid in boot `boot`."""
+    """`processes.ProcessId.started` of process `pid`, valid in boot `boot`."""
     boot: str = ""
     started_at: float = 0.0
     """Wall clock, seconds."""
     finished_at: float = 0.0
     """Wall clock, seconds."""
     exit_code: int | None = None
-    """None until no process of it is left."""
+    """None until no process of the container is left."""
     signal: int = 0
     reason: str = ""
     message: str = ""
 
     @property
     def number(self) -> int:
-        """Return the number of this start of the container in its Pod: 0, then 1 for the first
-        restart.
-        """
+        """Return the number of this start: 0 for the first, 1 for the first restart in the Pod."""
         return int(self.id.rsplit("/", 1)[1])
 
 
@@ -97,38 +95,38 @@ def valid_id(text: str) -> bool:
 
 
 class RecordDirectory:
-    """Directory of container records: one JSON file for each container that was not forgotten."""
+    """Directory of container records, with one JSON file for each container not forgotten."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def save(self, record: ContainerRecord) -> None:
-        """Replace the file of this container. Raises OSError."""
+        """Write the record of a container, replacing an earlier one. Raises OSError."""
         path = self._path(record.id)
         temporary = path.with_suffix(".new")
         temporary.write_text(json.dumps(record._asdict()))
-        # Atomic: a shim that is killed here leaves the old record or the new one.
+        # The replacement is atomic: a shim killed here leaves the old record or the new one.
         temporary.replace(path)
 
     def forget(self, container: str) -> None:
         self._path(container).unlink(missing_ok=True)
 
     def load(self) -> list[ContainerRecord]:
-        """Return all records. An unreadable file, which was never complete, is removed."""
-        found = []
+        """Return all records. Remove unreadable files, which were never complete."""
+        records = []
         for path in sorted(self._directory.glob("*.json")):
             try:
-                found.append(ContainerRecord(**json.loads(path.read_text())))
+                records.append(ContainerRecord(**json.loads(path.read_text())))
             except (OSError, ValueError, TypeError):
                 path.unlink(missing_ok=True)
-        return found
+        return records
 
     def _path(self, container: str) -> Path:
         return self._directory / f"{container.replace('/', '.')}.json"
 
 
 def root(record: ContainerRecord) -> Path:
-    """Return the root directory of the container, which holds its mounts: `DIRECTORY/root`."""
+    """Return the directory with the mounts of the container: `DIRECTORY/root`."""
     return Path(record.directory) / "root"
 
 
@@ -138,9 +136,7 @@ def log_path(record: ContainerRecord) -> Path:
 
 
 def as_lost(record: ContainerRecord, now: float) -> ContainerRecord:
-    """Return the assumed state of a container that no shim knows any more: ended, exit code
-    unknown.
-    """
+    """Return the record of a container that no shim knows: ended, with an unknown exit code."""
     return record._replace(
         exit_code=UNKNOWN,
         finished_at=now,
@@ -150,7 +146,7 @@ def as_lost(record: ContainerRecord, now: float) -> ContainerRecord:
 
 
 def boot_id() -> str:
-    """Return the id of this boot of the machine. Start times of another boot mean nothing."""
+    """Return the id of this boot of the machine. Start times are comparable only within a boot."""
     return _BOOT.read_text().strip()
 
 
@@ -187,12 +183,12 @@ class ShimContainer:
 
     @property
     def ended(self) -> bool:
-        """Return whether no process of it is left and its exit code is known."""
+        """Return whether no process of the container is left and its exit code is known."""
         return self.record.exit_code is not None
 
     @property
     def root(self) -> processes.ProcessId | None:
-        """Return its first process, or None once that has ended."""
+        """Return the first process of the container, or None once that process has ended."""
         return self._root
 
     def start(self, order: StartRequest) -> None:
@@ -204,7 +200,7 @@ class ShimContainer:
             self._end(START_ERROR, reason="StartError", message=text)
             return
         self._process_context = (order.env, order.cwd)
-        # Not reaped yet, so that it is found even if it has ended already.
+        # The child is not reaped yet, so it is found even if it has ended already.
         self._root = processes.identify(pid)
         self.record = self.record._replace(
             pid=pid,
@@ -224,7 +220,7 @@ class ShimContainer:
                 stdout=ends[1],
                 stderr=ends[2],
                 cwd=order.cwd,
-                # The marker last: a Pod must not replace it.
+                # The marker comes last, so that a Pod cannot replace it.
                 env={**env, MARKER: order.id},
                 start_new_session=True,
                 preexec_fn=before_exec(  # noqa: PLW1509 - one thread
@@ -242,8 +238,8 @@ class ShimContainer:
     def process_context(self) -> tuple[dict[str, str], str]:
         """Return environment and working directory for further processes in the container.
 
-        For an adopted container they are read from its first process (proc(5)). Raises OSError once
-        it has ended.
+        For an adopted container both are read from its first process (proc(5)). Raises OSError if
+        that process has ended.
         """
         if self._process_context is not None:
             return dict(self._process_context[0]), self._process_context[1]
@@ -253,29 +249,30 @@ class ShimContainer:
         return env, str((process / "cwd").readlink())
 
     def dropped_privileges(self) -> privileges.Privileges:
-        """Return the privileges that further processes must drop too. Raises OSError once it has
-        ended.
+        """Return the privileges that further processes must drop.
+
+        Raises OSError if the first process has ended.
         """
         return privileges.of_process(self.record.pid)
 
     def adopt(self) -> None:
-        """Take over a container of an earlier shim: its end will be seen, but not its exit code."""
+        """Take over a container of an earlier shim. Its end will be seen, but not its exit code."""
         root = processes.ProcessId(self.record.pid, self.record.started)
-        # By pid and start time: the pid alone may belong to another process by now.
+        # Identified by pid and start time, since the pid may belong to another process by now.
         if self.record.boot == self._boot and root.alive():
             self._root = root
-            # Not a child of this shim, so that no SIGCHLD reports its end: it is polled.
+            # The process is no child of this shim, so no SIGCHLD reports its end: it is polled.
             self._again_at = self._now.monotonic() + _ADOPTED_LOOK_S
         else:
             self._on_root_gone()
         self._stdio.adopt()
 
     def lend_input(self) -> int | None:
-        """See `stdio.Stdio.lend_input`."""
+        """Return a copy of our end of the input, or None: see `stdio.Stdio.lend_input`."""
         return self._stdio.lend_input()
 
     def stop(self, grace_s: float) -> None:
-        """Send SIGTERM to its process group, and SIGKILL to all of it after `grace_s`.
+        """Send SIGTERM to the process group, and SIGKILL to all processes after `grace_s`.
 
         A second call can only shorten the grace period.
         """
@@ -286,7 +283,7 @@ class ShimContainer:
         self._kill_at = at if self._kill_at is None else min(at, self._kill_at)
         if first and grace_s > 0 and self._root.alive():
             with contextlib.suppress(ProcessLookupError):
-                # It has started a session, so that its process group has its pid.
+                # The root process has started a session, so its process group has its pid.
                 os.killpg(self._root.pid, signal.SIGTERM)
 
     def exited(self, status: int) -> None:
@@ -308,14 +305,14 @@ class ShimContainer:
         return bool(output)
 
     def due(self) -> float | None:
-        """Return when to call `step` (monotonic seconds; 0: at once), or None for never."""
+        """Return the time to call `step` (monotonic; 0: at once), or None if nothing is due."""
         if self._drain_until is not None and not self.pipes:
             return 0.0
         times = [t for t in (self._kill_at, self._again_at, self._drain_until) if t is not None]
         return min(times, default=None)
 
     def step(self, *, alone: bool, clear: bool) -> None:
-        """Do what is due.
+        """Do what is due: send SIGKILL, look for processes that are left, or end the container.
 
         `alone`: the shim has no child left, so no process can have escaped. `clear`: no process
         with the container's marker is left, according to `processes.unused_markers`.
@@ -324,9 +321,9 @@ class ShimContainer:
         if self._root is not None:
             self._step_running(now)
         elif self._drain_until is None:
-            # `alone` says nothing about an adopted container, which is not below this shim.
+            # `alone` does not apply to an adopted container, which is not below this shim.
             if clear or (alone and not self._adopted) or self._kill(None):
-                # The pipes may hold more; another process may keep them open, hence a limit.
+                # The pipes may hold more. The wait is limited: another process may keep them open.
                 self._drain_until = now if not self.pipes else now + _DRAIN_S
                 self._again_at = None
             else:
@@ -345,23 +342,25 @@ class ShimContainer:
             self._kill_at = now + self._patience_s()
 
     def _kill(self, root: int | None) -> bool:
-        """Kill the processes of the container; return whether none is left
-        (`processes.kill_members`).
+        """Kill the processes of the container. Return whether no process is left.
+
+        See `processes.kill_members`.
         """
-        known = self.record.boot == self._boot  # pids of another boot mean nothing
+        same_boot = self.record.boot == self._boot  # a pid is valid only in its boot
         return processes.kill_members(
             root,
             marker=self.marker,
             rounds=4,
-            # Only processes that started later can belong to it.
-            since=self.record.started if known else 0,
-            # The number of a session is not reused as long as it has members.
-            session=self.record.pid if known and root is None else None,
+            # Only processes that started later can belong to the container.
+            since=self.record.started if same_boot else 0,
+            # The id of a session is not reused as long as the session has members.
+            session=self.record.pid if same_boot and root is None else None,
         )
 
     def _patience_s(self) -> float:
-        """Return the time for killed processes to exit; it doubles, since some sleep
-        uninterruptibly.
+        """Return the time to wait until killed processes have exited.
+
+        It doubles with each call, since some processes sleep uninterruptibly.
         """
         self._again_s = min(_AGAIN_MAX_S, self._again_s * 2)
         return self._again_s
@@ -396,10 +395,10 @@ class ShimContainer:
 def before_exec(
     dropped_privileges: privileges.Privileges, *, tty: bool = False
 ) -> Callable[[], None] | None:
-    """Return what a child does before it executes its program, or None for nothing.
+    """Return the function that a child calls before it executes its program, or None.
 
     With `tty`, standard input becomes the controlling terminal of the new session (tty_ioctl(4)).
-    Safe as a preexec_fn because the shim has only one thread.
+    The function is safe as a preexec_fn because the shim has only one thread.
     """
     if not tty and dropped_privileges == privileges.Privileges():
         return None
@@ -413,7 +412,7 @@ def before_exec(
 
 
 def explain_failure(argv: list[str], env: Mapping[str, str], cwd: str, *, error: Exception) -> str:
-    """Return why a program could not be executed, naming the file and where it was searched."""
+    """Return why a program could not be executed, with the file and where it was searched for."""
     program = argv[0] if argv else ""
     if not isinstance(error, OSError):
         return f'exec: "{program}": {error}'

@@ -1,14 +1,14 @@
-"""The shim's part of exec: one more process in a running container, on descriptors of the caller.
+"""The shim's part of exec: a further process in a running container, on the caller's descriptors.
 
 Used by `shim`. The caller (`exec_link`) connects to the shim's socket and sends one line with three
-descriptors (SCM_RIGHTS), which become standard input, output and error; so the shim copies no
-bytes. The reply is `{"n": 1, "pid": …}` or `{"n": 1, "error": …, "running": …}`; when the process
+descriptors (SCM_RIGHTS), which become standard input, output and error, so the shim copies no
+bytes. The reply is `{"n": 1, "pid": …}` or `{"n": 1, "error": …, "running": …}`. When the process
 has ended, `{"event": "ended", "code": …}` follows and the connection closes. If the caller closes
-it first, the process group gets the signal that `hangup` names: SIGHUP by default, as from a
-terminal that is closed.
+the connection first, the process group gets the signal that `hangup` names: SIGHUP by default, as
+from a terminal that is closed.
 
 The process has the environment, the working directory and the marker of the container, and ends
-with it. Standard library only, like all of the shim.
+with the container. Standard library only, like all of the shim.
 """
 
 import contextlib
@@ -29,9 +29,7 @@ _RECEIVE = 64 * 1024
 
 
 class ExecConnection:
-    """A connection to the shim that has not sent its request yet, or whose request is exec or
-    attach.
-    """
+    """A connection to the shim before its first request, or for an exec or attach request."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -39,15 +37,15 @@ class ExecConnection:
         self.pid = 0
         self.hangup = int(signal.SIGHUP)
         self.settled = False
-        """True after its request: any further bytes end the connection."""
+        """True after the request has been read: any further bytes end the connection."""
         self._received = b""
         self._descriptors: list[int] = []
 
     def read(self) -> bool:
-        """Read what has arrived. Return False when the other side has closed or sends too much."""
+        """Read what has arrived. Return False if the other side has closed or sends too much."""
         try:
             piece, descriptors, _, _ = socket.recv_fds(
-                # As Python opens all descriptors: programs do not inherit them (PEP 446).
+                # Close-on-exec, like all descriptors that Python opens (PEP 446).
                 self.connection,
                 _RECEIVE,
                 DESCRIPTORS,
@@ -72,12 +70,12 @@ class ExecConnection:
         return line, rest
 
     def take_descriptors(self) -> list[int]:
-        """Return the descriptors that came with the line; the caller closes them."""
+        """Return the descriptors that came with the line. The caller closes them."""
         taken, self._descriptors = self._descriptors, []
         return taken
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one line. The socket never gets enough of them to be full."""
+        """Send one line. There are too few lines to fill the socket."""
         with contextlib.suppress(OSError):
             self.connection.send(json.dumps(message).encode() + b"\n")
 
@@ -97,9 +95,7 @@ class Execs:
     def start(
         self, client: ExecConnection, request: dict[str, Any], held: containers.ShimContainer | None
     ) -> bool:
-        """Start the requested process in this container. Return whether there is an end to wait
-        for.
-        """
+        """Start the requested process. Return whether the caller must wait for its end."""
         descriptors = client.take_descriptors()
         try:
             if held is None or held.root is None:
@@ -123,17 +119,17 @@ class Execs:
         return True
 
     def exited(self, pid: int, status: int) -> ExecConnection | None:
-        """Report the exit of a child. Return the connection that asked for it, or None."""
+        """Report that a child has exited. Return the connection that started it, or None."""
         client = self._running.pop(pid, None)
         if client is not None:
             code = os.waitstatus_to_exitcode(status)
-            # A signal is reported as a shell does it: 128 plus its number.
+            # A signal is reported as by a shell: 128 plus its number.
             client.send({"event": "ended", "code": code if code >= 0 else 128 - code})
         return client
 
     def disconnected(self, client: ExecConnection) -> None:
         """Send the hangup signal to the process of a client that has disconnected."""
-        # It is not reaped while it is in _running, so that no other process can have its pid.
+        # A process in `_running` has not been reaped, so no other process can have its pid.
         if self._running.pop(client.pid, None) is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(client.pid, client.hangup)
@@ -163,7 +159,7 @@ def _execute(
         stderr=descriptors[2],
         cwd=cwd,
         env={**env, containers.MARKER: held.record.id},
-        # Also a process group of its own, which `disconnected` signals as a whole.
+        # The session is also a process group, which `disconnected` signals as a whole.
         start_new_session=True,
         preexec_fn=prepare,  # noqa: PLW1509 - one thread
         umask=0o022,

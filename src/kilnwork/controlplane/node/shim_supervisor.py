@@ -1,7 +1,7 @@
 """Supervisor of the shim: keeps a shim running and a link to it open.
 
-Used by `local_node`. When the shim dies, the next one is started at once and adopts the running
-containers. `on_opened` is called with everything that the shim knows, before any `on_ended`.
+Used by `local_node`. When the shim dies, another one is started at once and adopts the running
+containers. `on_opened` is called with all containers that the shim knows, before any `on_ended`.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _REAP_S = 0.01
 
 
 class Supervisor:
-    """Supervisor of the shim of one directory, with the link to the shim that serves it now."""
+    """Keeps the shim of one directory running, and a link to that shim open."""
 
     def __init__(
         self,
@@ -45,11 +45,12 @@ class Supervisor:
         self._link: shim_link.ShimLink | None = None
         self._pids: set[int] = set()
         self._shim: processes.ProcessId | None = None
-        """The running shim, even one that an earlier server launched, which is no child of ours."""
+        """The running shim, which may have been launched by an earlier server and is no child of
+        ours then."""
 
     @property
     def link(self) -> shim_link.ShimLink:
-        """Return the open link. Raises `ShimAway` while there is none."""
+        """Return the open link. Raises `ShimAway` while there is no link."""
         if self._link is None or self._link.closed.is_set():
             raise errors.ShimAway
         return self._link
@@ -67,7 +68,7 @@ class Supervisor:
                 await self._link.leave(grace_s=grace_s)
                 await asyncio.wait_for(self._link.closed.wait(), grace_s + _LEFT_S)
             except (errors.NodeError, TimeoutError):
-                # On SIGTERM, too, it stops its containers before it ends.
+                # On SIGTERM, too, the shim stops its containers before it ends.
                 self._terminate()
             await self._link.close()
         for _ in range(int(_LEFT_S / _REAP_S)):
@@ -78,7 +79,7 @@ class Supervisor:
         log.error("shim did not end", extra={"pids": sorted(self._pids), "shim": self._shim})
 
     async def detach(self) -> None:
-        """Leave shim and containers running, as a killed server does."""
+        """Leave shim and containers running, like a server that is killed."""
         await self._background.stop()
         if self._link is not None:
             await self._link.close()
@@ -104,7 +105,7 @@ class Supervisor:
         if opened.pid is not None:
             self._pids.add(opened.pid)
         self._link = opened.link
-        # From the lock, as an earlier server may have launched this shim.
+        # The pid is read from the lock, as an earlier server may have launched this shim.
         holder = locks.read_owner(self._directory / shim.LOCK)
         self._shim = None if holder is None else processes.identify(holder)
         self._on_opened(opened.known)

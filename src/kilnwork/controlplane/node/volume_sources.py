@@ -1,7 +1,7 @@
 """Files in the volumes of a Pod, computed from their sources. Pure: the objects are passed in.
 
-Used by `container_plan` and the reconciler; `volumes` writes them. Keys and paths are data: one
-that would leave its directory makes the Pod fail and is never followed.
+Used by `container_plan` and the reconciler; `volumes` writes the files. Keys and paths are data: a
+path that would leave its directory is never followed and makes the Pod fail.
 """
 
 import base64
@@ -20,7 +20,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _FILE_MODE = 0o644
 _TOKEN_S = 3600
-"""Default lifetime of a projected token (ServiceAccountTokenProjection)."""
+"""Default lifetime of a projected token in seconds (ServiceAccountTokenProjection)."""
 
 
 class VolumeFile(NamedTuple):
@@ -92,18 +92,18 @@ def volume(volume: dict[str, Any], context: VolumeContext) -> VolumeContent:
     name = str(volume["name"])
     if is_container_owned(volume):
         return VolumeContent(name, None)
-    found: dict[str, VolumeFile] = {}
+    files: dict[str, VolumeFile] = {}
     try:
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
             mode = _default_mode(volume)
             for file in _WRITERS[kind](source, context, mode):
-                # Of two sources with the same path the later one counts, as in a projected volume.
-                found[file.path] = file
+                # If two sources have the same path, the later one wins, as in a projected volume.
+                files[file.path] = file
     except errors.InputsNotReady as error:
         text = f'MountVolume.SetUp failed for volume "{name}" : {error}'
         raise errors.InputsNotReady(text) from error
-    return VolumeContent(name, tuple(found.values()))
+    return VolumeContent(name, tuple(files.values()))
 
 
 def is_container_owned(volume: dict[str, Any]) -> bool:
@@ -112,7 +112,7 @@ def is_container_owned(volume: dict[str, Any]) -> bool:
 
 
 def host_path(volume: dict[str, Any]) -> pod_types.HostPath | None:
-    """Return the path on this machine that the volume is, or None for another type of volume."""
+    """Return the hostPath of a volume, or None for another type of volume."""
     for kind, raw in _parts(volume):
         source = _read(volume, kind, raw)
         if isinstance(source, pod_types.HostPath):
@@ -124,10 +124,10 @@ def host_path(volume: dict[str, Any]) -> pod_types.HostPath | None:
 
 
 def _parts(volume: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield (kind, source) for each source; those of a projected volume one by one."""
+    """Yield (kind, source) for each source of a volume, also for each part of a projected one."""
     given = [key for key in volume if key != "name" and volume[key] is not None]
     if not given:
-        # The API server's default for a volume without a source.
+        # Default of the API server for a volume without a source.
         yield "emptyDir", {}
     for kind in given:
         if kind != "projected":
@@ -246,7 +246,7 @@ def read(
     *,
     optional: bool,
 ) -> dict[str, bytes] | None:
-    """Return all keys of an object, or None for an optional one that does not exist.
+    """Return all keys of an object with their values, or None for a missing optional object.
 
     Raises `InputsNotReady` if a required object does not exist.
     """
