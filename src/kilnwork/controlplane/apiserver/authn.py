@@ -16,6 +16,7 @@ from kilnwork.controlplane.apiserver import tokens as tokens_
 from kilnwork.kit import asgi
 
 AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
 MASTERS = "system:masters"
 SERVICE_ACCOUNTS = "system:serviceaccounts"
 
@@ -41,7 +42,7 @@ class User(msgspec.Struct, frozen=True):
 
 
 ADMIN = User("kubernetes-admin", groups=(MASTERS, AUTHENTICATED))
-ANONYMOUS = User("system:anonymous", groups=("system:unauthenticated",))
+ANONYMOUS = User("system:anonymous", groups=(UNAUTHENTICATED,))
 SERVER = User("system:apiserver", groups=(MASTERS, AUTHENTICATED))
 """The server itself: garbage collector, binder, namespace clean-up."""
 

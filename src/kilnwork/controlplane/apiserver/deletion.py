@@ -106,7 +106,7 @@ def parse_options(
         propagation = "Orphan" if orphan else "Background"
     wanted = given.get("preconditions") or {}
     return DeleteOptions(
-        grace_s=None if grace is None else max(0, grace),
+        grace_s=None if grace is None else _valid_grace_s(grace),
         uid=wanted.get("uid") or "",
         resource_version=wanted.get("resourceVersion") or "",
         propagation=propagation,
@@ -169,17 +169,11 @@ def decide(
     if not finalizers and grace == 0 and not held:
         return DeletionDecision(remove=True, marked=_without_grace(target, obj, now_s))
     before = found.get("deletionGracePeriodSeconds") or 0
-    # A repeated DELETE can shorten the grace period, but never extend it.
-    if deleting and grace >= before and finalizers == list(found.get("finalizers") or ()):
+    same = finalizers == list(found.get("finalizers") or ())
+    # While a grace period lasts, a DELETE does not change finalizers either (BeforeDelete).
+    if deleting and grace == before and (same or grace > 0):
         return DeletionDecision()
-    grace = min(grace, before) if deleting else grace
-    # The time at which the grace period ends, and not that of the request.
-    found["deletionTimestamp"] = (
-        clocks.rfc3339(now_s + grace)
-        if not deleting or grace < before
-        else found["deletionTimestamp"]
-    )
-    found["deletionGracePeriodSeconds"] = grace
+    _set_grace(found, grace, now_s)
     if finalizers:
         found["finalizers"] = finalizers
     else:
@@ -206,18 +200,35 @@ def _without_grace(
     found = obj["metadata"]
     if found.get("generation") and "deletionTimestamp" not in found:
         found["generation"] += 1
-    found["deletionTimestamp"] = clocks.rfc3339(now_s)
-    found["deletionGracePeriodSeconds"] = 0
+    _set_grace(found, 0, now_s)
     return obj
 
 
+def _set_grace(found: dict[str, Any], grace: int, now_s: float) -> None:
+    """Set the grace period in the metadata of an object, and the time at which it ends.
+
+    It begins with the first DELETE.
+    """
+    began_s = now_s
+    if "deletionTimestamp" in found:
+        before = found.get("deletionGracePeriodSeconds") or 0
+        began_s = clocks.parse_rfc3339(found["deletionTimestamp"]) - before
+    found["deletionTimestamp"] = clocks.rfc3339(began_s + grace)
+    found["deletionGracePeriodSeconds"] = grace
+
+
 def _grace_s(target: write_types.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions) -> int:
-    """Return the grace period of a deletion in seconds.
+    """Return the grace period of an object after this DELETE, in seconds.
 
     It is 0 unless the object is a Pod of which something may still run.
     """
     if target.kind != api_resources.PODS:
         return 0
+    found = obj["metadata"]
+    if "deletionTimestamp" in found:
+        before = int(found.get("deletionGracePeriodSeconds") or 0)
+        # A repeated DELETE can shorten the period if it names one, but never extend it.
+        return before if asked.grace_s is None else min(asked.grace_s, before)
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     # Whatever grace period is asked for: no kubelet would confirm the end (CheckGracefulDelete).
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
@@ -225,7 +236,12 @@ def _grace_s(target: write_types.WriteTarget, obj: meta.JsonObject, asked: Delet
     if asked.grace_s is not None:
         return min(asked.grace_s, MAX_GRACE_S)
     own = spec.get("terminationGracePeriodSeconds")
-    return _DEFAULT_GRACE_S if own is None else min(max(0, int(own)), MAX_GRACE_S)
+    return _DEFAULT_GRACE_S if own is None else min(_valid_grace_s(int(own)), MAX_GRACE_S)
+
+
+def _valid_grace_s(grace: int) -> int:
+    """Return a grace period in seconds; a negative one counts as 1, as in BeforeDelete."""
+    return 1 if grace < 0 else grace
 
 
 def _finalizers(found: dict[str, Any], asked: DeleteOptions) -> list[str]:

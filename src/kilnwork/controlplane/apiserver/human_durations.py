@@ -18,10 +18,11 @@ _YEAR = 365 * _DAY
 
 def human(seconds: float) -> str:
     """Return a duration as text with at most two units, rounded down."""
-    # The clocks of two machines may differ a little (HumanDuration).
-    if seconds < -1:
+    whole = int(seconds)
+    # The clocks of two machines may differ by less than 2 s (HumanDuration).
+    if whole < -1:
         return "<invalid>"
-    whole = max(0, int(seconds))
+    whole = max(0, whole)
     if whole < 2 * _MINUTE:
         return f"{whole}s"
     if whole < 10 * _MINUTE:

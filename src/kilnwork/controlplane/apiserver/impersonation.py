@@ -82,13 +82,17 @@ def impersonated_user(
         for value in values:
             # The permission is for userextras/KEY, with the value as the name of the resource.
             _check(user, _EXTRAS, value, authorizer, subresource=key)
-    if name == authn.ANONYMOUS.name:
-        return authn.ANONYMOUS
     if account and not groups:
         groups = (authn.SERVICE_ACCOUNTS, f"{authn.SERVICE_ACCOUNTS}:{namespace}")
-    # As in the real filter: every impersonated user counts as authenticated.
-    joined = tuple(dict.fromkeys((*groups, authn.AUTHENTICATED)))
-    return authn.User(name, uid=uid, groups=joined, extra=extra)
+    return authn.User(name, uid=uid, groups=(*groups, *_added_groups(name, groups)), extra=extra)
+
+
+def _added_groups(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the groups that say whether an impersonated user is authenticated, unless given."""
+    if name == authn.ANONYMOUS.name:
+        return () if authn.UNAUTHENTICATED in groups else (authn.UNAUTHENTICATED,)
+    given = {authn.AUTHENTICATED, authn.UNAUTHENTICATED} & {*groups}
+    return () if given else (authn.AUTHENTICATED,)
 
 
 def _account_of(name: str) -> tuple[str, str]:

@@ -54,9 +54,9 @@ class ContainerView(NamedTuple):
     """Result of the startup probe while the container runs."""
     ready: bool = True
     """Result of the readiness probe while the container runs."""
-    failing: bool = False
-    """Whether a probe or hook ended the container, so that it starts again whatever its exit code
-    is."""
+    failing: str = ""
+    """What failed and ends the container, so that it starts again whatever its exit code is:
+    Startup, Liveness or PostStart; "" for nothing."""
 
     @property
     def running(self) -> bool:
@@ -212,10 +212,9 @@ def _keep_up(
     """Keep a container running, unless it has ended for good."""
     view = _view(views, container.name)
     if view.running:
-        failed_probe = view.failing and view.stop_s is None
-        return (
-            [StopContainer(container.name, _probe_grace_s(pod, container))] if failed_probe else []
-        )
+        if not view.failing or view.stop_s is not None:
+            return []
+        return [StopContainer(container.name, _failure_grace_s(pod, container, view.failing))]
     if view.last is not None and not restarts(pod, container, view):
         return []
     if view.start_at > now.monotonic:
@@ -223,11 +222,14 @@ def _keep_up(
     return [StartContainer(container.name, 0 if view.last is None else view.last.number + 1)]
 
 
-def _probe_grace_s(pod: pod_types.Pod, container: pod_types.Container) -> float:
-    for probe in (container.liveness_probe, container.startup_probe):
-        if probe is not None and probe.termination_grace_period_seconds is not None:
-            return float(probe.termination_grace_period_seconds)
-    return pod.grace_s
+def _failure_grace_s(pod: pod_types.Pod, container: pod_types.Container, failing: str) -> float:
+    """Return the grace period of a container with a failed probe or hook: the probe's own, or else
+    the Pod's (kubelet, setTerminationGracePeriod).
+    """
+    probes = {"Startup": container.startup_probe, "Liveness": container.liveness_probe}
+    probe = probes.get(failing)
+    own = probe.termination_grace_period_seconds if probe is not None else None
+    return pod.grace_s if own is None else float(own)
 
 
 def restarts(pod: pod_types.Pod, container: pod_types.Container, view: ContainerView) -> bool:

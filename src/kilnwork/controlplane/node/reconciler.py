@@ -155,7 +155,7 @@ class Reconciler:
             case ("Readiness", bool()):
                 state.change(name, ready=finding.healthy)
             case ("Startup" | "Liveness", False):
-                state.change(name, failing=True)
+                state.change(name, failing=finding.kind)
                 if pod is not None:
                     text = (
                         f"Container {name} failed {finding.kind.lower()} probe, will be restarted"
@@ -368,7 +368,7 @@ class Reconciler:
         # Nothing is done if the container was started again meanwhile.
         if state.view(wanted.name).last == record:
             if why:
-                state.change(wanted.name, failing=True)
+                state.change(wanted.name, failing="PostStart")
             elif wanted.startup_probe is None:
                 state.change(wanted.name, started=True)
             self._tools.queue.add(state.key)

@@ -205,13 +205,19 @@ async def open_or_launch(directory: Path, socket_path: Path, *, patience_s: floa
 async def _greet(socket_path: Path) -> tuple[ShimLink, list[shim_container.ContainerRecord]]:
     link = await ShimLink.open(socket_path)
     try:
-        return link, await link.hello()
-    except errors.WrongShim:
-        # The containers end with their shim: they cannot be taken over from another version.
-        await link.leave(grace_s=shim.LEAVE_GRACE_S)
-        await asyncio.wait_for(link.closed.wait(), shim.LEAVE_GRACE_S * 2)
+        return link, await _hello_or_leave(link)
+    except BaseException:
         await link.close()
         raise
-    except errors.ShimAway:
-        await link.close()
+
+
+async def _hello_or_leave(link: ShimLink) -> list[shim_container.ContainerRecord]:
+    try:
+        return await link.hello()
+    except errors.WrongShim:
+        # The containers end with their shim: they cannot be taken over from another version. A shim
+        # that does not leave is asked again, since it keeps the lock.
+        with contextlib.suppress(errors.NodeError, TimeoutError):
+            await link.leave(grace_s=shim.LEAVE_GRACE_S)
+            await asyncio.wait_for(link.closed.wait(), shim.LEAVE_GRACE_S * 2)
         raise

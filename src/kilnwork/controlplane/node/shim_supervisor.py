@@ -63,13 +63,14 @@ class Supervisor:
     async def stop(self, *, grace_s: float) -> None:
         """Stop all containers, then the shim."""
         await self._background.stop()
+        try:
+            link = self.link
+            await link.leave(grace_s=grace_s)
+            await asyncio.wait_for(link.closed.wait(), grace_s + _LEFT_S)
+        except (errors.NodeError, TimeoutError):
+            # On SIGTERM, too, it stops its containers before it ends.
+            self._terminate()
         if self._link is not None:
-            try:
-                await self._link.leave(grace_s=grace_s)
-                await asyncio.wait_for(self._link.closed.wait(), grace_s + _LEFT_S)
-            except (errors.NodeError, TimeoutError):
-                # On SIGTERM, too, the shim stops its containers before it ends.
-                self._terminate()
             await self._link.close()
         for _ in range(int(_LEFT_S / _REAP_S)):
             self._reap()
@@ -105,14 +106,22 @@ class Supervisor:
         if opened.pid is not None:
             self._pids.add(opened.pid)
         self._link = opened.link
-        # The pid is read from the lock, as an earlier server may have launched this shim.
-        holder = locks.read_owner(self._directory / shim.LOCK)
-        self._shim = None if holder is None else processes.identify(holder)
+        self._shim = self._find_shim()
         self._on_opened(opened.known)
         opened.link.report_ends(self._on_ended)
 
+    def _find_shim(self) -> processes.ProcessId | None:
+        """Return the running shim by its lock, as an earlier server may have launched it."""
+        lock = self._directory / shim.LOCK
+        # The pid of a killed shim stays in the file, and may belong to another process by now.
+        holder = locks.read_owner(lock) if locks.is_locked(lock) else None
+        return None if holder is None else processes.identify(holder)
+
     def _terminate(self) -> None:
-        for pid in self._pids:
+        # Without a link it may be another one than before.
+        self._shim = self._find_shim()
+        found = set() if self._shim is None else {self._shim.pid}
+        for pid in self._pids | found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 

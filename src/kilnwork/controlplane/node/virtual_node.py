@@ -37,6 +37,9 @@ _CERTIFICATE, _KEY = "kubelet.crt", "kubelet.key"
 GRACE_S = 10.0
 """Seconds between SIGTERM and SIGKILL for the Pods of a node that stops."""
 
+_YIELD_S = GRACE_S + 30.0
+"""How long `stop` waits until a node that was taken has ended its Pods; normally much shorter."""
+
 Say = Callable[[str], None]
 
 
@@ -88,6 +91,7 @@ class VirtualNode:
         self._background = coroutines.BackgroundWork("virtual node")
         self._leaving = False
         self._taken = False
+        self._stopping = False
         self.settings = settings
         self._now = time or clock.SystemClock()
         self._lock = lock.DirectoryLock(settings.directory)
@@ -134,7 +138,11 @@ class VirtualNode:
 
         Its Pods are stopped, or left to the next process (`keeps_pods`).
         """
+        self._stopping = True
         async with self._exits:
+            if self._taken:
+                # Cancelled, `_yield` would leave the Pods running beside those of the new holder.
+                await self._background.wait(timeout_s=_YIELD_S)
             await self._background.stop()
             if not self._started or self._taken:
                 return
@@ -156,11 +164,15 @@ class VirtualNode:
             self._background.start("remove", self._remove())
 
     def _on_taken(self) -> None:
-        # Nothing is removed from here any more: the node belongs to another process.
+        # `stop` ends the Pods already.
+        if self._stopping:
+            return
         self._taken = self._leaving = True
         self._background.start("yield", self._yield())
 
     async def _yield(self) -> None:
+        # Nothing is removed from here any more: the node belongs to another process.
+        await self._background.stop()
         await self._node.stop_without_statuses(grace_s=GRACE_S)
         self._on_removed()
 

@@ -51,16 +51,40 @@ def test_running_pod_gets_its_grace_period() -> None:
     assert found["deletionTimestamp"] == clock.rfc3339(NOW + 30)
 
 
-def test_grace_period_can_only_be_shortened() -> None:
-    being_deleted: dict[str, Any] = {
-        "deletionTimestamp": "2023-11-14T22:13:50Z",
-        "deletionGracePeriodSeconds": 30,
-    }
-    assert decide(POD, pod(**being_deleted), grace_s=60) == deletion.DeletionDecision()
-    verdict = decide(POD, pod(**being_deleted), grace_s=5)
+def being_deleted(**more: Any) -> meta.JsonObject:
+    """A Pod that was deleted 10 s ago with a grace period of 60 s; its own would be 30 s."""
+    ends_at = clock.rfc3339(NOW + 50)
+    return pod(deletionTimestamp=ends_at, deletionGracePeriodSeconds=60, **more)
+
+
+@pytest.mark.parametrize("grace_s", [60, 90, None])
+@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+def test_second_delete_without_shorter_grace_changes_nothing(
+    grace_s: int | None, phase: str
+) -> None:
+    for propagation in ("", "Foreground"):
+        verdict = decide(POD, being_deleted(phase=phase), grace_s=grace_s, propagation=propagation)
+        assert verdict == deletion.DeletionDecision()
+
+
+def test_shorter_grace_period_counts_from_the_first_delete() -> None:
+    verdict = decide(POD, being_deleted(), grace_s=5)
     assert verdict.marked is not None
     assert verdict.marked["metadata"]["deletionGracePeriodSeconds"] == 5
-    assert decide(POD, pod(**being_deleted), grace_s=0).remove
+    assert verdict.marked["metadata"]["deletionTimestamp"] == clock.rfc3339(NOW - 5)
+    assert decide(POD, being_deleted(), grace_s=0).remove
+
+
+def test_negative_grace_period_is_one_second() -> None:
+    asked = deletion.parse_options(
+        {"gracePeriodSeconds": -5}, requests.Query({}), write_types.WriteContext()
+    )
+    assert asked.grace_s == 1
+    hasty = pod()
+    hasty["spec"]["terminationGracePeriodSeconds"] = -5
+    verdict = decide(POD, hasty)
+    assert verdict.marked is not None
+    assert verdict.marked["metadata"]["deletionGracePeriodSeconds"] == 1
 
 
 @pytest.mark.parametrize(

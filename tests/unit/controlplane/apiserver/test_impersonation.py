@@ -9,6 +9,7 @@ from support import memory_lookup
 ADMIN = authn.User("root", groups=("system:masters",))
 USER = authn.User("eve", groups=(authn.AUTHENTICATED,))
 ALL = authn.AUTHENTICATED
+NONE = authn.UNAUTHENTICATED
 
 
 @pytest.fixture
@@ -50,9 +51,23 @@ def test_impersonated_service_account_has_namespace_groups(authorizer: authz.Aut
     assert found.groups == (accounts, f"{accounts}:ns", ALL)
 
 
-def test_impersonated_anonymous_user_is_unauthenticated(authorizer: authz.Authorizer) -> None:
-    headers = {"impersonate-user": authn.ANONYMOUS.name}
-    assert impersonation.impersonated_user(ADMIN, headers, authorizer) is authn.ANONYMOUS
+@pytest.mark.parametrize(
+    ("name", "given", "groups"),
+    [
+        ("system:anonymous", "", (NONE,)),
+        ("system:anonymous", "a", ("a", NONE)),
+        ("system:anonymous", f"{NONE}, a", (NONE, "a")),
+        ("system:anonymous", ALL, (ALL, NONE)),
+        ("amy", f"a, {NONE}", ("a", NONE)),
+        ("amy", f"{ALL}, a", (ALL, "a")),
+    ],
+)
+def test_impersonated_user_is_authenticated_unless_anonymous(
+    authorizer: authz.Authorizer, name: str, given: str, groups: tuple[str, ...]
+) -> None:
+    headers = {"impersonate-user": name, "impersonate-group": given, "impersonate-uid": "7"}
+    expected = authn.User(name, uid="7", groups=groups)
+    assert impersonation.impersonated_user(ADMIN, headers, authorizer) == expected
 
 
 @pytest.mark.parametrize(

@@ -197,11 +197,34 @@ def test_sidecars_are_stopped_after_main_containers() -> None:
 
 def test_container_with_failed_probe_is_stopped_and_restarted() -> None:
     of = pod("OnFailure")
-    failing = view(RUNNING, failing=True)
+    failing = view(RUNNING, failing="Liveness")
     assert decide(of, main=failing) == [stop(9.0)]
     assert decide(of, main=failing._replace(stop_s=9.0)) == []
-    assert decide(of, main=view(OK, failing=True)) == [start(1)]
-    assert decide(pod("Never"), main=view(OK, failing=True)) == []
+    assert decide(of, main=view(OK, failing="Liveness")) == [start(1)]
+    assert decide(pod("Never"), main=view(OK, failing="Liveness")) == []
+
+
+@pytest.mark.parametrize(
+    ("failing", "liveness_s", "startup_s", "grace_s"),
+    [
+        ("Liveness", 3, 4, 3.0),
+        ("Startup", 3, 4, 4.0),
+        ("PostStart", 3, 4, 9.0),
+        ("Liveness", None, 4, 9.0),
+        ("Startup", 3, None, 9.0),
+    ],
+)
+def test_grace_period_is_that_of_the_failed_probe(
+    failing: str, liveness_s: int | None, startup_s: int | None, grace_s: float
+) -> None:
+    of = pod("OnFailure")
+    probed = msgspec.structs.replace(
+        of.spec.containers[0],
+        liveness_probe=pod_types.Probe(termination_grace_period_seconds=liveness_s),
+        startup_probe=pod_types.Probe(termination_grace_period_seconds=startup_s),
+    )
+    of = msgspec.structs.replace(of, spec=msgspec.structs.replace(of.spec, containers=(probed,)))
+    assert decide(of, main=view(RUNNING, failing=failing)) == [stop(grace_s)]
 
 
 def test_pod_past_its_deadline_is_stopped() -> None:

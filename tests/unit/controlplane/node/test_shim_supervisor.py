@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kilnwork.controlplane.node import shim, shim_container, shim_supervisor
+from kilnwork.kit import locks
 from support import short_paths
 
 RUNNING = shim_container.ContainerRecord("uid/main/0", "/f", pid=5, started_at=100.0)
@@ -58,3 +59,25 @@ async def test_end_that_arrives_with_the_hello_comes_after_it(directory: Path) -
         await minder.start()
         await minder.detach()
     assert heard == [RUNNING, ENDED]
+
+
+async def test_shim_of_another_version_that_does_not_leave_is_tried_again(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shim, "LEAVE_GRACE_S", 0.01)
+    held = locks.OwnerLock(directory / shim.LOCK)
+    held.take()  # a shim that is launched meanwhile ends
+    versions = iter([shim.PROTOCOL - 1])
+
+    def reply(request: dict[str, Any]) -> list[dict[str, Any]]:
+        version = next(versions, shim.PROTOCOL)
+        return [{"n": request["n"], "version": version, "containers": [RUNNING._asdict()]}]
+
+    heard: list[shim_container.ContainerRecord] = []
+    async with played_shim(directory, reply):
+        minder = shim_supervisor.Supervisor(
+            directory, directory / "s", on_ended=heard.append, on_opened=heard.extend
+        )
+        await minder.start()
+        await minder.detach()
+    assert heard == [RUNNING]
