@@ -178,7 +178,7 @@ class Worker:
     __slots__ = (
         "cluster", "from_before", "held", "idle", "labels", "lease_until", "leaving", "link",
         "misses", "name", "node", "occupied", "opens_at", "parked", "pod_uid", "processes", "row",
-        "session", "slots", "spare_timer_set", "unclaimed", "unproven",
+        "session", "slots", "spare_timer_set", "terms", "unclaimed", "unproven",
     )  # fmt: skip
 
     def __init__(
@@ -201,6 +201,8 @@ class Worker:
         self.slots = 0
         self.link = 0
         """0 while it is not connected."""
+        self.terms = 0
+        """How often it has joined: timers of earlier terms are void."""
         self.lease_until = 0.0
         self.held: dict[ids.TaskId, Task] = {}
         """Commands whose newest attempt it has."""

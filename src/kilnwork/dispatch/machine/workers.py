@@ -31,6 +31,7 @@ def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
     elif worker.link:
         _unlink(mem, worker)
     worker.link = item.link
+    worker.terms += 1
     worker.labels = dict(item.labels)
     worker.parked.clear()
     worker.slots = item.slots
@@ -39,7 +40,7 @@ def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
     worker.lease_until = now.mono + mem.lease_s
     worker.cluster.workers[worker.session] = worker
     mem.links[item.link] = worker
-    mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
+    watch_lease(mem, worker)
     _resume(mem, worker, item, now)
     _resume_slots(mem, worker, item, now)
     _publish_waiting(mem, worker.cluster)
@@ -197,6 +198,11 @@ def renew(mem: memory.Memory, item: inputs.Renew, now: inputs.Moment) -> None:
         worker.lease_until = now.mono + mem.lease_s
 
 
+def watch_lease(mem: memory.Memory, worker: records.Worker) -> None:
+    """Set the timer of a worker's lease, which is void when the worker joins again."""
+    mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker, attempt=worker.terms)
+
+
 def lease_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
     """Treat the worker as lost, unless its lease was renewed since the timer was set."""
     if (
@@ -206,7 +212,7 @@ def lease_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
     ):
         return
     if worker.lease_until > now.mono:
-        mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
+        watch_lease(mem, worker)
         return
     if worker.link:
         mem.send(instructions.CloseLink(worker.link, "lease", "its lease has ended; connect again"))
