@@ -351,7 +351,8 @@ class Machine:
             if terms == worker.terms:
                 workers.lease_timer(self.memory, worker, now)
         elif kind is memory.Timer.CLAIM:
-            workers.claim_timer(self.memory, worker, now)
+            if terms == worker.terms:
+                workers.claim_timer(self.memory, worker, now)
         elif kind is memory.Timer.SPARE:
             assignment.end_spares(self.memory, worker)
         else:

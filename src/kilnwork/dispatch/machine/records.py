@@ -163,7 +163,8 @@ class Slot:
         self.take_back_sent = False
         """A TakeBack was sent, and it has not replied yet."""
         self.terms = 0
-        """How often it has joined or left: alarms of earlier terms are void."""
+        """How often it has joined or left, or its worker has come back: timers of earlier terms are
+        void."""
         self.gone: inputs.SlotGone | None = None
         """Its agent's report that it is over; settled once its link has been read to the end."""
         self.held: dict[ids.TaskId, Task] = {}

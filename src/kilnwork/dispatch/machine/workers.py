@@ -126,7 +126,8 @@ def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.M
 def _resume_slots(
     mem: memory.Memory, worker: records.Worker, item: inputs.Join, now: inputs.Moment
 ) -> None:
-    """Expect living slots to connect; forget slots that were requested and never joined.
+    """Expect living slots to connect within a lease from now; forget slots that were requested and
+    never joined.
 
     If a slot that has joined is not among the living, the worker will report its end.
     """
@@ -139,11 +140,19 @@ def _resume_slots(
         elif slot.opening and slot.id not in living:
             reservations.remove(mem, slot)
     for name in item.processes:
-        if name not in worker.processes:
-            slot = reservations.add(mem, worker, name)
-            mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
+        slot = worker.processes.get(name) or reservations.add(mem, worker, name)
+        # What cut the worker off has cut off its slots, too.
+        if not slot.link and not slot.leaving:
+            expect_return(mem, slot, now)
     if worker.unclaimed:
-        mem.set_timer(now.mono + mem.lease_s, memory.Timer.CLAIM, worker)
+        due = now.mono + mem.lease_s
+        mem.set_timer(due, memory.Timer.CLAIM, worker, attempt=worker.terms)
+
+
+def expect_return(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
+    """Set the timer by which a slot must have connected, one lease from now."""
+    slot.terms += 1
+    mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
 
 
 def expect(worker: records.Worker, task: records.Task) -> None:
