@@ -1,4 +1,4 @@
-"""Requests of drivers that the dispatcher answers later, when it may have stopped."""
+"""Requests of drivers whose response comes later, when the dispatcher may have stopped."""
 
 import logging
 from types import SimpleNamespace
