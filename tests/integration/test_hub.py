@@ -7,6 +7,7 @@ import socket
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal import port, task_rows
 from kilnwork.dispatch.journal.sqlite import journal
+from kilnwork.dispatch.machine import memory, records
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from support import hubs, raw_worker, waiting
@@ -458,6 +460,24 @@ async def test_after_a_stall_every_lease_gets_a_full_term(directory: Path) -> No
         await worker.expect(messages.Renewed)
         view = hubs.view(dispatcher, submission.task)
         assert view.state is api_task.State.RUNNING
+
+
+async def test_dispatcher_ends_when_a_deadline_cannot_be_handled(directory: Path) -> None:
+    clock, failures = clocks.ManualClock(), list[BaseException]()
+    options = hub.HubOptions(on_failure=failures.append)
+    async with hubs.running(directory, clock=clock, options=options) as dispatcher:
+        submission = a_task(timeouts=api_task.Timeouts(pending_seconds=1))
+        await dispatcher.submit(submission)
+        broken = cast(records.Task, None)
+        dispatcher._core.machine.memory.set_timer(1.0, memory.Timer.RETRY, broken)
+        clock.advance(1.0)
+        dispatcher.tick()
+        assert [type(error) for error in failures] == [AttributeError]
+        with pytest.raises(errors.HubStopped, match="failed"):
+            await dispatcher.submit(a_task())
+    # The next one meets the deadline, which the failed tick took from memory.
+    async with hubs.running(directory) as dispatcher:
+        await state_of(dispatcher, submission.task, api_task.State.FAILED)
 
 
 async def test_attempt_that_runs_too_long_is_stopped_and_retried(directory: Path) -> None:

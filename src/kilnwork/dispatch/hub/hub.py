@@ -429,7 +429,9 @@ class Hub:
         """
         ref = attempts.AttemptRef(task, run, attempt)
         path = attempt_logs.path(self.logs.logs_dir or Path(os.devnull), ref)
-        if not path.exists() and (data := self._core.reader.output(ref)):
+        # A file that is made while the task is being forgotten would stay behind.
+        kept = not self._core.machine.memory.pins.is_retiring(task)
+        if kept and not path.exists() and (data := self._core.reader.output(ref)):
             self.logs.append(ref, 0, data)  # the journal had it; readers of output read files
             # The attempt is over: nothing more will be appended.
             self.logs.forget(ref)

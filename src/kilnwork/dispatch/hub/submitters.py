@@ -178,14 +178,14 @@ class Submitters:
         refusal = ""
         try:
             await self._retries.ask(message, submitter.namespace)
-        except errors.RunRefused as error:
-            refusal = str(error)
-        except errors.HubStopped:
-            return
-        if not refusal:
             # Not before: the old run is over, so watching it would push its result at once.
             watched = calls.Watched(message.number, message.task)
             self._watch(link, messages.Watch((watched,)))
+        except errors.RunRefused as error:
+            refusal = str(error)
+        # Perhaps since the new run is on disk: the driver asks the next dispatcher.
+        except errors.HubStopped:
+            return
         # After the Watch is applied; its result goes with a later batch, so this arrives first.
         link.write_all([messages.Retried(message.number, refusal)])
 

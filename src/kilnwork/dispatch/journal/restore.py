@@ -230,7 +230,7 @@ def expect_workers(mem: memory.Memory, now: inputs.Moment) -> None:
         ):
             # An earlier dispatcher may have granted longer leases than this one does.
             worker.lease_until = now.mono + mem.longest_lease_s
-            mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
+            workers.watch_lease(mem, worker)
         for task in held:
             if task.intent is not records.Intent.NONE:
                 # For the timers: the message follows when its worker has joined.

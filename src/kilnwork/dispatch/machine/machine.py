@@ -340,17 +340,21 @@ class Machine:
             # Timers are never cancelled: each handler finds out whether its timer is still of use.
             kind, target, attempt = timer
             if isinstance(target, records.Worker):
-                self._worker_timer(kind, target, now)
+                self._worker_timer(kind, target, attempt, now)
             elif isinstance(target, records.Slot):
                 slot_lifecycle.drop_overdue(self.memory, target, attempt)
             elif not target.state.final:
                 self._task_timer(kind, target, attempt, now)
 
-    def _worker_timer(self, kind: memory.Timer, worker: records.Worker, now: inputs.Moment) -> None:
+    def _worker_timer(
+        self, kind: memory.Timer, worker: records.Worker, terms: int, now: inputs.Moment
+    ) -> None:
         if kind is memory.Timer.LEASE:
-            workers.lease_timer(self.memory, worker, now)
+            if terms == worker.terms:
+                workers.lease_timer(self.memory, worker, now)
         elif kind is memory.Timer.CLAIM:
-            workers.claim_timer(self.memory, worker, now)
+            if terms == worker.terms:
+                workers.claim_timer(self.memory, worker, now)
         elif kind is memory.Timer.SPARE:
             assignment.end_spares(self.memory, worker)
         else:

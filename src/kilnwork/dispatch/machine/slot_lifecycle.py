@@ -110,12 +110,6 @@ def _send_again(
             mem.batch.runs.setdefault(slot.link, []).append((task, task.attempt))
 
 
-def expect_return(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
-    """Set the timer by which a slot must have connected, one lease from now."""
-    slot.terms += 1
-    mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
-
-
 def drop_overdue(mem: memory.Memory, slot: records.Slot, terms: int) -> None:
     """Have the agent kill a slot that did not connect in time."""
     if slot.terms == terms and not slot.link and mem.slots.get(slot.id) is slot:
@@ -129,7 +123,7 @@ def link_closed(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> N
     if slot.gone is not None:
         _settle(mem, slot, slot.gone, now)
     else:
-        expect_return(mem, slot, now)
+        workers.expect_return(mem, slot, now)
 
 
 def process_ended(mem: memory.Memory, item: inputs.SlotGone, now: inputs.Moment) -> None:

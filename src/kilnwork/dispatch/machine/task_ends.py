@@ -468,9 +468,9 @@ def kill(
     front = [(task, reason, message)]
     while front:
         target, why, text = front.pop()
-        # Once is enough: a task that is being killed gets no more children.
-        if target.state.final or target.intent is _I.KILL:
+        if target.state.final:
             continue
+        # Does nothing for one that is being killed already, perhaps without its children.
         stop(mem, target, now, intent=_I.KILL, reason=why, message=text)
         if target.family is not None:
             text = f"parent {ids.task_text(target.id)}"

@@ -31,6 +31,7 @@ def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
     elif worker.link:
         _unlink(mem, worker)
     worker.link = item.link
+    worker.terms += 1
     worker.labels = dict(item.labels)
     worker.parked.clear()
     worker.slots = item.slots
@@ -39,7 +40,7 @@ def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
     worker.lease_until = now.mono + mem.lease_s
     worker.cluster.workers[worker.session] = worker
     mem.links[item.link] = worker
-    mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
+    watch_lease(mem, worker)
     _resume(mem, worker, item, now)
     _resume_slots(mem, worker, item, now)
     _publish_waiting(mem, worker.cluster)
@@ -125,7 +126,8 @@ def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.M
 def _resume_slots(
     mem: memory.Memory, worker: records.Worker, item: inputs.Join, now: inputs.Moment
 ) -> None:
-    """Expect living slots to connect; forget slots that were requested and never joined.
+    """Expect living slots to connect within a lease from now; forget slots that were requested and
+    never joined.
 
     If a slot that has joined is not among the living, the worker will report its end.
     """
@@ -138,11 +140,19 @@ def _resume_slots(
         elif slot.opening and slot.id not in living:
             slot_occupancy.remove(mem, slot)
     for name in item.processes:
-        if name not in worker.processes:
-            slot = slot_occupancy.add(mem, worker, name)
-            mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
+        slot = worker.processes.get(name) or slot_occupancy.add(mem, worker, name)
+        # What cut the worker off has cut off its slots, too.
+        if not slot.link and not slot.leaving:
+            expect_return(mem, slot, now)
     if worker.unclaimed:
-        mem.set_timer(now.mono + mem.lease_s, memory.Timer.CLAIM, worker)
+        due = now.mono + mem.lease_s
+        mem.set_timer(due, memory.Timer.CLAIM, worker, attempt=worker.terms)
+
+
+def expect_return(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
+    """Set the timer by which a slot must have connected, one lease from now."""
+    slot.terms += 1
+    mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
 
 
 def expect(worker: records.Worker, task: records.Task) -> None:
@@ -197,6 +207,11 @@ def renew(mem: memory.Memory, item: inputs.Renew, now: inputs.Moment) -> None:
         worker.lease_until = now.mono + mem.lease_s
 
 
+def watch_lease(mem: memory.Memory, worker: records.Worker) -> None:
+    """Set the timer of a worker's lease, which is void when the worker joins again."""
+    mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker, attempt=worker.terms)
+
+
 def lease_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
     """Treat the worker as lost, unless its lease was renewed since the timer was set."""
     if (
@@ -206,7 +221,7 @@ def lease_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
     ):
         return
     if worker.lease_until > now.mono:
-        mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
+        watch_lease(mem, worker)
         return
     if worker.link:
         mem.send(instructions.CloseLink(worker.link, "lease", "its lease has ended; connect again"))

@@ -161,6 +161,19 @@ def test_cancel_of_one_task_alone_leaves_its_children() -> None:
     assert state_and_reason(world.task(child))[0] == "Staging"
 
 
+def test_recursive_cancel_after_one_of_the_parent_alone_kills_children() -> None:
+    world, parent = with_call(slots=3)
+    child = spawn(world, parent)
+    grandchild = spawn(world, child)
+    cancel(world, parent, recursive=False)
+    cancel(world, child, recursive=False)
+    cancel(world, parent)
+    assert state_and_reason(world.task(child)) == ("Killing", "Killed")
+    assert state_and_reason(world.task(grandchild)) == ("Killing", "ParentKilled")
+    stopped = [send.ref.task for send in world.sent_of(instructions.StopCall)]
+    assert stopped == [parent, child, grandchild]
+
+
 def test_a_driver_cannot_cancel_in_another_namespace() -> None:
     world, task = with_call()
     world.apply(inputs.Attach(300, b"x" * 16, "other"))
