@@ -67,7 +67,7 @@ def sample_of_task(obj: meta.JsonObject) -> tuple[meta.JsonObject, str] | None:
     None if it creates no object, or if the object depends on its inputs.
     """
     if not obj["spec"].keys() & {"customResource", "workflow"}:
-        return None  # most Tasks create none: do not parse them again
+        return None  # most Tasks create no object: do not parse them again
     declared, metadata = _decode(obj, task.Task), obj["metadata"]
     if declared is None or declared.spec.inputs or declared.spec.input_object is not None:
         return None

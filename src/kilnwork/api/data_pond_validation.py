@@ -1,4 +1,4 @@
-"""Rules for DataPonds beyond their schema, as (field, what is wrong with it).
+"""Rules for DataPonds beyond their schema, as (field, problem) pairs.
 
 Used by admission and by the controller. Pure.
 """

@@ -23,12 +23,12 @@ from kilnwork.api import cron, job_config
 from kilnwork.kit import clock, errors
 
 ON_TIME_S = 10
-"""Maximum delay in seconds with which a tick is decided and still counts as on time; later ones
-are missed.
+"""Maximum delay in seconds with which a tick may be decided and still counts as on time; ticks with
+a longer delay count as missed.
 
 It is longer than a manager takes for 10,000 schedules that are due in the same second, and longer
 than typical delays by a busy machine or a slow disk; and much shorter than a minute, so that after
-a restart at most one tick of a schedule by the minute counts as on time.
+a restart at most one tick of a schedule with a tick every minute counts as on time.
 """
 
 NEXT_RUNS = 5
@@ -103,7 +103,7 @@ class SchedulePlan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     next_tick: int | None = None
     """When to plan again; None: only after a change of the JobConfig."""
     waiting: WaitReason | None = None
-    """Why no tick runs; None if one does."""
+    """Why no tick runs; None if a tick runs."""
 
     @property
     def message(self) -> str:

@@ -37,7 +37,7 @@ class SecretRef(base_struct.Wire, frozen=True):
     name: Text
     """Name of the Secret."""
     key: Text
-    """Key in its `data`."""
+    """Key in the `data` of the Secret."""
     prefix: str = ""
     """Text before the value, such as `Bearer ` with a trailing space."""
 

@@ -42,7 +42,8 @@ class InvalidRequest(result_rule_compiler.InvalidRules):
 
 
 def variables(template: http_task.HttpTemplate) -> set[str]:
-    """Return the names that strings of a request may refer to, except for its inputs."""
+    """Return the names of the variables that strings of a request may contain, without those of its
+    inputs."""
     own = {http_task.CALLBACK_URL} if template.callback_settings is not None else set()
     return {*substitution.TASK_VARIABLES, *own}
 
@@ -165,7 +166,7 @@ def request_problems(
 ) -> Iterator[Problem]:
     """Yield the problems of an HTTP request, as (field, message).
 
-    `variable`: strings may still contain variables, and those that do are not checked.
+    `variable`: whether strings may still contain variables; strings that do are not checked.
     """
     method = request.method
     if not _may_have_variables(method, variable) and (

@@ -27,7 +27,7 @@ class InputKind(StrEnum):
     OBJECT = "TaskObject"
     TASK = "Task"
     JOB = "Job"
-    """Only for `withResultOf`, like `JOB_CONFIG`."""
+    """A Job, used only for `withResultOf`, like `JOB_CONFIG`."""
     JOB_CONFIG = "JobConfig"
 
 
@@ -103,7 +103,11 @@ def pick(name: str, value: Any, path: str | None) -> Any:
     try:
         # python-jsonpath parses a string as JSON; in a scalar only the root can match
         match = jsonpath.match(path, value if structured else 0)
-    except (jsonpath.JSONPathError, ArithmeticError, ValueError) as error:  # numbers in the path
+    except (
+        jsonpath.JSONPathError,
+        ArithmeticError,
+        ValueError,
+    ) as error:  # bad numbers in the path
         line = str(error).splitlines()[0]
         raise _invalid(f"path {path!r} of input {name!r} is no JSONPath: {line}") from error
     if match is None:

@@ -25,8 +25,8 @@ SCHEDULE_TIME = "kilnwork.dev/schedule-time"
 """Annotation with the tick for which a schedule created the Job, in seconds since the epoch."""
 
 BACKFILL = "kilnwork.dev/backfill"
-"""Annotation `true` of a Job that a user created for a past tick. The Job has the scheduled time
-of that tick, but needs no decision of the schedule."""
+"""Annotation with the value `true` of a Job that a user created for a past tick. The Job has the
+scheduled time of that tick, but needs no decision of the schedule."""
 
 CONFIG_UID = "kilnwork.dev/job-config-uid"
 """Label with the uid of the JobConfig."""

@@ -20,7 +20,7 @@ MAX_PREFIX = names.LABEL_LENGTH - len(f"-{job.MAX_INDEXES - 1}")
 
 
 class UnknownIndex(errors.KilnError):
-    """A Job has no such index; the message describes its indexes."""
+    """The Job has no index with the requested label; the message describes its indexes."""
 
 
 class IndexSet:
@@ -150,8 +150,8 @@ def task_name(job_name: str, number: int) -> str:
     """Return the name of the task of an index, `<job>-<number>`: a DNS label of at most 63
     characters.
 
-    The number is never cut, so that the names of a Job's indexes differ. The name of a Job that is
-    longer than MAX_PREFIX, or is not a label, is cut and gets a hash of the full name, the same
+    The number is never cut, so that the names of a Job's indexes differ. A Job name that is longer
+    than MAX_PREFIX, or is not a label, is cut and gets a hash of the full name, which is the same
     for all indexes.
     """
     return f"{_prefix(job_name)}-{number}"
@@ -165,7 +165,7 @@ def _prefix(job_name: str) -> str:
 def ranges(numbers: Iterable[int], limit: int = MAX_RANGES) -> str:
     """Return ascending numbers as ranges, such as `3,17-19`, in at most `limit` characters.
 
-    If they do not fit, the text ends with the number of omitted ones: `3,17-19,… (812 more)`.
+    If they do not fit, the text ends with the number of omitted numbers: `3,17-19,… (812 more)`.
     """
     written: list[tuple[str, int]] = []
     length, more = -1, 0

@@ -60,12 +60,13 @@ READER_ACCOUNT = "kilnwork-reader"
 """ServiceAccount for users with read access: its tokens allow no changes."""
 
 USER_HEADER = "X-Kiln-User"
-"""Header with the user that a client with such a token claims to be, for the manager's audit
-line. It is not verified: only the id of the token is certain, by which the API server's audit
-log names the requester."""
+"""Header with the user that a client with a token of one of these accounts claims to be, for the
+manager's audit line. The user is not verified: only the id of the token is certain, by which the
+API server's audit log names the requester."""
 
 AUDIENCE = "kilnwork.dev"
-"""The audience of such a token: the manager accepts it, the API server does not."""
+"""The audience of the tokens of these accounts: the manager accepts such tokens, the API server
+does not."""
 
 TOKEN_S = 3600
 """Requested lifetime of a token, in seconds. The guaranteed minimum, 10 minutes, could be too
@@ -83,9 +84,9 @@ tasks. A rollout takes about ten seconds, moving a Pod with its volume to anothe
 minute."""
 
 MIN_ABSENCE_S, MAX_ABSENCE_S = 10.0, 3600.0
-"""Bounds of that time. Below the minimum, a garbage collection or a slow disk could end tasks;
-above the maximum, tasks of a lost machine that Kubernetes does not report would wait for more
-than an hour."""
+"""Bounds of the time for which the manager may be unreachable, in seconds. Below the minimum, a
+garbage collection or a slow disk could end tasks; above the maximum, tasks of a lost machine that
+Kubernetes does not report would wait for more than an hour."""
 
 
 def manager_namespace(environment: Mapping[str, str]) -> str:
@@ -94,7 +95,7 @@ def manager_namespace(environment: Mapping[str, str]) -> str:
 
 
 def token_request() -> dict[str, Any]:
-    """Return the request for a token of one of the two accounts (authentication.k8s.io/v1
+    """Return the request for a token of DRIVER_ACCOUNT or READER_ACCOUNT (authentication.k8s.io/v1
     TokenRequest)."""
     return {
         "apiVersion": "authentication.k8s.io/v1",

@@ -56,7 +56,7 @@ class WorkflowTemplate(base_struct.Wire, frozen=True):
     api_version: str = ""
     """API version of the Workflow. Empty: `argoproj.io/v1alpha1`."""
     kind: str = ""
-    """Kind of the object; `Workflow` if set."""
+    """Kind of the object: `Workflow`, or empty, which means the same."""
     service_account_name: AccountName = ""
     """ServiceAccount with whose rights the Workflow is created, as for `customResource`; not the
     account of its Pods."""

@@ -1,8 +1,8 @@
 """Compiled result rules and their evaluation on a document.
 
-Created by `result_rule_compiler`; used by executors at each change of what they watch. A rule is
-true, false or undefined: missing values are not an error. Pure: one document, no clock; work is
-counted (`json_limits`).
+Created by `result_rule_compiler`; used by executors for each new state of a document that they
+observe. A rule is true, false or undefined: missing values are not an error. Pure: one document, no
+clock; work is counted (`json_limits`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,8 +43,8 @@ class PathRule:
     """A compiled rule with a JSONPath; all values at the path must satisfy it."""
 
     def __init__(self, text: str, path: "jsonpaths.Path", operator: Operator, value: Any) -> None:
-        """Create a checked rule that messages refer to as `text`; the value of `Matches` is a
-        Pattern."""
+        """Create a rule from checked parts, which messages show as `text`; for `Matches`, `value`
+        is a Pattern."""
         self.text = text
         self._path = path
         self._operator = operator
@@ -196,7 +196,8 @@ def _truth(value: Any) -> bool | None:
 
 
 _EXPLAINED = 3
-"""Evaluation, selection of the values, and search for one that does not satisfy the rule."""
+"""How often `explain` may spend MAX_WORK: on the evaluation, on the selection of the values, and on
+the search for a value that does not satisfy the rule."""
 
 _TESTS: dict[Operator, Callable[[Any, Any, json_limits.Budget], bool | None]] = {
     Operator.EQUAL: json_limits.equal,

@@ -42,9 +42,8 @@ TEMPLATES = {
     "external": "external",
     "function": "function",
 }
-"""Fields of the spec in JSON that choose and describe an executor; the executor has the name of
-the field. The value is the name of the attribute in Python. Requests to functions are carried out
-by executor `http`."""
+"""Attributes of a spec that choose and describe an executor, by their names in JSON, which are also
+the names of the executors. Requests to functions are carried out by executor `http`."""
 
 OUTSIDE = frozenset({"http", "external"})
 """Executors whose processes run outside the manager, any number of each."""
@@ -352,7 +351,7 @@ class TaskTemplate(Wire, frozen=True):
 
     @property
     def sent(self) -> http_task.HttpTemplate | None:
-        """The HTTP request of the task, also if it is one to a function; None for other tasks."""
+        """The HTTP request of the task, including a request to a function; None for other tasks."""
         return self.http if self.function is None else self.function
 
     @property

@@ -27,9 +27,9 @@ Problem = tuple[str, str]
 """Dotted path of the field, and a sentence without a subject, such as `must not contain NUL`."""
 
 MAX_SLOTS_OF_CONTAINERS = 100
-"""Maximum number of slots of a worker whose tasks are containers of its Pod. Tasks that were
-sent before still arrive when the Pod is full, and Kubernetes allows a few hundred containers
-(etcd's 1.5 MiB for an object)."""
+"""Maximum number of slots of a worker whose tasks are containers of its Pod. Tasks that were sent
+earlier still arrive when the Pod is full, and Kubernetes allows a few hundred containers (etcd's
+1.5 MiB for an object)."""
 
 _NUL = "must not contain a NUL character"
 _IS_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -238,7 +238,11 @@ def path_problem(path: str) -> str | None:
 
     try:
         jsonpath.compile(path)
-    except (jsonpath.JSONPathError, ArithmeticError, ValueError) as error:  # numbers in the path
+    except (
+        jsonpath.JSONPathError,
+        ArithmeticError,
+        ValueError,
+    ) as error:  # bad numbers in the path
         return f"is no JSONPath (RFC 9535): {str(error).splitlines()[0]}"
     return None
 

@@ -21,8 +21,8 @@ LAST_INDEX = 999
 """Highest index of a Pod: groups have at most 1,000 workers."""
 
 MAX_RETRY = 1_000
-"""Maximum number of restarts. Volcano counts restarts of single Pods for the whole Job, which
-fails at this number; tasks are retried by our own flow, so that this must never end a run."""
+"""Maximum number of restarts. Volcano counts restarts of single Pods for the whole Job, which fails
+at this number; tasks are retried by our own flow, so this limit must never end a run."""
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):

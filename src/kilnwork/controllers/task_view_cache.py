@@ -1,4 +1,4 @@
-"""The last published dispatcher's views of declared tasks, by id and by object name.
+"""The dispatcher's last published views of declared tasks, by id and by object name.
 
 Filled from `Hub.changes` by the Task controller; lost and filled again with each start.
 """

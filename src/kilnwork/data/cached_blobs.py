@@ -60,7 +60,7 @@ class CachedBlobs(local_blobs.Blobs):
     def open(self, digest: bytes) -> int:
         try:
             return super().open(digest)
-        except errors.BlobMissing:  # room was made between two looks
+        except errors.BlobMissing:  # deleted to free space between the two calls
             return super().open(digest)
 
     def touch(self, digest: bytes) -> bool:
@@ -71,7 +71,7 @@ class CachedBlobs(local_blobs.Blobs):
         if self._store.touch(digest):
             self._note_confirmed(digest)
             return True
-        if here:  # the manager has lost it, but we have not
+        if here:  # the manager has lost the blob: send it again
             with contextlib.suppress(errors.BlobMissing, errors.BlobDamaged):
                 self._send_to_manager(digest, super().get(digest).nbytes)
                 return True

@@ -224,7 +224,7 @@ class Blobs:
                 return True
             aside.rename(self.path(digest))
             os.utime(self.path(digest))
-        except FileNotFoundError:  # taken back by `touch`, or never there
+        except FileNotFoundError:  # renamed back by `touch`, or missing
             pass
         return False
 
@@ -236,7 +236,7 @@ class Blobs:
                 if name.startswith(_UNFINISHED) and path.stat().st_mtime < before:
                     path.unlink()
 
-    # within
+    # private methods
 
     def _renew_good(self, digest: bytes, size: int) -> bool:
         """Renew a blob if it exists and is intact; return False if it is missing or damaged."""
@@ -245,7 +245,7 @@ class Blobs:
         try:
             if self.get(digest).nbytes != size:
                 return False
-            if self.durable:  # its writer may not have come so far yet
+            if self.durable:  # another writer may not have synced it yet
                 disk_checks.sync_directory(self.path(digest).parent)
         except (errors.BlobMissing, errors.BlobDamaged):
             return False

@@ -11,8 +11,9 @@ from kilnwork.executors import port
 from kilnwork.kube import client
 
 ReadLog = Callable[[str, str, str, int | None], AsyncGenerator[bytes, None] | None]
-"""(namespace, Pod, container, bytes at most) → what it has printed, None where this process does
-not have it: then the API server is asked, which asks the node."""
+"""Reads the output of a container, given namespace, Pod, container and maximum number of bytes.
+Returns None if this process does not have the output, which is then requested from the API
+server."""
 
 
 async def read(

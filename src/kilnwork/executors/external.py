@@ -51,7 +51,7 @@ class Failed(errors.KilnError):
 class Lost(errors.KilnError):
     """The attempt ended through no fault of the task, which may run elsewhere.
 
-    `proof`: nothing of the attempt is running any more.
+    `proof`: whether it is certain that no process of the attempt is running any more.
     """
 
     def __init__(self, message: str, *, reason: str = _R.WORKER_LOST, proof: bool = False) -> None:
@@ -111,9 +111,9 @@ class ExternalAttempt(service_attempt.ProcessAttempt):
         self._started = at = self._clock.wall()
         self._link.report(lambda serial: messages.Started(serial, self.ref, at))
         try:
-            # in a task of its own, which it may cancel: no kill has ended this one then
+            # run it in a coroutine task of its own: if the function cancels that, it was not a kill
             value = await coroutines.run_in_own_task(str(self.ref), self._guarded(self._claimed()))
-            if self._halt is not None:  # it has swallowed the cancellation
+            if self._halt is not None:  # the function swallowed the cancellation
                 return await self._halted(self._halt)
             result = await self._payload(value)
         except Failed as error:
@@ -123,7 +123,7 @@ class ExternalAttempt(service_attempt.ProcessAttempt):
             return self._ended(_E.LOST, error.reason, str(error), proof=error.proof)
         except (substitution.InvalidTemplate, json_limits.LimitExceeded) as error:
             return self._ended(_E.FAILED, _R.INVALID_SPEC, str(error))
-        except (KeyboardInterrupt, GeneratorExit):  # the program ends
+        except (KeyboardInterrupt, GeneratorExit):  # the program is exiting
             raise
         except BaseException as error:  # a user's function may raise anything
             current = asyncio.current_task()

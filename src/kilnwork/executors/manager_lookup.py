@@ -60,7 +60,7 @@ def find_manager(load: Callable[[], config.Config], queue: str) -> service.Manag
     path = resolve.local_socket(to.server, to.find())
 
     def connect() -> socket.socket:
-        to.token()  # renewed here, in a thread, if it must be
+        to.token()  # renew the token here, in a thread, if necessary
         return http_upgrade.open_channel(to) if path is None else channel_client.unix(path)
 
     def store(namespace: str) -> remote_blobs.RemoteBlobs:

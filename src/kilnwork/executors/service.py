@@ -1,8 +1,8 @@
 """An executor that is a process of its own: its link to the dispatcher, and its attempts.
 
-Base of `executors.http.service` and `executors.external`. Like a worker's agent it follows orders:
-the dispatcher counts its slots. It makes sure that nothing runs here which another executor may
-start: it halts all attempts before its lease ends, and starts none without a lease.
+Base of `executors.http.service` and `executors.external`. Like a worker's agent it follows orders,
+and the dispatcher counts its slots. So that no attempt runs in two executors, it halts all attempts
+before its lease ends, and starts none without a lease.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from kilnwork.kit import clock, coroutines, ids
 log = logging.getLogger(__name__)
 
 DRAIN_S = 15.0
-"""How long attempts may go on when the process is asked to stop."""
+"""How many seconds attempts may continue after the process was asked to stop."""
 
 LAST_WORDS_S = 2.0
-"""How long it waits then until its reports are acknowledged."""
+"""How many seconds a stopping process waits until its reports are acknowledged."""
 
 HALT_S = 10.0
-"""And how long they may take then to end."""
+"""How many seconds halted attempts may take to end, after `DRAIN_S`."""
 
 _E = attempts.Ending
 _LEASE_ENDED = service_attempt.Halt(
@@ -56,7 +56,8 @@ class ExecutorSettings:
     namespace: str = ""
     pod_uid: str = ""
     session: bytes = b""
-    """16 bytes, of one that is started again with the attempts that it had; empty: a new one."""
+    """Session id of 16 bytes of an executor that is started again and continues its attempts;
+    empty: a new session."""
 
 
 class BlobStore(Protocol):
@@ -159,7 +160,7 @@ class ExecutorService:
         finally:
             store.close()
 
-    # what the link asks of its owner
+    # called by the link (`channel.worker_side.Owner`)
 
     def hello(self, *, epoch: int) -> messages.Hello:
         """Return the Hello message with the identity of this executor and its attempts.
@@ -215,7 +216,7 @@ class ExecutorService:
                 if current is not None:
                     current.called_back(order)
             case _:
-                pass  # output is sent whole, and nothing else is for us
+                pass  # other messages, such as acknowledged output, need no action
 
     def settled(self, ref: attempts.AttemptRef) -> None:
         """Forget an attempt whose end the dispatcher has recorded."""
@@ -267,7 +268,7 @@ class ExecutorService:
         else:
             current.halt(halt)
 
-    # the end
+    # end of the service
 
     async def _hold_link(self) -> None:
         try:

@@ -1,5 +1,5 @@
-"""One attempt of an executor that is a process of its own: it is run and halted here, and its end
-reported.
+"""One attempt of an executor that is a process of its own: runs and halts the attempt, and reports
+its end.
 
 Base of `executors.http.attempt` and `executors.external`; `service` creates one for each `Run`.
 """
@@ -52,7 +52,7 @@ class ProcessAttempt:
         self.silent = False
         self.log = b""
         self.seen: messages.Observed | None = None
-        """The last report, to be sent again on a new link."""
+        """The last report of the attempt's state, which is sent again on a new link."""
         self._run = run
         self._link = link
         self._clock = time
@@ -60,7 +60,7 @@ class ProcessAttempt:
         self._halt: Halt | None = None
         self._work: asyncio.Task[Any] | None = None
         self._callback: messages.Callback | None = None
-        """That which says how it ended."""
+        """The callback that says how the attempt ended."""
 
     async def live(self) -> None:
         """Run the attempt and report its end."""
@@ -71,7 +71,7 @@ class ProcessAttempt:
             self._report(outcome)
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
-                raise  # the process leaves
+                raise  # the process is stopping
             self._work = None
             self._report_defect(error, proof=await self._cut())
         finally:
@@ -127,7 +127,7 @@ class ProcessAttempt:
             self._halt = halt
             self._work.cancel()
         elif self._work is None and not self.finished.is_set():
-            self._halt = self._halt or halt  # it has not begun yet
+            self._halt = self._halt or halt  # the attempt has not begun yet
 
     def abandon(self) -> None:
         """End the attempt without a report, because the dispatcher does not know it."""

@@ -27,8 +27,8 @@ class Counts(StrEnum):
 class Row(NamedTuple):
     """One row of a table of states.
 
-    `state`: the state of the task while, or after, this is seen of its newest attempt. `Pending`
-    after a loss: the next attempt follows, while the budget lasts.
+    `state`: the state of the task while, or after, its newest attempt is observed as in `seen`.
+    After a loss it is `Pending`, since the next attempt follows while the budget lasts.
     """
 
     state: task.State
@@ -38,13 +38,14 @@ class Row(NamedTuple):
 
 
 Group = tuple[task.State, Counts, tuple[tuple[reasons.Reason, str], ...]]
-"""Rows of one state that count alike: reason, and what is seen."""
+"""Rows with the same state and budget: each has a reason, and a text about what is observed."""
 
 
 class Table(NamedTuple):
     """A table of states.
 
-    `name`: in the comments around it; `module`: below `executors`; `what`: heading of what is seen.
+    `name`: its name in the comments around it; `module`: its module below `executors`; `what`: the
+    observed thing, for the heading.
     """
 
     name: str

@@ -22,7 +22,7 @@ PAGE = 1000
 """Rows read at once."""
 
 POLL_S = 1.0
-"""Interval between looks at the wall clock while a job waits for its start time, since the clock
+"""Interval at which the wall clock is read while a job waits for its start time, since the clock
 may be set."""
 
 _encode = msgspec.json.Encoder().encode

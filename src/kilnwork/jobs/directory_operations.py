@@ -123,11 +123,12 @@ def _unusable(directory: port.Store, file: filejobs.StoredFile) -> str:
 
 
 def tidy(directory: port.Store, *, after: float, before: float) -> int:
-    """Delete objects that killed attempts have written and no commit record names; return the
-    number of deleted objects.
+    """Delete objects that were written by killed attempts and are named by no commit record; return
+    the number of deleted objects.
 
-    This is done if the job has ended between `after` and `before` (wall clock seconds). An attempt
-    of that run that is still writing finds a record, does not commit, and deletes its own output.
+    Nothing is deleted unless the job has ended between `after` and `before` (wall clock seconds).
+    An attempt of that run that is still writing finds a record, does not commit, and deletes its
+    own output.
     """
     runs = [run for part, run in part_commits.list_runs(directory) if part == 0]
     end = part_commits.find(directory, 0, max(runs)) if runs else None
@@ -136,7 +137,7 @@ def tidy(directory: port.Store, *, after: float, before: float) -> int:
     written = {facts.key for place in (OUT, RESULT) for facts in directory.list(place)}
     raw = port.read_all(directory, JOB, most=MAX_JOB_BYTES)
     if msgspec.json.decode(raw, type=JobFile).run != end.run:
-        return 0  # it has been redriven, which is in the store before anything runs
+        return 0  # redriven: job.json has the new run before any of its tasks runs
     for part, run in list(part_commits.list_runs(directory)):
         commit = part_commits.find(directory, part, run)
         if commit is not None:

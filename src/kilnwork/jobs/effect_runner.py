@@ -160,7 +160,7 @@ class Effects:
             if job.run == run:
                 job.source.results = made
             else:
-                trouble = ""  # it was for an older run
+                trouble = ""  # gathered for an older run
             transitions.record_gathered(job, trouble, now=self._owner.now())
 
         loop = asyncio.get_running_loop()
@@ -172,12 +172,13 @@ class Effects:
         def apply(_: None) -> None:
             transitions.record_prepared(job, now=self._owner.now())
             if job.run != run:
-                job.prepared = False  # it was for an older run
+                job.prepared = False  # prepared for an older run
 
         self._in_thread(job, ("Prepare", 0), work, apply)
 
     def _recover(self, job: in_memory_jobs.Job, _: plan_steps.Recover) -> None:
-        # Tasks first, then results: what is over by now has left its result to be found.
+        # Look up tasks first, then results: a task that has ended by now has already stored its
+        # result.
         named = {
             task_hub.task_id(job.id.uuid, item): item for item in transitions.find_recoverable(job)
         }

@@ -46,18 +46,20 @@ log = logging.getLogger(__name__)
 _S = item_states.ItemState
 
 MAX_LIVE = 10_000
-"""Unfinished jobs in memory. Further jobs wait in the journal, in the order in which they were
-created."""
+"""Maximum number of unfinished jobs in memory. Further jobs wait in the journal, in the order in
+which they were created."""
 
 MAX_LIVE_ITEMS = 1_000_000
-"""Items of unfinished jobs in memory: at this number the definitions of parts of files take some
-hundred MiB. Above it, new jobs wait in the journal as well."""
+"""Maximum number of items of unfinished jobs in memory: at this number the definitions of parts of
+files take some hundred MiB. Above it, new jobs wait in the journal as well."""
 
 ROUND = 1000
-"""Jobs advanced in one batch: some ten milliseconds of the event loop."""
+"""Maximum number of jobs advanced in one batch, which takes some ten milliseconds of the event
+loop."""
 
 ALL_WINDOWS = 65_536
-"""Limit on the tasks of all jobs together: with very many jobs each gets fewer."""
+"""Maximum number of tasks of all jobs together: if there are very many jobs, each gets fewer
+tasks."""
 
 MIN_WINDOW = 8
 
@@ -87,13 +89,12 @@ class JobListener(Protocol):
     """Observer of jobs, implemented by the service of each kind of jobs."""
 
     def on_job_changed(self, job: in_memory_jobs.Job) -> None:
-        """Process a change of a job that is now on disk. `job.view` is the job's new view, or None
-        if the job is deleted.
-        """
+        """Handle a change of a job that is now on disk. `job.view` is the job's new view, or None
+        if the job is deleted."""
         ...
 
     def on_job_released(self, job: in_memory_jobs.Job) -> None:
-        """Process that a job was dropped from memory."""
+        """Handle the release of a job from memory."""
         ...
 
 
@@ -108,9 +109,8 @@ class JobPlanner(Protocol):
         ...
 
     def on_job_ended(self, job: in_memory_jobs.Job) -> None:
-        """Process that a job has finished in the batch that is being made; may be called twice for
-        one job.
-        """
+        """Handle the end of a job in the batch that is being made; may be called twice for one
+        job."""
         ...
 
     def plan_jobs(self, now: float) -> None:
@@ -122,13 +122,11 @@ class JobPlanner(Protocol):
         ...
 
     def on_committed(self) -> None:
-        """Process that the rows returned last are on disk."""
+        """Handle the commit of the rows returned last, which are now on disk."""
         ...
 
     def on_stopped(self, why: errors.JobsStopped) -> None:
-        """Process that the engine has stopped and will make no further batch. `why` is the
-        error.
-        """
+        """Handle the stop of the engine, which will make no further batch. `why` is the error."""
         ...
 
 
@@ -413,7 +411,7 @@ class Engine:
             if isinstance(decision, start_queue.Replace):
                 transitions.kill(job, "Replaced", decision.message, now=now)
             elif job.stage is not in_memory_jobs.RUNNING:
-                pass  # it was killed meanwhile
+                pass  # the job was killed meanwhile
             elif isinstance(decision, start_queue.Start):
                 transitions.admit(job, now=now)
                 self.admission.start_time_limit(job)

@@ -44,8 +44,8 @@ MAX_SPEC_BYTES = 128 * 1024
 KiB."""
 
 MAX_COMMITS = 1024
-"""Commit records kept in memory, those of the parts that ended last: records are read soon after,
-if ever."""
+"""Maximum number of commit records kept in memory, those of the parts that ended last: most records
+are read soon after their part ends, or never."""
 
 _SMALL_SPEC = 4096
 _O = filejobs.PartOutcome
@@ -137,7 +137,7 @@ class FileSources:
         return _decode_progress(encoded)
 
     def detail(self, row: rows.JobRow) -> None:
-        """Return None, as `FileItems.detail`."""
+        """Return None, like `FileItems.detail`."""
 
     def load(self, spec: item_source.Policy, *, definition: bytes, progress: bytes) -> "FileItems":
         """Return the item source of a job, given the encoded columns of its rows in the journal."""

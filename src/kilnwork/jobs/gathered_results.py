@@ -14,7 +14,7 @@ from kilnwork.data import errors, local_blobs
 from kilnwork.jobs import in_memory_jobs, item_states, task_hub
 
 READS = 256
-"""Tasks looked up in one batch: some milliseconds of the event loop."""
+"""Number of tasks looked up in one batch, which takes some milliseconds of the event loop."""
 
 MAX_BYTES = 512 * 1024
 """Maximum size of a list that is passed as an input: it must fit into one frame of the channel,

@@ -58,32 +58,32 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     reason: str
     message: str
     stopped: bool | None = None
-    """Whether there is proof that nothing of the task is running."""
+    """Whether it is certain that no process of the task is running."""
 
 
 class ItemTask(msgspec.Struct, eq=False, gc=False):
     """A task that works on an item. Fields without a comment describe the task's newest attempt."""
 
     active: bool = False
-    """Whether a worker has it."""
+    """Whether a worker has the task."""
     attempt: int = 0
     ended: Ended | None = None
     """How the task ended; None until then."""
     failures: int = 0
     """Of all its attempts."""
     id: ids.TaskId | None = None
-    """Set once the dispatcher has reported its state."""
+    """Id of the task, set once the dispatcher has reported the task's state."""
     killed: bool = False
-    """Whether we have asked for its end."""
+    """Whether the engine has requested the end of the task."""
     losses: int = 0
     """Of all its attempts."""
     message: str = ""
     parent: bool = False
-    """Whether it has submitted children."""
+    """Whether the task has submitted children."""
     started: float | None = None
     state: api_task.State = api_task.State.PENDING
     suspended: bool = False
-    """Whether its attempts are kept from starting."""
+    """Whether the start of attempts is suspended."""
     worker: str = ""
 
 
@@ -116,25 +116,25 @@ class Job:
     row: int
     """Row number in the journal."""
     waits: bool
-    """Whether it waits for its turn: see `admission`."""
+    """Whether the job waits for its turn: see `admission`."""
     admitted: float | None
-    """When its turn came in this run; None for sources without turns."""
+    """When the job's turn came in this run; None for sources without turns."""
     refused: bool
-    """Whether it was refused instead of admitted."""
+    """Whether the job was refused instead of admitted."""
     followed: set[api_job.HookEvent]
     """Events of this run whose hooks are submitted."""
     prepared: bool
     """Whether the source has prepared what the tasks of this run need."""
     recovered: bool
-    """Whether it is known what an earlier service has left of it."""
+    """Whether the results and tasks that an earlier service has left are known."""
     fresh: bool
-    """Whether it was created by this service."""
+    """Whether the job was created by this service."""
     run: int
     base_run: int
     """`run`: run of the finalizer, never below that of any item. `base_run`: run of the items that
     have no run of their own."""
     verdict: filejobs.PartOutcome | None
-    """How it ends, while it is stopping, or has ended."""
+    """Outcome of the job while it is being stopped, or once it has ended."""
     trouble: str
     """Why the newest step failed."""
     first_failure: str
@@ -142,14 +142,14 @@ class Job:
     concluded: item_source.ItemResult | None
     """Result of the job's run."""
     ttl_s: float | None
-    """Default time to live, if its spec has none."""
+    """Default time to live, in seconds, if the spec has none."""
     failures: int
     loss_count: int
-    """Failed and lost attempts (`failures` and `loss_count`)."""
+    """`failures`: number of failed attempts of items; `loss_count`: of lost attempts."""
     successes: int
-    """Items that have succeeded since the last redrive."""
+    """Number of items that have succeeded since the last redrive."""
     slots: int
-    """Slots of its cluster when they were last looked up."""
+    """Number of slots of the job's TaskCluster when it was last looked up."""
     tasks: dict[int, ItemTask]
     """Tasks by item number."""
     active: int
@@ -163,9 +163,9 @@ class Job:
     reopened: dict[int, int]
     """How often an item was reopened through no fault of its own."""
     busy: set[tuple[str, int]]
-    """Steps under way: name of the step and item."""
+    """Steps that are being carried out: name of the step and item."""
     dirty: bool
-    """Whether it has changes that are not in the journal."""
+    """Whether the job has changes that are not in the journal."""
 
     def __init__(
         self,

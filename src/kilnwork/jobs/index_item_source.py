@@ -73,7 +73,7 @@ class IndexSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ttl_seconds_after_finished: int | None = None
     priority: int = 0
     group: str = ""
-    """`metadata.uid` of its JobConfig."""
+    """`metadata.uid` of the Job's JobConfig; "" for none."""
     finalizer: bool = False
 
 
@@ -101,7 +101,7 @@ class IndexProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     created: int = 0
     """Tasks of indexes that have ended, in all runs."""
     retries: int = 0
-    """Attempts of these tasks after their first one."""
+    """Attempts of these tasks after the first of each task."""
     unconfirmed: int = 0
     """Tasks of this run that ended without proof that nothing of them is running."""
     failed_indexes: str = ""
@@ -498,6 +498,6 @@ def _items_of_ranges(text: str) -> Iterator[int]:
     """
     for part in text.split(",") if text else ():
         if not part[0].isdigit():
-            return  # how many are not named
+            return  # the count of omitted ranges
         first, _, last = part.partition("-")
         yield from range(int(first) + 1, int(last or first) + 2)

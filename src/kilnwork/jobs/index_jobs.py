@@ -49,7 +49,8 @@ _View = model.GenericJobView[index_item_source.IndexSpec, index_item_source.Inde
 
 
 class IndexJobs:
-    """Service of the Jobs in a data directory. `moved_by`: an engine that is not started yet."""
+    """Service of the Jobs in a data directory. `moved_by`: the engine that advances the jobs, not
+    started yet."""
 
     def __init__(
         self, hub: task_hub.TaskHub, moved_by: engine.Engine, *, clock: clocks.Clock
@@ -60,8 +61,8 @@ class IndexJobs:
         self._schedules = schedule_rows.Schedules(self._tables)
         self._feed: feed.Feed[str] = feed.Feed()
         self._recent: dict[str, index_model.IndexJobView] = {}
-        """Views returned by the last `changes`, and by `put` since then, so that each can reuse the
-        other's."""
+        """Views returned by the last `changes`, and by `put` since then, so that each method can
+        reuse the views of the other."""
         self._released: dict[bytes, _View] = {}
         """Views of Jobs that were dropped from memory and not returned by `changes` yet, which
         saves reading them."""
@@ -435,7 +436,7 @@ class IndexJobs:
         waiting = None if row is None else self._engine.admission.turns.explain_wait(row)
         succeeded = view.phase is filejobs.FileJobPhase.SUCCEEDED
         live = self._engine.live.get(view.uuid)
-        find = functools.cache(self._hub.view)  # the only task of a Job is asked for more than once
+        find = functools.cache(self._hub.view)  # the only task of a Job is looked up more than once
         reason, message = index_listing.explain_phase(view, waiting, live=live, find=find)
         return index_model.IndexJobView(
             uid=view.id,

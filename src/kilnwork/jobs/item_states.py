@@ -23,9 +23,9 @@ class ItemState(IntEnum):
     """State of an item; the numbers are stored in the journal. The last three states are final."""
 
     OPEN = 0
-    """It has no task yet."""
+    """The item has no task yet."""
     SUBMITTED = 1
-    """It has a task."""
+    """The item has a task."""
     SUCCEEDED = 2
     FAILED = 3
     CANCELLED = 4
@@ -38,7 +38,7 @@ class Items:
 
     def __init__(self, size: int) -> None:
         self.states = bytearray(size + 1)
-        """By number; index 0 is not used."""
+        """State by item number; index 0 is not used."""
         self.runs = array("I", bytes(_RUN_BYTES * (size + 1)))
         self.changed_pages: set[int] = set()
         """Pages with changes that are not in the journal yet."""

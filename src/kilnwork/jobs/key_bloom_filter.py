@@ -1,5 +1,4 @@
-"""Filter for idempotency keys: tells without reading the disk that a key is new, which is true of
-most keys.
+"""Filter for idempotency keys: recognises most new keys without reading the disk.
 
 Used by the service. A Bloom filter (doi.org/10.1145/362686.362692) with one hash: it may report a
 new key as used, which costs a lookup, but never a used key as new.

@@ -41,7 +41,7 @@ PAGE = 2000
 
 CHECKED_PARTS = 256
 """Parts of a job whose tasks are looked up to find out whether the journal knows the job: as many
-as had a task at once."""
+as could have a task at the same time."""
 
 _JOBS = """
 SELECT row, uuid, id, namespace, name, user, created, key_user, key, fingerprint, 'file', parts,
@@ -71,7 +71,7 @@ class _Job(NamedTuple):
     parts: int
     unfinished: int
     stored: int
-    """1 if tasks of its run may have been submitted."""
+    """1 if tasks of the job's run may have been submitted."""
 
 
 async def take_over(path: Path, hub: task_hub.TaskHub, *, say: Say) -> None:
@@ -214,7 +214,9 @@ def _set_aside(path: Path) -> None:
     try:
         with contextlib.closing(apsw.Connection(str(path))) as connection:
             connection.set_busy_timeout(5000)
-            connection.execute("SELECT 1 FROM job").fetchall()  # before, SQLite knows of no log
+            connection.execute(
+                "SELECT 1 FROM job"
+            ).fetchall()  # SQLite opens the log with the first read
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.Error as error:
         extra = {"file": path.name, "error": str(error)}

@@ -9,7 +9,7 @@ import itertools
 from kilnwork.jobs import in_memory_jobs
 
 MAX_PREPARED = 64
-"""New jobs that are prepared and have not begun."""
+"""Maximum number of new jobs that are prepared and have not begun."""
 
 
 class PrepareQueue:

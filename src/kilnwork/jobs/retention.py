@@ -263,7 +263,7 @@ def _tidy(store: port.Store, directories: Iterable[str], *, before: float) -> No
         try:
             directory_operations.tidy(_open_directory(store, prefix), after=0.0, before=before)
         except data_errors.ObjectMissing:
-            continue  # it is being deleted
+            continue  # the job is being deleted
         except (msgspec.MsgspecError, data_errors.DataError) as error:
             log.warning("a job was not tidied", extra={"directory": prefix, "error": str(error)})
 
@@ -335,7 +335,7 @@ def _rebuild_job(
         job.stage = _Stage.FINISHED
         job.counts.cancelled = job.size - job.counts.succeeded - job.counts.failed
         job.end(end.finished)
-    else:  # perhaps the journal is gone too, and would number attempts from 1
+    else:  # if the journal is lost too, attempts are numbered from 1 again
         transitions.restart_after_journal_loss(job, now=file.created)
     job.changed(file.created)
     return job

@@ -20,7 +20,7 @@ _E = api_job.HookEvent
 _R = model.Reason
 _S = item_states.ItemState
 _V = completion.Verdict
-# What each item passes: a member by way of its class takes ten times as long to look up.
+# Aliases for code that runs for each item: access through the enum class takes ten times as long.
 _SUCCESS = api_task.State.SUCCESS
 _SUCCEEDED, _FAILED = _O.SUCCEEDED, _O.FAILED
 
@@ -31,9 +31,9 @@ class TaskRoom(NamedTuple):
     window: int
     """Default number of items with a task at once, overridden by the job's `parallelism`."""
     slots: int
-    """Slots of its cluster; 0 if there are none at the moment."""
+    """Number of slots of the job's TaskCluster; 0 if there are none at the moment."""
     prepare: bool
-    """Whether it may be prepared, in order to begin soon."""
+    """Whether the job may be prepared, in order to begin soon."""
 
 
 def next_steps(job: in_memory_jobs.Job, room: TaskRoom, now: float) -> list[plan_steps.Step]:
@@ -83,7 +83,7 @@ def _advance(
         return
     elif not job.prepared:
         if job.stage is in_memory_jobs.STOPPING and job.fresh and not (job.busy or job.tasks):
-            _finish(job, now)  # nothing of it was ever anywhere
+            _finish(job, now)  # no task was submitted and nothing stored
         elif room.prepare:
             _add_once(job, found, plan_steps.Prepare())
     elif not job.recovered:
@@ -105,7 +105,7 @@ def stop(
     job.stage = in_memory_jobs.STOPPING
     job.verdict, job.reason, job.message = outcome, reason, message
     if not (job.fresh or job.source.ends_with_task):
-        job.recovered = False  # tasks of an earlier service that are over may need a result
+        job.recovered = False  # ended tasks of an earlier service may need a result
     job.dirty = True
     job.changed(now)
 
@@ -442,7 +442,7 @@ def _finish(job: in_memory_jobs.Job, now: float) -> None:
             job.reason, job.message = result.reason, result.message
     job.counts.cancelled += job.items.cancel_open()
     job.stage = in_memory_jobs.FINISHED
-    for item in list(job.tasks):  # of a finalizer that has published, and has not said so yet
+    for item in list(job.tasks):  # a finalizer that has published, and has not ended yet
         drop_task(job, item)
     job.source.record_end(job)
     job.end(now)

@@ -67,7 +67,7 @@ def record_recovered(
             if item and job.items.states[item] == _S.OPEN:
                 job.items.set(item, _S.SUBMITTED)
             task = job.tasks[item] = in_memory_jobs.ItemTask()
-            task.failures, task.losses = change.failures, change.losses  # counted before
+            task.failures, task.losses = change.failures, change.losses  # these were counted before
             apply_task_change(job, item, change, now=now)
     lost = [item for item in job.items.in_state(_S.SUBMITTED) if item not in job.tasks]
     for item in reversed(lost):
@@ -85,7 +85,7 @@ def apply_task_change(
         return
     run, over, active = job.run_of(item), change.over, change.active
     if change.run < run:
-        if over:  # it made room for ours, which is to be submitted again
+        if over:  # an earlier run of the task has ended: submit ours again
             step_planning.drop_task(job, item)
             if item and job.items.states[item] == _S.SUBMITTED:
                 job.items.reopen(item)

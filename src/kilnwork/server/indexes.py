@@ -42,7 +42,7 @@ class Indexes:
                 uid, after=-1 if after is None else after, limit=limit + 1, state=state
             )
         except jobs_errors.NoSuchJob:
-            found = []  # it waits for what it needs, or was refused: none of its indexes is known
+            found = []  # the Job waits for a reference, or was refused: its indexes are not known
         page: dict[str, Any] = {"items": [document(index) for index in found[:limit]]}
         if len(found) > limit:
             page["after"] = found[limit - 1].number

@@ -47,7 +47,7 @@ class Steps:
                 state=state,
             )
         except jobs_errors.NoSuchJob:
-            found = []  # its flow has not begun, or is not kept
+            found = []  # the flow has not begun, or is deleted
         page: dict[str, Any] = {"items": [document(one) for one in found[:limit]]}
         if len(found) > limit:
             page["after"] = found[limit - 1].key

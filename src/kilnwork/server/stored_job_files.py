@@ -200,7 +200,7 @@ async def _send(call: _Call, reading: port.Reading) -> None:
             at += len(piece)
             async with asyncio.timeout(asgi.STALL_S):
                 await call.response.write(piece, more=at < reading.end)
-    except (TimeoutError, data_errors.StoreError):  # the response has begun: it can only break off
+    except (TimeoutError, data_errors.StoreError):  # the response has begun and can only be cut off
         await call.request.cut()
         return
     if reading.start == reading.end:

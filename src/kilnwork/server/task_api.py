@@ -59,8 +59,8 @@ from kilnwork.server import (
 )
 
 POLL_S = 0.1
-"""Interval at which a follower looks for more output. Files are read, not watched: a quiet log
-costs one read of zero bytes."""
+"""Interval in seconds at which a log that is followed is checked for more output. Files are read,
+not watched: a quiet log costs one read of zero bytes."""
 MAX_NAMED = 20
 """Namespaces checked for the error message if the requested namespace does not exist."""
 
@@ -229,7 +229,7 @@ class Api:
             raise errors.MethodNotAllowed
         known = self._clusters.namespaces()
         if namespace not in known:
-            tried = known[:MAX_NAMED]  # each may be a question to the API server
+            tried = known[:MAX_NAMED]  # each check may be a request to the API server
             usable = [one for one in tried if await self._submits_to(request, one) is None]
             raise errors.NotFound(
                 f'namespace "{namespace}" does not exist or is not served; those that you may use: '

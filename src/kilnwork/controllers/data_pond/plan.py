@@ -50,7 +50,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     refusal: tuple[reasons.PondReason, str] | None = None
     """Why the last Pod or Secret was not created."""
     known: pond_state.PondState | None = None
-    """Its state in the ledger."""
+    """State of the pond in the ledger."""
     now: float = 0.0
     """Wall clock, in seconds."""
 
@@ -75,7 +75,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the deletion, if the DataPond is being deleted."""
     status: data_pond.DataPondStatus
     again_s: float | None = None
-    """Seconds until the next look."""
+    """Seconds until the next pass."""
 
 
 def decide(facts: Facts, settings: pods.PondPodSettings) -> Plan:

@@ -482,7 +482,7 @@ class PondState:
             default=None,
         )
         if was is not None and pinning.node != was:
-            self.revision += 1  # otherwise its new node would take the order for the known one
+            self.revision += 1  # so that the new node sees that the order has changed
 
     def _update_pin(self, pinning: _Pinning) -> None:
         """Update a pin from the reports of agents; a finished pin does not change."""

@@ -29,11 +29,12 @@ class Member(msgspec.Struct, frozen=True):
     group: str
     pod: meta.JsonObject
     allowed: frozenset[str] | None = None
-    """Nodes on which it may run; None for any node."""
+    """Nodes on which the member may run; None for any node."""
     near: Mapping[str, int] = {}
-    """Bytes of its data on each node."""
+    """Bytes of the member's data on each node."""
     portions: frozenset[int] | None = None
-    """Its portions of the data; None while they are undecided, and if each node holds all data."""
+    """The member's portions of the data; None while they are undecided, and if each node holds all
+    data."""
 
 
 class ClusterRoom(msgspec.Struct, frozen=True, kw_only=True):

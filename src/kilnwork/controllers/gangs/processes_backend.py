@@ -12,7 +12,7 @@ from kilnwork.controllers import ports, reconciler_context
 from kilnwork.controllers.gangs import gang_state, group_clusters, port
 
 SOON_S = 0.25
-"""Seconds until the next look at groups that are being deleted."""
+"""Seconds until the next check of groups that are being deleted."""
 
 
 class LocalBackend:

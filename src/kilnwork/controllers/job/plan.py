@@ -43,7 +43,8 @@ class DependencyState(msgspec.Struct, frozen=True):
     waits: str = ""
     """What the dependency waits for, if it has not finished."""
     job: str = ""
-    """Name of the Job that it refers to; "" for a Task, and while there is none."""
+    """Name of the Job that the dependency refers to; "" for a Task, and while there is no such
+    Job."""
 
 
 class Wake(msgspec.Struct, frozen=True):
@@ -81,9 +82,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     sources: Mapping[input_assembly.InputSource, task_plan.Found] = {}
     """State of each input, and of the source of `withResultOf`."""
     refused: str = ""
-    """Why the engine does not accept the Job; "" if it may."""
+    """Why the engine does not accept the Job; "" if it has not refused the Job."""
     no_cluster: str = ""
-    """Why the TaskCluster of its indexes cannot be used; "" if it can."""
+    """Why the TaskCluster of the Job's indexes cannot be used; "" if it can."""
     known_hold: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
     """The hold that this process has set in the engine; UNSET: none yet."""
     now: float = 0.0
@@ -106,8 +107,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kill: str = ""
     """Why the Job must be killed; "" if it must not."""
     rerun: int | None = None
-    """Number of the run to start. The other fields then say whether it is killed, suspended and
-    so on."""
+    """Number of the run to start. The other fields then say whether the run is killed, suspended
+    and so on."""
     suspend: bool | None = None
     max_in_flight: int | msgspec.UnsetType | None = msgspec.UNSET
     priority: int | msgspec.UnsetType = msgspec.UNSET
@@ -116,7 +117,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     delete: bool = False
     wakes: frozenset[Wake] = frozenset()
     again_s: float | None = None
-    """Seconds until the next look, even without a change."""
+    """Seconds until the next pass, even without a change."""
 
     @property
     def is_change(self) -> bool:

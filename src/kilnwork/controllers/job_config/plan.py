@@ -43,7 +43,7 @@ class ParsedConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     generation: int
     problem: str
-    """Why it cannot be used; "" if it can."""
+    """Why the JobConfig cannot be used; "" if it can."""
     schedule: due_ticks.CompiledSchedule | None
     fingerprint: str
     """Digest of the schedule: when it changes, earlier ticks are ignored."""
@@ -55,13 +55,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     config: job_config.JobConfig
     reading: ParsedConfig
     jobs: tuple[job.Job, ...]
-    """The Jobs that it owns."""
+    """The Jobs that the JobConfig owns."""
     group: index_model.GroupView
-    """The engine's view of its started and waiting Jobs."""
+    """The engine's view of the started and the waiting Jobs of the JobConfig."""
     row: index_model.ScheduleRow | None
-    """The decisions of its schedule; None before the first."""
+    """The decisions about the ticks of the schedule; None before the first decision."""
     pending: pending_ticks.PendingTicks = pending_ticks.PendingTicks()
-    """Results of creating the Jobs of its ticks."""
+    """Results of creating the Jobs of ticks."""
     upcoming: Upcoming | None = None
     """The next ticks found by the last plan with this reading."""
     cycle: tuple[str, ...] = ()
@@ -96,11 +96,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     delete: tuple[job.Job, ...] = ()
     """Finished Jobs beyond the history limits."""
     service: meta.JsonObject | None = None
-    """The Knative Service that it owns."""
+    """The Knative Service that the JobConfig owns."""
     upcoming: Upcoming | None = None
     status: job_config.JobConfigStatus
     again_s: float | None = None
-    """Seconds until the next look, even without a change."""
+    """Seconds until the next pass, even without a change."""
 
 
 def decide(facts: Facts) -> Plan:

@@ -36,7 +36,7 @@ class _KnownState(msgspec.Struct, gc=False):
 
     uid: str
     reading: plan.ParsedConfig
-    """The parsed JobConfig of its newest object generation."""
+    """The parsed JobConfig, of the newest object generation."""
     held: float | None = None
     """Since when a status waits to be written (monotonic seconds)."""
     made: dict[int, float] = msgspec.field(default_factory=dict)

@@ -29,13 +29,13 @@ Reason = reasons.SetReason
 _P = sync_set.Phase
 
 LOOK_S = 1.0
-"""Seconds between looks at state without notifications."""
+"""Seconds between checks of state that has no notifications."""
 
 REFUSED_LOOK_S = 5.0
 """Seconds between retries after a refusal."""
 
 FETCH_LOOK_S = 5.0
-"""Seconds between looks at nodes that fetch: a lost agent sends nothing."""
+"""Seconds between checks of nodes that fetch: a lost agent sends nothing."""
 
 
 class DataLease(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class DataLease(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str]
     snapshots: tuple[model.WantedSnapshot, ...]
     outputs: bool = False
-    """Whether its tasks write output files there."""
+    """Whether tasks of the generation write output files there."""
     portions: data_portions.Places = {}
 
 
@@ -71,7 +71,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     stored: flow_model.NewFlowRun | None = None
     """For a replay, the definition of the repeated generation."""
     backend: sync_set.Backend | None = None
-    """The backend that starts its groups; None while unknown."""
+    """The backend that starts the groups; None while unknown."""
     pond: ports.Pond | None = None
     pins: Mapping[str, model.Pin] = {}
     """Pins by name of the snapshot."""
@@ -125,9 +125,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     gang: port.GangSpec | None = None
     """The gang to request before deciding again."""
     lease: DataLease | None = None
-    """What nodes should hold."""
+    """The data that nodes should hold."""
     outputs: DataLease | None = None
-    """What nodes should hold of its outputs."""
+    """The part of the outputs that nodes should hold."""
     serve: data_portions.Places = {}
     """By TaskCluster and node, the portions whose tasks run on the workers there."""
     reshard: Mapping[str, int] = {}
@@ -138,7 +138,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     status: sync_set.SyncSetStatus | None = None
     delete: bool = False
     again_s: float | None = None
-    """Seconds until the next look, even without a change."""
+    """Seconds until the next pass, even without a change."""
 
 
 def decide(facts: Facts) -> Plan:

@@ -83,7 +83,7 @@ class Pond(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()
     """Nodes whose agents report."""
     outputs: str = ""
-    """Directory in which its tasks write output files."""
+    """Directory in which tasks of the generation write output files."""
 
 
 class PondLedger(Protocol):

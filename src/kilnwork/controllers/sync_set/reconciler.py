@@ -51,23 +51,24 @@ class _KnownState(msgspec.Struct):
 
     uid: str
     written: float | None = None
-    """When its status was last written (monotonic seconds)."""
+    """When the status was last written (monotonic seconds)."""
     differs: float | None = None
-    """Since when its status should be different (monotonic seconds)."""
+    """Since when the status should be different (monotonic seconds)."""
     refused: dict[int, str] = msgspec.field(default_factory=dict)
     """Why the engine does not accept the flow, by generation."""
     fetching: tuple[int, float] | None = None
-    """A generation, and since when its nodes fetch (wall clock)."""
+    """Number of a generation, and since when the nodes fetch its data (wall clock)."""
     written_by: tuple[int, Mapping[str, output_snapshots.WrittenOutput]] | None = None
-    """A generation, and where the tasks of its outputs have run, by output."""
+    """Number of a generation, and where the tasks of its outputs have run, by output."""
     wait: wait_events.Wait | None = None
     """The current wait."""
     leased: data_portions.Places = {}
     """Portions that nodes should hold for the generation that fetches."""
     held: data_portions.Places = {}
-    """The portions of `leased` that they hold."""
+    """The portions of `leased` that nodes hold."""
     divided: dict[str, int] = msgspec.field(default_factory=dict)
-    """Number of shards that the flow was asked for, by snapshot; used while no step reads them."""
+    """Number of shards requested from the flow, by snapshot; used while no step reads the
+    snapshot."""
     planned: requirements.ShardCache = msgspec.field(default_factory=requirements.ShardCache)
     """Shards, until the flow has them."""
 

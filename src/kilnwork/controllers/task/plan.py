@@ -18,7 +18,7 @@ from kilnwork.kit import clock, ids
 Reason = reasons.Reason
 
 IMAGE_LOOK_S = 1.0
-"""Seconds between looks for the first worker of a cluster: Pods do not wake Tasks."""
+"""Seconds between checks for the first worker of a cluster: changes of Pods do not wake Tasks."""
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -82,12 +82,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks of this name that the dispatcher still has although their objects are gone."""
     cluster: task_cluster.TaskCluster | None = None
     workers: container_choice.WorkerImage | None = None
-    """Image of the workers of `cluster`; None before one has a container."""
+    """Image of the workers of `cluster`; None before a worker has a container."""
     sources: Mapping[input_assembly.InputSource, Found] = {}
     """State of each input."""
     output_made: str | None = None
-    """Name of the TaskObject with the result of this run: None before it was tried, "" if it
-    cannot be created."""
+    """Name of the TaskObject with the result of this run: None before its creation was tried, "" if
+    it cannot be created."""
     refused: bool = False
     """Whether the dispatcher does not accept `spec.run` because the previous run succeeded."""
     unfit: str = ""
@@ -116,7 +116,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     delete: bool = False
     wakes: frozenset[Wake] = frozenset()
     again_s: float | None = None
-    """Seconds until the next look, even without a change."""
+    """Seconds until the next pass, even without a change."""
 
 
 def decide(facts: Facts) -> Plan:

@@ -15,10 +15,10 @@ from kilnwork.kube import client, errors
 Reason = reasons.ClusterReason
 
 SOON_S = 0.25
-"""Seconds until the next look after a name was taken by an object that is being deleted."""
+"""Seconds until the next try after a name was taken by an object that is being deleted."""
 
 LATER_S = 1.0
-"""Seconds until the next look after a refusal, whose cause may be in objects that are not
+"""Seconds until the next try after a refusal, whose cause may be in objects that are not
 watched."""
 
 

@@ -19,8 +19,8 @@ from kilnwork.kit import data_directories
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9._]{0,251}[a-z0-9])?")
 _SNAPSHOT = re.compile(r"[a-zA-Z0-9_][-a-zA-Z0-9_]{0,62}")
-"""Includes names that expressions of a SyncSet use, such as `dailyTrades`. No dots: `.NAME.ready`
-is the marker of another snapshot."""
+"""Valid names of snapshots, including names that expressions of a SyncSet use, such as
+`dailyTrades`. No dots: `.NAME.ready` is the marker of another snapshot."""
 
 Access = Annotated[str, msgspec.Meta(pattern="^(read|copy)$")]
 

@@ -19,7 +19,7 @@ from kilnwork.data import errors
 from kilnwork.data.pond import shards
 
 MAX_LINE_BYTES = 64 << 20
-"""Longer lines are refused: a line is held in memory as a whole."""
+"""Maximum length of a line; longer lines are refused, since a line is held in memory as a whole."""
 
 _BLOCK_BYTES = 1 << 20
 

@@ -118,7 +118,7 @@ class PondStore:
                 raise errors.PondShared(f"{text}, which is an agent of this pond too")
             raise errors.PondInUse(f"{text}: give each pond a path of its own")
         try:
-            self._check_identity()  # another pond may have been here between the look and the lock
+            self._check_identity()  # another pond may have taken the directory before the lock
         except errors.PondError:
             self._owner.release()
             raise
@@ -146,7 +146,7 @@ class PondStore:
             for name in _DIRECTORIES:
                 trees.remove(self.root / name)
                 if (self.root / name).exists():
-                    shutil.rmtree(self.root / name)  # raises, and says why
+                    shutil.rmtree(self.root / name)  # raises an error with the cause
             for name in ("scrub.json", "format", "identity"):
                 (self.root / name).unlink(missing_ok=True)
             self._manifests.clear()
@@ -517,7 +517,7 @@ class PondStore:
         with self._lock:
             self._held -= held
 
-    # within
+    # private methods
 
     def _scan_manifests(self) -> None:
         self._manifests.clear()

@@ -25,7 +25,7 @@ from kilnwork.kit import data_directories
 READ, COPY = "read", "copy"
 
 _FICLONE = 0x40049409
-"""ioctl_ficlone(2)."""
+"""Request number of ioctl_ficlone(2)."""
 
 _NO_REFLINK = frozenset(
     {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM}
@@ -128,7 +128,7 @@ def _replace_tree(
     old = run / f".{name}.old"
     remove(old)
     with contextlib.suppress(FileNotFoundError):
-        (run / name).rename(old)  # a task may be reading it: it is away for a moment only
+        (run / name).rename(old)  # a task may be reading the tree: replace it quickly
     new.rename(run / name)
     remove(old)
 

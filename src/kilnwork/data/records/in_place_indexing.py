@@ -55,7 +55,7 @@ class Indexing(context_managers.Closeable):
     ) -> None:
         self._descriptor, self._spec, self._digest = descriptor, spec, digest
         self._thread = read_behind.RereadThread()
-        # the thread gets the heavier half: one more than two cores would only switch
+        # the thread gets the heavier half; a third thread would only compete for two cores
         self._whole = _Hash(self._thread, read_behind.Rereader(descriptor, 0)) if digest else None
         self._blocks = _blocks(descriptor, block_bytes)
         self._index: indexes.RecordIndex | None = None

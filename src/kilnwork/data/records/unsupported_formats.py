@@ -33,7 +33,7 @@ _GZIP = Foreign("is compressed with gzip", "decompress it first: gunzip --keep")
 _BZIP2_BLOCK = b"1AY&SY"
 
 FIRST_BYTES = frozenset(magic[0] for magic, _ in _FOREIGN) | {GZIP[0]}
-"""Files that begin with none of these bytes are not `foreign`."""
+"""First bytes of all foreign formats: a file that begins with another byte is not `foreign`."""
 
 
 def foreign(head: bytes, *, gzip: bool = False) -> Foreign | None:

@@ -96,7 +96,7 @@ class LocalResumableUpload:
         with file_writing.explained(self.store.directory, key):
             if source.stat().st_size != kept.bytes:
                 with self._locked():
-                    os.truncate(source, kept.bytes)  # of a process that was killed; it was not read
+                    os.truncate(source, kept.bytes)  # drop the bytes of a killed process
             return directories.link(source, self.store.path(key), above=self.store.directory)
 
     def confirm(self, size: int, *, mine: str) -> None:
@@ -182,7 +182,7 @@ class LocalStretch(context_managers.Abortable):
         store, key = growing.store, growing.directory
         with file_writing.explained(store.directory, key), growing.writing(mine):
             self._descriptor = growing.open_to_write()
-            os.ftruncate(self._descriptor, offset)  # what another client wrote and never confirmed
+            os.ftruncate(self._descriptor, offset)  # drop bytes that no client has confirmed
         self._filling = file_writing.FileWriter(store.directory, key, self._descriptor, at=offset)
 
     @property
@@ -206,7 +206,7 @@ class LocalStretch(context_managers.Abortable):
         if self._descriptor >= 0:
             mine = self._growing.writing(self._mine)
             with contextlib.suppress(errors.StoreError, OSError), mine:
-                os.ftruncate(self._descriptor, self._offset)  # room for others, at once
+                os.ftruncate(self._descriptor, self._offset)  # frees the space at once
             self._close()
 
     def _close(self) -> None:

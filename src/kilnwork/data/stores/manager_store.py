@@ -24,7 +24,7 @@ PATH = "/objects"
 """Path at which the manager serves objects, followed by namespace and key."""
 
 MODIFIED_HEADER = "X-Kiln-Modified"
-"""`ObjectFacts.modified`; Last-Modified has only whole seconds."""
+"""Header with `ObjectFacts.modified`, since Last-Modified has only whole seconds."""
 
 PAGE = 1000
 """Objects in one response to a list request."""
@@ -154,7 +154,7 @@ class RemoteStore:
 
         request = self.make_request("PUT", key, headers=headers, body=body)
         facts, repeated = self.client.send(request, (_OK, _CREATED, _CHANGED), read)
-        if facts is None and repeated:  # it may have been us, the first time
+        if facts is None and repeated:  # perhaps our first request created it
             facts = self._find_same_object(key, sent)
         if facts is not None:
             return facts

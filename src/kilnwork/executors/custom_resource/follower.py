@@ -18,7 +18,7 @@ from kilnwork.kube import cache, client, errors, objects, reflector
 log = logging.getLogger(__name__)
 
 Changed = Callable[[api_resources.Resource, meta.JsonObject, bool], None]
-"""Kind, object as it is or was, and whether it is there."""
+"""Called with the kind, the current or last state of the object, and whether the object exists."""
 
 SELECTOR = ",".join(f"{key}={value}" for key, value in template.MANAGED.items())
 SEARCH_AGAIN_S = 5.0

@@ -2,7 +2,7 @@
 
 Used by `executor` before it creates an object, and by `follower` when the manager starts. Kinds
 come and go with their CustomResourceDefinitions: a served kind is remembered until a request fails,
-a missing kind is asked for again after `AGAIN_S`, however many attempts wait for it.
+a missing kind is requested again after `AGAIN_S`, however many attempts wait for it.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from kilnwork.kit import clock
 from kilnwork.kube import client, errors, object_decoding
 
 AGAIN_S = 1.0
-"""At most so often a kind that is not there is asked for."""
+"""Minimum interval in seconds between two requests for a kind that is not served."""
 
 EVERY_CUSTOM_KIND = "*"
 _NEEDED = frozenset({"create", "delete", "get", "list", "patch", "watch"})
@@ -107,7 +107,7 @@ class Kinds:
         `KubeError`.
         """
         key = (api_version, kind)
-        if not object_manifests.is_api_version(api_version):  # it becomes part of a URL
+        if not object_manifests.is_api_version(api_version):  # the text becomes part of a URL
             return Absent(f"{json_limits.show(api_version)} is no GROUP/VERSION")
         async with self._asking.setdefault(api_version, asyncio.Lock()):
             found = self._found.get(key)

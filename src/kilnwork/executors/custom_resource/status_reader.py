@@ -62,7 +62,7 @@ class Reader(Protocol):
     """Interpreter of the objects of one executor."""
 
     name: str
-    """Of the executor."""
+    """Name of the executor."""
 
     def read(self, spec: task.TaskSpec, seen: meta.JsonObject) -> Reading:
         """Return the interpreted status of an object."""
@@ -78,7 +78,7 @@ class Reader(Protocol):
     def stop(self, seen: meta.JsonObject, how: port.Stop, *, now: float) -> meta.JsonObject | None:
         """Return the merge patch that asks an object to end.
 
-        {} if all has been asked already; None if the object must be deleted instead.
+        {} if everything has been requested already; None if the object must be deleted instead.
         """
         ...
 

@@ -18,14 +18,16 @@ from kilnwork.kube import cache, client, errors
 
 ADD_TRIES = 6
 ADD_AGAIN_S = 0.01
-"""The first container of a Pod makes the list, the others are appended: who is second tries again,
-after twice as long each time."""
+"""First delay in seconds before an attempt to add a container is repeated, doubled each time. The
+patch for the first container of a Pod creates the list, later patches append to it, so that one of
+two concurrent first patches fails."""
 
 LOOK_S = 1.0
-"""How often a worker is reminded of a container that is to end, and does not."""
+"""Interval in seconds at which a worker is asked again to end a container that has not ended."""
 
 Kill = Callable[[str, attempts.AttemptRef, str], bool]
-"""Have the worker of a Pod (by uid) end the container (by id) of an attempt; False: not now."""
+"""Asks the worker of a Pod (by uid) to end the container (by id) of an attempt. Returns False if
+that is not possible now."""
 
 
 class _Variable(msgspec.Struct, frozen=True):
@@ -71,13 +73,14 @@ class EphemeralExecutor:
         self._wake: port.Wake = port.ignore_wake
         self._kill: Kill = lambda pod_uid, ref, container: False
         self._sizes: dict[str, int] = {}
-        """Bytes of each Pod by uid, when it was last written."""
+        """Size in bytes of each Pod by uid, when the Pod was last written."""
         self._deadlines: dict[attempts.AttemptRef, float] = {}
-        """When containers that are to end are killed, by the clock of the event loop."""
+        """When the container of an attempt that is to end is killed, by the clock of the event
+        loop."""
         self._left: dict[attempts.AttemptRef, tuple[str, str]] = {}
-        """Namespace and name of the Pods of containers that are not over."""
+        """Namespace and name of the Pod of each container that has not ended."""
         self._ours: set[attempts.AttemptRef] = set()
-        """Attempts whose containers were added for them, as far as that is known."""
+        """Attempts whose container is known to have been added for them."""
 
     def use(self, kill: Kill) -> None:
         """Set the function by which workers are asked to kill containers."""
@@ -198,8 +201,8 @@ class EphemeralExecutor:
             except errors.NotFound:
                 return observation.lost(place.pod)
             except errors.Invalid as error:
-                # Another one came between, which a read may not show yet; it is another Pod; or it
-                # is bad, which stays so.
+                # Another container was added meanwhile, which a read may not show yet; the Pod was
+                # replaced; or the container is invalid, which trying again does not change.
                 refusal = str(error)
                 continue
             except errors.Forbidden as error:
@@ -234,7 +237,7 @@ class EphemeralExecutor:
                     api_resources.PODS, place.pod, attempt.namespace, type=_PodOfVariables
                 )
             except errors.NotFound:
-                return True  # then it is lost
+                return True  # the Pod is gone, so the attempt is lost
             found = (one for one in seen.spec.ephemeral_containers if one.name == name)
             if not all(template.is_ours(ref, one.variables) for one in found):
                 return False

@@ -1,6 +1,7 @@
 """One HTTP request and its response, on a connection that can be aborted with proof of its end.
 
-Used by `attempt`. Redirects are not followed here. What aiohttp raises becomes `AttemptFailed`.
+Used by `attempt`. Redirects are not followed here. Exceptions of aiohttp are converted to
+`AttemptFailed`.
 """
 
 import asyncio
@@ -25,13 +26,13 @@ from kilnwork.executors.http import errors, guarded_connector
 from kilnwork.kit import clock
 
 CUT_S = 5.0
-"""How long the event loop may take to close a socket that was aborted."""
+"""Maximum time in seconds until the event loop has closed a socket that was aborted."""
 
 IN_MEMORY_BYTES = 256 * 1024
-"""Of a body; the rest goes to a temporary file."""
+"""Number of bytes of a body that are kept in memory; the rest goes to a temporary file."""
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Of one line or header of a response."""
+"""Maximum size in bytes of the status line and of each header of a response."""
 
 _R = reasons.Reason
 
@@ -53,7 +54,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     timeout: http_task.HttpTimeouts
     until: float
-    """Monotonic; before `timeout.totalTimeout` is over, which goes on over redirects."""
+    """Deadline on the monotonic clock; not later than the end of `timeout.totalTimeout`, which
+    includes all redirects."""
     max_bytes: int
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
@@ -121,7 +123,7 @@ class Body:
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """A complete response. `address`: of the server that sent it."""
+    """A complete response. `address`: address of the server that sent it."""
 
     status: int
     reason: str
@@ -242,7 +244,7 @@ class Exchange:
                 body.close()
                 raise
             self._timings.finished = self._clock.monotonic()
-            self._transport = None  # it may be another exchange's from now on
+            self._transport = None  # from now on another exchange may use it
             version = response.version
             return Received(
                 status=response.status,
@@ -268,13 +270,16 @@ class Exchange:
         transport, protocol = self._transport, self._protocol
         self._transport = None
         if transport is None:
-            return True  # it was never there, or was closed by the code that was cancelled
+            return True  # there was no connection, or the cancelled code has closed it
         transport.abort()
-        # aiohttp makes this future when it is first asked for; unasked, a reset is no loose end
+        # aiohttp creates this future at the first access. If it is never accessed, a reset leaves
+        # no unretrieved exception.
         closed = None if protocol is None else protocol.closed
         if closed is None:
             return True
-        with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):  # it was reset
+        with contextlib.suppress(
+            TimeoutError, aiohttp.ClientError, OSError
+        ):  # the connection was reset
             async with asyncio.timeout(CUT_S):
                 await asyncio.shield(closed)
         return closed.done()
@@ -309,7 +314,7 @@ def _failure(
     if isinstance(error, aiohttp.ClientResponseError):
         return _no_http(error.message)
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        error = aiohttp.ServerDisconnectedError()  # without the repr of half a response
+        error = aiohttp.ServerDisconnectedError()  # without the partial response in its text
     text = " ".join(str(error).split())
     what = "the connection ended early" if was_connected else "no connection"
     return errors.AttemptFailed(_R.REQUEST_FAILED, f"{what}: {text or type(error).__name__}")

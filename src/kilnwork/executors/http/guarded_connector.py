@@ -19,7 +19,7 @@ MAX_IDLE_S = 15.0
 """How long a connection is kept for the next request to the same server."""
 
 MAX_SPOILED = 10
-"""Connections to try of a server that sends what was not requested."""
+"""Maximum number of connections to try to a server that sends data that was not requested."""
 
 MAX_PASSED = 1000
 
@@ -37,7 +37,7 @@ class Waiting(Protocol):
 
 
 current: contextvars.ContextVar[Waiting] = contextvars.ContextVar("exchange")
-"""The exchange that asks for a connection."""
+"""The exchange that requests a connection."""
 
 
 class GuardedResolver(abc.AbstractResolver):
@@ -88,8 +88,8 @@ class AddressRefused(OSError):
 class GuardedConnector(aiohttp.TCPConnector):
     """A connector that returns a connection only after the exchange that waits for it has agreed.
 
-    `shared`: requests to the same server reuse connections one after the other; else each has its
-    own.
+    `shared`: whether requests to the same server reuse connections, one after the other; otherwise
+    each request has a connection of its own.
     """
 
     def __init__(self, policy: egress.Policy, *, shared: bool) -> None:
@@ -103,7 +103,8 @@ class GuardedConnector(aiohttp.TCPConnector):
         )
         self._policy = policy
         self._passed: set[tuple[str, int]] = set()
-        """Hosts and ports that are no addresses, or may be connected to."""
+        """Hosts and ports that were checked: names, and addresses to which connecting is
+        allowed."""
 
     async def connect(
         self,
@@ -157,7 +158,7 @@ class GuardedConnector(aiohttp.TCPConnector):
         try:
             ipaddress.ip_address(host)
         except ValueError:
-            return  # no address as we know them: aiohttp refuses what the system would take for one
+            return  # not an IP address; aiohttp refuses other notations that the system accepts
         try:
             self._policy.check(host, port)
         except egress.EgressRefused as error:

@@ -16,15 +16,17 @@ from kilnwork.kube import cache, client, errors, objects, reflector
 
 API_VERSION, KIND = "serving.knative.dev/v1", "Service"
 AGAIN_S = served_kinds.AGAIN_S
-"""How often what no watch tells is asked for while a request waits for it."""
+"""Interval in seconds at which facts that no watch reports are requested while an attempt waits for
+them."""
 
 _CONDITIONS = ("ConfigurationsReady", "RoutesReady", "Ready")
-"""The cause first: of a revision that failed `Ready` may say `RevisionMissing` only."""
+"""Conditions of a Service, the cause first: if a revision failed, `Ready` may say only
+`RevisionMissing`."""
 
 _R = reasons.Reason
 
 Waits = Callable[[reasons.Reason, str], None]
-"""Why a Service cannot be requested yet: reason and message."""
+"""Called with the reason and message why a Service cannot get requests yet."""
 
 
 class Services(Protocol):

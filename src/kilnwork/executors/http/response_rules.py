@@ -28,10 +28,10 @@ from kilnwork.executors.http import errors
 
 BYTES = "application/octet-stream"
 MAX_SHOWN = 300
-"""Characters of the body of a response that is a failure."""
+"""Maximum number of characters of a failed response's body in a message."""
 
 MAX_SCANNED_BYTES = 64 * 1024
-"""Of that body: secrets in it are hidden before it is cut."""
+"""Number of bytes of that body in which secrets are hidden, before the body is cut."""
 
 _R = reasons.Reason
 _O = result_rule_evaluation.RuleOutcome
@@ -207,9 +207,9 @@ def parse(raw: bytes, kind: str, headers: Sequence[tuple[str, str]]) -> Any:
         json_limits.measure(found)
     except (yaml.YAMLError, json_limits.LimitExceeded, RecursionError) as error:
         raise ValueError(str(error)) from error
-    except (AttributeError, LookupError) as error:  # of `!!timestamp x`, `!!bool x`, `!!int ""`
+    except (AttributeError, LookupError) as error:  # from `!!timestamp x`, `!!bool x`, `!!int ""`
         raise ValueError(f"a tag does not fit its value: {error}") from error
-    except TypeError as error:  # JSON has no other keys
+    except TypeError as error:  # keys in JSON are always strings
         raise ValueError("a key is no text") from error
     value = msgspec.to_builtins(found, str_keys=True)
     if not _is_finite(value):
@@ -235,7 +235,7 @@ def _charset(headers: Sequence[tuple[str, str]]) -> str:
     given["Content-Type"] = _lowered(headers).get("content-type", "")
     name = str(given.get_content_charset("utf-8"))
     try:
-        b" ".decode(name, "replace")  # for no bytes Python looks up no codec
+        b" ".decode(name, "replace")  # for an empty body Python would not look up the codec
     except (LookupError, ValueError):
         return "utf-8"
     return name

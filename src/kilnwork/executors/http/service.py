@@ -28,7 +28,7 @@ from kilnwork.kit import clock, egress, ids
 
 EXECUTOR = "http"
 MAX_POLLS = 100
-"""Polls on their way at once."""
+"""Maximum number of concurrent polls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ def _session(policy: egress.Policy, *, shared: bool) -> aiohttp.ClientSession:
         connector=guarded_connector.GuardedConnector(policy, shared=shared),
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
-        skip_auto_headers=("Content-Type",),  # the others that it would add are always given
+        skip_auto_headers=("Content-Type",),  # the other automatic headers are always set
         max_line_size=exchange.MAX_HEAD_BYTES,
         max_field_size=exchange.MAX_HEAD_BYTES,
     )

@@ -17,7 +17,7 @@ class DelayedCalls:
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
         self._due: dict[Call, float] = {}
-        """In order: the delay is the same for all."""
+        """When each call is due; in this order, since all calls have the same delay."""
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, call: Call) -> None:
@@ -53,5 +53,5 @@ class DelayedCalls:
                 break
             due.append(call)
         for call in due:
-            if self._due.pop(call, None) is not None:  # one before it may have cancelled it
+            if self._due.pop(call, None) is not None:  # an earlier call may have cancelled it
                 call()

@@ -331,12 +331,12 @@ def _is_held(seen: pod.Pod) -> bool:
 
 
 SETTLE_S = 0.2
-"""How long the steps of a Pod that starts (made, bound, running) may wait to be observed together:
-a short one has ended by then, and costs one look."""
+"""Delay in seconds after a change of a starting Pod (created, bound, running) until the Pod is
+observed, so that several changes need one observation: a short Pod has ended by then."""
 
 UNWATCHED_CHECK_S = 5.0
-"""How often a Pod is looked at that the watch has not seen yet, or no more: another client may have
-removed away the label by which it is watched."""
+"""Interval in seconds at which a Pod is checked that the watch does not report, or no longer
+reports: another client may have removed the label by which it is watched."""
 
 
 def _key(attempt: port.Attempt) -> tuple[str, str]:

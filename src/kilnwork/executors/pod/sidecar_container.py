@@ -19,10 +19,11 @@ from kilnwork.kit import ids, mount_paths
 
 CONTAINER = "kilnwork"
 DIRECTORY = "/var/run/kilnwork"
-"""Where the shared volume is mounted: `KILN_DIR`."""
+"""Mount path of the shared volume, the value of `KILN_DIR`."""
 
 ANNOTATION = "kilnwork.dev/sidecar"
-"""Of a template: `"false"` for Pods that need no sidecar, since it costs a container."""
+"""Annotation of a template; with the value `"false"` the Pod gets no sidecar, which saves a
+container."""
 
 _VOLUME = "kilnwork"
 _TOKEN_VOLUME = "kilnwork-token"  # noqa: S105 - a name
@@ -32,20 +33,22 @@ _TOKEN_S = 3600
 TOKEN_MOUNT = {"name": _TOKEN_VOLUME, "mountPath": _TOKEN_DIRECTORY, "readOnly": True}
 _MESSAGE_FILE = "/dev/termination-log"
 _GRACE_S = 30
-"""core/v1 DefaultTerminationGracePeriodSeconds."""
+"""Default grace period of a Pod in seconds (core/v1 DefaultTerminationGracePeriodSeconds)."""
 
 _REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 _LIMITS = {"cpu": "200m", "memory": "128Mi"}
-"""Where all other containers have limits: so a Pod keeps its class of service, and fits a quota."""
+"""Limits of the sidecar if all other containers have limits, so that the Pod keeps its QoS class
+and fits a quota."""
 
 WAIT = (
     'p="$KILN_DIR/.ready"; mkfifo "$p" 2>/dev/null || [ -p "$p" ] || exit 1; exec 3<>"$p"; '
     '[ -S "$KILN_SOCKET" ] || read -r _ <&3'
 )
-"""Hook `postStart`: a kubelet starts the next container when it has ended. The sidecar writes into
-the pipe when its socket is there, and ends if that takes a minute: a startup probe would look once
-a second. Who has the pipe open for both ways does not wait for a writer (fifo(7)), so that the
-hook looks for the socket after whatever the sidecar has missed."""
+"""Shell command of the hook `postStart`, after whose end a kubelet starts the next container. The
+sidecar writes to the pipe when its socket exists, and exits if that takes a minute; a startup probe
+would check only once a second. Opening the pipe for both directions does not wait for a writer
+(fifo(7)), so the hook checks for the socket after it has opened the pipe: it misses no write of the
+sidecar."""
 
 
 class SidecarOptions(msgspec.Struct, frozen=True, kw_only=True):

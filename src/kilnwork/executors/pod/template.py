@@ -21,7 +21,7 @@ TASK_LABEL = "kilnwork.dev/task-id"
 RUN_LABEL = "kilnwork.dev/run"
 ATTEMPT_LABEL = "kilnwork.dev/attempt"
 TASK_ANNOTATION = "kilnwork.dev/task"
-"""Name of the task, which may be longer than a label."""
+"""Annotation with the name of the task, which may be longer than a label."""
 
 FINALIZER = "kilnwork.dev/attempt"
 """Finalizer that keeps a deleted Pod until its outcome is stored."""
@@ -33,7 +33,7 @@ _IDENTITY = re.compile(r"-([0-9a-f]{32})-([1-9][0-9]{0,9})-([1-9][0-9]{0,9})\Z")
 """The end of the name of a Pod: id of the task, run and attempt."""
 
 
-@functools.lru_cache(maxsize=4096)  # asked for at every step of an attempt
+@functools.lru_cache(maxsize=4096)  # used at every step of an attempt
 def pod_name(name: str, ref: attempts.AttemptRef) -> str:
     """Return the name of an attempt's Pod, which consists of the task's name, shortened, the task
     id, run and attempt.
@@ -57,7 +57,7 @@ def pod(
     """Return the Pod for an attempt of a task with `spec.pod`, with its variables substituted.
 
     `beside`: options of its sidecar, None for none; a call takes the manager's address from them.
-    Raises `substitution.InvalidTemplate` or `documents.LimitExceeded`.
+    Raises `substitution.InvalidTemplate` or `json_limits.LimitExceeded`.
     """
     template = attempt.spec.pod
     if template is None:

@@ -11,10 +11,10 @@ from kilnwork.executors.workflow import reader
 from kilnwork.kube import client
 
 _NODE_NAME = "workflows.argoproj.io/node-name"
-"""Annotation of a Pod of a Workflow: which step it is (workflow/common/common.go)."""
+"""Annotation of a Pod of a Workflow with the name of its step (workflow/common/common.go)."""
 
 _OF_ARGO = ("init", "wait")
-"""Containers in which Argo itself runs."""
+"""Names of the containers in which Argo itself runs."""
 
 
 class WorkflowExecutor(custom_resource.ObjectExecutor):

@@ -43,8 +43,9 @@ MAX_DEFINITION_BYTES = 16 << 20
 """Maximum size of a flow with its parameters and shards."""
 
 SHOW_S = 0.25
-"""Maximum delay until progress of a step's tasks is published. The controller, which then looks at
-all of a set, writes such changes once a second. Decisions of the plan are published at once."""
+"""Maximum delay until progress of a step's tasks is published. The controller, which then examines
+the whole SyncSet, writes such changes once a second. Decisions of the plan are published at
+once."""
 
 MAX_REMEMBERED = 512
 """Views of finished runs kept in memory."""
@@ -53,8 +54,8 @@ MAX_REMEMBERED = 512
 class FlowRuns:
     """Service of the runs of flows in a data directory.
 
-    `moved_by`: an engine that is not started yet; `blobs`: the directory of large values, with a
-    subdirectory per namespace.
+    `moved_by`: the engine that advances the jobs, not started yet; `blobs`: the directory of large
+    values, with a subdirectory per namespace.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class FlowRuns:
             if not waiter.done():
                 waiter.set_exception(why)
 
-    # what the controller says
+    # commands of the controller
 
     async def start(self, new: model.NewFlowRun) -> model.FlowRunView:
         """Start a run, and return its view. If the run was started before, nothing is changed.
@@ -235,7 +236,7 @@ class FlowRuns:
             await self._wait_stored(key)
         return new
 
-    # what it sees
+    # queries of the controller
 
     def view(self, key: model.FlowKey) -> model.FlowRunView | None:
         """Return the view of a run as the run is on disk, or None if there is no such run."""
@@ -277,8 +278,8 @@ class FlowRuns:
         call, and the views of these runs.
 
         Deleted runs are left out. The counts of unfinished jobs are not included, since looking
-        them up for each change would be wasted; `view` has them. If `since` is 0, or comes from an
-        earlier dispatcher process, return all runs in the journal.
+        them up for each change would take too much time; `view` has them. If `since` is 0, or comes
+        from an earlier dispatcher process, return all runs in the journal.
         """
         self._engine.check_running()
         await self._feed.newer(since)
@@ -388,7 +389,7 @@ class FlowRuns:
         """Keep the counts of a step's job that was dropped from memory."""
         self._jobs.keep_counts(job)
 
-    # inside
+    # private methods
 
     def _stored_view(self, key: model.FlowKey) -> model.FlowRunView | None:
         """Return the view of a run without the counts of its unfinished jobs."""

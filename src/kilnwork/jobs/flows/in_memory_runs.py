@@ -39,27 +39,27 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     key: str
     state: State
     started: float
-    """Wall clock seconds; the same for `finished`."""
+    """When the instance began, in wall clock seconds; `finished`: when it ended."""
     finished: float | None = None
     reason: str = ""
     message: str = ""
     cause: str = ""
     """Reason of the first task that failed for good."""
     alternative: bool = False
-    """Whether its `else` is run instead."""
+    """Whether the `else` of the step is run instead."""
     job: bool = False
-    """Whether it has, or had, a job."""
+    """Whether the instance has, or had, a job."""
     open: bool = False
-    """Whether its job is unfinished."""
+    """Whether the job of the instance is unfinished."""
     iteration: int = 0
     """Current round of a loop, from 0."""
     run: int = 1
-    """Run of the generation in which it began."""
+    """Run of the generation in which the instance began."""
     job_run: int = 1
-    """Minimum run of its job, counted by the job itself; a job that has succeeded may be in an
-    earlier run."""
+    """Minimum run of the instance's job, counted by the job itself; a job that has succeeded may be
+    in an earlier run."""
     counts: model.TaskCounts = model.TaskCounts()
-    """Counts of its job, once that has ended."""
+    """Counts of the instance's job, once it has ended."""
 
 
 class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -71,7 +71,7 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     run of the same generation that was deleted."""
     stage: FlowStage = FlowStage.DO
     phase: model.FlowPhase = model.FlowPhase.RUNNING
-    """Outcome of the run; Running while that is undecided."""
+    """Outcome of the run; Running while the outcome is undecided."""
     reason: str = ""
     message: str = ""
     cause: str = ""
@@ -85,7 +85,8 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Reason and message of the request to end the run."""
     finished: float | None = None
     run: int = 1
-    """Increases each time that failed steps are run again."""
+    """Number of the run within the generation, which increases each time that failed steps are run
+    again."""
     resumed: float | None = None
     """When failed steps were last run again."""
     deleting: bool = False
@@ -101,7 +102,7 @@ class JobEnd(NamedTuple):
     cause: str = ""
     counts: model.TaskCounts = model.TaskCounts()
     value: bytes | None = None
-    """Its result, or the list of its results, as JSON, if a step reads it."""
+    """The result, or the list of results, as JSON, if a step reads it."""
 
 
 class StartJob(NamedTuple):

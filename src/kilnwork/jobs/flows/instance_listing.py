@@ -96,7 +96,7 @@ class InstanceListing:
             running = at_work is not None and at_work.state in index_item_source.AT_WORK
             state = _S.RUNNING if running else _S.WAITING
             if live is None:
-                state = _S.KILLED  # of a job that is over, what is open was cancelled
+                state = _S.KILLED  # open items of a job that has ended were cancelled
         reused = state is _S.SUCCEEDED and known is None and bool(work.memo)
         found = model.InstanceView(
             key=f"{record.key}[{number}]" if work.variable else record.key,

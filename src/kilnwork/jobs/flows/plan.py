@@ -291,7 +291,7 @@ class _Planner:
             raise step_work.StepFailure(_R.EXPRESSION_FAILED, f"if: {error}") from error
         return node.alternative, True
 
-    # what goes on
+    # running steps
 
     def _advance_leaf(
         self, record: in_memory_runs.Record, node: flow_program.FlowNode, here: scope.Scope
@@ -412,7 +412,7 @@ class _Planner:
         except expressions.ExpressionError as error:
             raise step_work.StepFailure(_R.EXPRESSION_FAILED, f"until: {error}") from error
 
-    # ends
+    # ends of steps
 
     def _close(
         self,

@@ -42,7 +42,7 @@ def find_reopening(run: in_memory_runs.Run, job_run: Callable[[str], int | None]
         elif record.state in (_S.FAILED, _S.KILLED) and not _is_settled(run, key):
             before = job_run(key) if record.job else 0
             if before is None or not (record.job or key in around):
-                restarted.append(key)  # it failed before it had anything
+                restarted.append(key)  # it failed before it had a job or inner instances
             else:
                 again[key] = before + 1
     return Reopening(again, tuple(restarted))

@@ -33,7 +33,7 @@ from kilnwork.kit import ids
 KIND = "flow"
 
 _O = filejobs.PartOutcome
-# What each item passes: a member by way of its class takes ten times as long to look up.
+# Aliases for code that runs for each item: access through the enum class takes ten times as long.
 _SUCCEEDED, _FAILED = _O.SUCCEEDED, _O.FAILED
 
 MAX_RESULT_BYTES = 4 << 20
@@ -85,7 +85,7 @@ class StepSources:
 
     nouns = "shards"
     ttl_s: float | None = None
-    """None: they are kept as long as their run."""
+    """None: jobs of steps are kept as long as their run."""
 
     def __init__(self, blobs: Path, read_result: ReadResult) -> None:
         self._blobs, self._read_result = blobs, read_result

@@ -130,7 +130,7 @@ class StepJobs:
             self._jobs[uuid] = (run, key)
         elif _is_finished(job, run.records[key]):
             self._read_results(run, key, job)
-            self._engine.wake(job)  # it is released again
+            self._engine.wake(job)  # so that it is dropped from memory again
         else:
             self._jobs[uuid] = (run, key)
             transitions.redrive(job, now=self._engine.now())
@@ -143,7 +143,7 @@ class StepJobs:
         job = self._engine.find(job_uuid(run, key))
         if job is None:
             return None
-        self._engine.wake(job)  # it is released again
+        self._engine.wake(job)  # so that it is dropped from memory again
         return job.run
 
     def discard(self, run: in_memory_runs.Run, key: str) -> None:

@@ -16,7 +16,7 @@ from kilnwork.jobs.flows import row_storage, step_inputs, step_item_source
 _SUCCEEDED = item_states.ItemState.SUCCEEDED
 
 READS = 256
-"""Tasks looked up in one batch: some milliseconds of the event loop."""
+"""Number of tasks looked up in one batch, which takes some milliseconds of the event loop."""
 
 MAX_BYTES = step_item_source.MAX_RESULT_BYTES
 

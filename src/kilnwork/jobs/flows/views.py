@@ -47,7 +47,7 @@ class OpenJob(NamedTuple):
     running: int
     version: int
     reason: str = ""
-    """Why none of its tasks is running; the same for `message`."""
+    """Why no task of the job is running; `message` explains it."""
     message: str = ""
 
 

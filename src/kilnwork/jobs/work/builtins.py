@@ -67,9 +67,8 @@ class Builtin:
         out.results(made)
 
     def _calculate(self, first: int, batch: list[bytes]) -> None:
-        """Map records with the calculator, without checking for blank lines: these are not JSON,
-        and so are noticed.
-        """
+        """Map records with the calculator, without checking for blank lines: a blank line is not
+        JSON, and so is noticed when it is decoded."""
         made: list[bytes] = []
         make, append, out = self._make, made.append, self._out
         lost = 0

@@ -1,10 +1,10 @@
 """Command mappers: programs that read records on stdin, one per line, and print results on stdout,
 line by line.
 
-Used by `mapper_factory`. The rules for commands are in docs/reference/mappers.md. The unit is the
-part: it is not known which results belong to which record. A record is bad only if the command
-reports it, on descriptor 3, by its number on stdin. The reports are kept until the command has
-ended; then the part is read again for the content of the bad records.
+Used by `mapper_factory`. The rules for commands are in docs/reference/mappers.md. The unit of work
+is the part: it is not known which results belong to which record. A record is bad only if the
+command reports it, on descriptor 3, by its number on stdin. The reports are kept until the command
+has ended; then the part is read again for the content of the bad records.
 """
 
 import bisect
@@ -19,7 +19,7 @@ from kilnwork.sdk import errors as sdk_errors
 from kilnwork.sdk import session_stack
 
 MAX_REPORT_BYTES = 64 << 20
-"""Limit on the reasons kept while the command runs."""
+"""Maximum size in bytes of the reasons kept while the command runs."""
 
 MAX_LINE = 1 << 16
 """Maximum size in bytes of one report."""

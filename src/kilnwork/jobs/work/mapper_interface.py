@@ -16,8 +16,8 @@ Decode = Callable[[bytes], Any]
 """Makes a value from a record, or raises `BadRecord`: see `kilnwork.data.records.values`."""
 
 TRACEBACKS = 3
-"""Bad records per part whose tracebacks are logged; the reason of each bad record names the place
-anyway."""
+"""Maximum number of bad records per part whose tracebacks are logged; the reason of each bad record
+names the place anyway."""
 
 
 class Mapper(Protocol):

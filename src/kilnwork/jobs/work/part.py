@@ -136,7 +136,9 @@ def _map_records(
             except errors.RecordsRefused as error:
                 if not error.input:
                     raise
-                for _ in batches:  # to the end, where one sees whether it is what was uploaded
+                for (
+                    _
+                ) in batches:  # to the end, where the checksum is compared with that of the upload
                     pass
                 return _Done(filejobs.PartOutcome.FAILED, None, out.finish_errors(), str(error))
         except data_errors.InputChanged as error:

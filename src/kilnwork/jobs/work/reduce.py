@@ -150,7 +150,7 @@ def _write_result(
             _call_function(work, results, out)
         else:
             _run_command(ready, reader, results, out)
-        for _ in results:  # a reducer that needs no more of them; all must be what they should
+        for _ in results:  # read what the reducer left, since all outputs must be verified
             pass
         reported = sum(each.errors.lines for each in ready.found if each.errors is not None)
         out.copy_errors(reader.read_errors(ready.found), reported)

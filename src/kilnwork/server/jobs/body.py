@@ -22,7 +22,7 @@ BATCH_BYTES = 512 << 10
 """Bytes passed to a thread at once; for less, the handover costs more than the work."""
 
 INLINE_BYTES = 64 << 10
-"""A complete body up to this size is processed on the event loop."""
+"""Maximum size of a complete body that is processed on the event loop."""
 
 TURN_S = 60.0
 """Maximum time that an expensive file waits for others of the kind before it is refused."""
@@ -111,7 +111,7 @@ async def feed_sink(
             await wait_done(taking)
         raise
     finally:
-        taking = None  # else what it raised holds this frame, and that the bytes of the upload
+        taking = None  # else its exception would hold this frame, and so the bytes of the upload
 
 
 def _has_gzip(data: bytes) -> bool:

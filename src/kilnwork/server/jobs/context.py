@@ -89,7 +89,7 @@ class HandlerContext:
         """Check that the caller may do `verb` in all namespaces. A namespace in the request is
         ignored, as in `kubectl get -A`. Raises 400, 401, 403."""
         self.require_token(request)
-        _ = request.namespace  # must be one, for all that
+        _ = request.namespace  # must be a valid name nevertheless
         question = ports.Question(verb=verb, namespace="", resource=http_resource.RESOURCE)
         refused = await self.rights.refusal(request.user, question)
         if refused is not None:

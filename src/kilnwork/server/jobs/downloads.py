@@ -79,7 +79,7 @@ class Downloads:
         part = await self._shared.jobs.part(view.namespace, view.id, number)
         if part is None:
             text = f"part={number}: the parts of job {view.id} are 1 to {view.parts.total}"
-            if self._shared.settings.source is not None:  # that was its response
+            if self._shared.settings.source is not None:  # the source system responded with 400
                 raise errors.BadRequest(text)
             raise errors.NotFound(text)
         if part.commit is not None and part.commit.output is not None:

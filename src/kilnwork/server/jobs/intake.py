@@ -35,7 +35,7 @@ class DiskRoom:
         """Return how many more bytes can be stored, or None if that is unknown."""
         try:
             return None if self._directory is None else disk_checks.usable_bytes(self._directory)
-        except FileNotFoundError:  # it is made with the first object
+        except FileNotFoundError:  # the directory is created with the first object
             return None
 
     def check(self, size: int) -> None:

@@ -42,12 +42,13 @@ _COMMON = ("400", "401", "403", "405", "503")
 _JOB, _PART, _MANIFEST = "JobDocument", "PartDocument", "ManifestDocument"
 _SPEC: _Object = {"schema": {"$ref": "#/components/schemas/JobOrder"}}
 _LINES: _Object = {"type": "string", "pattern": "^[ -~]{1,2000}$"}
-"""A file that is valid with any of its parameters here; `csv`, `json` and gzip need other
-content."""
+"""Schema of an example file that is valid with any parameters of the page; `csv`, `json` and gzip
+need other content."""
 
 FUNCTION = "^[A-Za-z_][A-Za-z0-9_.]{0,99}:[A-Za-z_][A-Za-z0-9_]{0,99}$"
 _BY_HAND = ("spec", "command")
-"""Parameters of a URL that need a special schema: one is JSON, one excludes another."""
+"""Parameters of a URL whose schemas are written by hand: `spec` is JSON, `command` excludes another
+parameter."""
 
 _SHARED: dict[str, _Object] = {
     "clusterName": {"$ref": "#/components/schemas/FileJobSpec/properties/clusterName"},
@@ -121,7 +122,7 @@ def _operation(name: str, good: _Object, *bad: str) -> _Object:
     for code in sorted({*bad, *_COMMON}):
         content = {"application/problem+json": {"schema": _schema_ref("Problem")}}
         responses[code] = {"description": _TEXTS[code], "content": content}
-    # who has no token meets Kubernetes' own form at `kiln up`
+    # at `kiln up`, requests without a token get an error in the format of Kubernetes
     responses["401"]["content"]["application/json"] = {"schema": {"type": "object"}}
     return {"operationId": name, "responses": responses}
 

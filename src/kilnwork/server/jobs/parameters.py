@@ -127,7 +127,7 @@ def _parse_spec_json(text: str | None) -> _Object:
         found: _Object = strict_json.to_integers(strict_json.decode_object(text))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise errors.BadRequest(f"spec: not a JSON object: {error}") from error
-    spec = _converted(found)  # also of what a parameter wins over
+    spec = _converted(found)  # also checks fields that a parameter overrides
     if "mapper" in found:
         _check_mapper("mapper", spec.mapper)
     if spec.reducer is not None:
@@ -153,11 +153,11 @@ def _parse_value(name: str, text: str, place: tuple[str, ...]) -> object:
         raise errors.BadRequest(f"{name}={text[:100]}: {_error_text(error)}") from error
     value: Any = msgspec.to_builtins(made)
     for one in place:
-        if one not in value:  # its default, which is left out
+        if one not in value:  # the value is the default, which is omitted
             value = _default(place)
             break
         value = value[one]
-    if value is None:  # msgspec reads "null" so
+    if value is None:  # msgspec decodes "null" as None
         raise errors.BadRequest(f"{name}={text[:100]}: give a value, or leave it out")
     return value
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kilnwork.kit import errors
 
 PARAMETERS = ("aci", "gpu", "gpuQuantity", "batch")
-"""Parameters of its POST /jobs."""
+"""Parameters of the source system's POST /jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,7 +146,7 @@ class Submit:
                 await self._discard(submission)
             return view, made
         finally:
-            submission.target = None  # which knows `submission`: what it holds is to go now
+            submission.target = None  # break the reference cycle, so that its memory is freed now
 
     async def _by_reference(
         self, submission: _Submission, reference: str
@@ -156,7 +156,7 @@ class Submit:
         except errors.HttpError:
             await self._files.find_upload(
                 submission.namespace, reference
-            )  # that is to be said first
+            )  # a missing upload is reported first
             raise
         place = None if submission.measured else submission.place
         submission.target = await self._files.use_as_input(
@@ -186,7 +186,7 @@ class Submit:
             target = self._target(submission, {})
             await body.feed_sink(incoming, target, self._shared.pool, turns=self._shared.turns)
         if submission.target is None:
-            raise asgi.Disconnected  # not reached: `finish` has refused a form without a file
+            raise asgi.Disconnected  # not reached: `finish` refuses a form without a file
         return await self._create(submission, submission.target)
 
     async def _create(
@@ -276,7 +276,7 @@ class Submit:
         if fields and submission.given:
             parameters.parse_spec(
                 fields, compat=None
-            )  # what the URL overrules must be good as well
+            )  # fields that the URL overrides must be valid too
         given = (
             parameters.merge_parameters(fields, submission.given) if fields else submission.given
         )
