@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import aiohttp
+import yarl
 
 from kilnwork.controlplane.node import container as containers
 from kilnwork.controlplane.node import errors, pods
@@ -23,19 +24,23 @@ RunInside = Callable[[str, Sequence[str], float], Awaitable[tuple[int, bytes]]]
 """(container id, command, seconds) → exit code and output. Raises TimeoutError, NodeError."""
 
 _SHOWN = 1024
+_MAX_REQUESTS = 10
+_REDIRECTS = (301, 302, 303, 307, 308)
 _USER_AGENT = f"kube-probe/kiln-{__version__}"
 
 
 class ProbeFinding(NamedTuple):
-    """A changed result of a probe. `kind`: Startup, Readiness or Liveness.
+    """A finding of a probe. `kind`: Startup, Readiness or Liveness.
 
-    `healthy` None: a failure below the threshold, which is only reported. `message` describes a
-    failure.
+    `healthy` None: the result has not changed, and the message is only reported. `message`
+    describes a failure, or is a warning of a probe that has passed; `reason` is that of its kube
+    event.
     """
 
     kind: str
     healthy: bool | None
     message: str = ""
+    reason: str = "Unhealthy"
 
 
 OnChange = Callable[[containers.ContainerRecord, ProbeFinding], None]
@@ -103,9 +108,14 @@ class Probers:
         while True:
             passed, message = await check()
             changed = verdict.take(passed=passed)
-            if changed is not None or not passed:
-                text = "" if passed else f"{kind} probe failed: {message}"
+            if not passed:
+                text = f"{kind} probe failed: {message}"
                 self._on_change(record, ProbeFinding(kind, changed, text))
+            elif message:
+                text = f"{kind} probe warning: {message}"
+                self._on_change(record, ProbeFinding(kind, changed, text, "ProbeWarning"))
+            elif changed is not None:
+                self._on_change(record, ProbeFinding(kind, changed))
             if (kind, changed) in (("Startup", True), ("Startup", False), ("Liveness", False)):
                 return bool(changed)
             await asyncio.sleep(max(1, probe.period_seconds))
@@ -132,31 +142,52 @@ class Probers:
         self, action: pods.ExecAction, record: containers.ContainerRecord, limit_s: float
     ) -> tuple[bool, str]:
         code, output = await self._run_inside(record.id, action.command or (), limit_s)
-        return code == 0, output[:_SHOWN].decode(errors="replace").strip()
+        if code == 0:
+            return True, ""
+        return False, output[:_SHOWN].decode(errors="replace").strip()
 
     async def http(self, container: pods.Container, action: pods.HttpAction) -> tuple[bool, str]:
-        """Send a GET as probes and hooks do: redirects are followed, certificates are not
-        verified.
+        """Send a GET as probes and hooks do: redirects to the same host are followed, certificates
+        are not verified. Return whether it succeeded, and why not or else a warning.
         """
         if self._session is None:
             connector = aiohttp.TCPConnector(ssl=False, force_close=True, limit=0)
             # No proxy of our environment may come between a probe and its container.
             self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
+        headers = {"User-Agent": _USER_AGENT, "Accept": "*/*"}
+        headers |= {header.name: header.value for header in action.http_headers or ()}
+        url = self._url(container, action)
+        for _ in range(_MAX_REQUESTS):
+            async with self._session.get(url, headers=headers, allow_redirects=False) as response:
+                location = response.headers.get("Location", "")
+                followed = response.status in _REDIRECTS and location != ""
+                target = url.join(yarl.URL(location)) if followed else None
+                # Another host would be probed in place of the container (RedirectChecker).
+                if target is None or target.host != url.host:
+                    return await _outcome(response)
+            url = target
+        return False, f"stopped after {_MAX_REQUESTS} redirects"
+
+    def _url(self, container: pods.Container, action: pods.HttpAction) -> yarl.URL:
         host, port = action.host or self._address, port_number(container, action.port)
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         path = action.path or "/"
-        url = f"{action.scheme.lower()}://{target}{path if path.startswith('/') else '/' + path}"
-        headers = {"User-Agent": _USER_AGENT, "Accept": "*/*"}
-        headers |= {header.name: header.value for header in action.http_headers or ()}
-        async with self._session.get(url, headers=headers) as response:
-            good = 200 <= response.status < 400
-            return good, "" if good else f"HTTP probe failed with statuscode: {response.status}"
+        path = path if path.startswith("/") else f"/{path}"
+        return yarl.URL(f"{action.scheme.lower()}://{target}{path}")
 
     async def _tcp(self, container: pods.Container, action: pods.TcpAction) -> tuple[bool, str]:
         host = action.host or self._address
         _, writer = await asyncio.open_connection(host, port_number(container, action.port))
         writer.close()
         return True, ""
+
+
+async def _outcome(response: aiohttp.ClientResponse) -> tuple[bool, str]:
+    if 300 <= response.status < 400:
+        body = (await response.content.read(_SHOWN)).decode(errors="replace")
+        return True, f"Probe terminated redirects, Response body: {body}"
+    good = 200 <= response.status < 300
+    return good, "" if good else f"HTTP probe failed with statuscode: {response.status}"
 
 
 class ProbeResult:
