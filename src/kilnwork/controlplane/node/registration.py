@@ -107,6 +107,7 @@ class Registration:
         )
         self._ready_since = clock.rfc3339(now.wall())
         self._uid = ""
+        self._taken = False
 
     async def claim(self, *, seize: bool = False) -> None:
         """Claim the name. Raises ConfigurationError if a kubelet or another process has it.
@@ -179,6 +180,7 @@ class Registration:
             except node_errors.NameTaken as error:
                 facts = {"node": self._name, "by": str(error)}
                 log.error("node is run elsewhere now, ending here", extra=facts)  # noqa: TRY400
+                self._taken = True
                 self._on_taken()
                 return
             turn += 1
@@ -206,7 +208,12 @@ class Registration:
         await self._client.merge_patch(resource.NODES, self._name, patch)
 
     async def leave(self) -> None:
-        """Mark the node as not ready, and release its name to any process."""
+        """Mark the node as not ready, and release its name to any process.
+
+        Does nothing if another process has the name.
+        """
+        if self._taken:
+            return
         node = await self._client.get(resource.NODES, self._name)
         message = "the node was stopped; its Pods have ended"
         away = self._condition("Ready", "False", "NodeStopped", message)
