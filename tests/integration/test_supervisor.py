@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.controlplane.node import container, errors, shim, supervisor
+from kilnwork.controlplane.node import errors, shim, shim_container, shim_supervisor
 from kilnwork.kit import locks, processes
 from support import short_paths
 
@@ -18,16 +18,16 @@ def directory() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def ended(_: container.ContainerRecord) -> None:
+def ended(_: shim_container.ContainerRecord) -> None:
     """Ignore the end of a container: none runs in these tests."""
 
 
-def opened(_: list[container.ContainerRecord]) -> None:
+def opened(_: list[shim_container.ContainerRecord]) -> None:
     """Ignore the start of a container: none runs in these tests."""
 
 
-def minding(directory: Path) -> supervisor.Supervisor:
-    return supervisor.Supervisor(directory, directory / "s", on_ended=ended, on_opened=opened)
+def minding(directory: Path) -> shim_supervisor.Supervisor:
+    return shim_supervisor.Supervisor(directory, directory / "s", on_ended=ended, on_opened=opened)
 
 
 def running_shim(directory: Path) -> processes.ProcessId:

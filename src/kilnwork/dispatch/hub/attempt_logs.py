@@ -187,14 +187,19 @@ class AttemptLogs:
                 found[task] = sum(file.stat().st_size for file in files)
         return found
 
+    def forget_tasks(self, tasks: Iterable[ids.TaskId]) -> None:
+        """Write nothing more about the ended attempts of these tasks, whose output `delete`
+        deletes.
+        """
+        forgotten = set(tasks)
+        if self._printed is not None:
+            self._printed -= forgotten
+        for ref in [ref for ref in self._unmarked if ref.task in forgotten]:
+            del self._unmarked[ref]
+
     def delete(self, task: ids.TaskId) -> None:
-        """Delete all output of a forgotten task; blocks on the disk."""
+        """Delete all output of a forgotten task; blocks on the disk, and may run in any thread."""
         if self.logs_dir is not None:
-            if self._printed is not None:
-                self._printed.discard(task)
-            # This runs in a thread, beside the loop: hence the copy, and `pop` with a default.
-            for ref in [ref for ref in list(self._unmarked) if ref.task == task]:
-                self._unmarked.pop(ref, None)
             shutil.rmtree(self.logs_dir / ids.task_text(task), ignore_errors=True)
 
     def _note(self, task: ids.TaskId) -> None:

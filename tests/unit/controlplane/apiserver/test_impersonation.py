@@ -2,7 +2,7 @@
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.apiserver import authn, authz, impersonation, statuses
 from support import memory_lookup
 
@@ -20,8 +20,8 @@ def authorizer() -> authz.Authorizer:
     binding = {"metadata": {"name": "b"}, "roleRef": reference, "subjects": subjects}
     return authz.Authorizer(
         memory_lookup.MemoryLookup(
-            (resource.CLUSTER_ROLES, {"metadata": {"name": "r"}, "rules": rules}),
-            (resource.CLUSTER_ROLE_BINDINGS, binding),
+            (api_resources.CLUSTER_ROLES, {"metadata": {"name": "r"}, "rules": rules}),
+            (api_resources.CLUSTER_ROLE_BINDINGS, binding),
         )
     )
 

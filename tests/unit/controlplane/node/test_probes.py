@@ -8,44 +8,46 @@ import pytest_asyncio
 from aiohttp import web
 
 from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import pods, probes
+from kilnwork.controlplane.node import pod_types, probes
 from kilnwork.kit import clock
 from support import waiting
 
-CONTAINER = pods.Container(name="c")
+CONTAINER = pod_types.Container(name="c")
 RECORD = containers.ContainerRecord("uid/c/0", "/nowhere")
 ELSEWHERE = "Probe terminated redirects, Response body: moved"
 
 
-def verdicts(probe: pods.Probe, results: str, *, healthy: bool = False) -> list[bool | None]:
+def verdicts(probe: pod_types.Probe, results: str, *, healthy: bool = False) -> list[bool | None]:
     """What each result changes; `+` passes, `-` fails."""
     verdict = probes.ProbeResult(probe, healthy=healthy)
     return [verdict.take(passed=result == "+") for result in results]
 
 
 def test_first_success_changes_the_result() -> None:
-    assert verdicts(pods.Probe(), "-+") == [None, True]
+    assert verdicts(pod_types.Probe(), "-+") == [None, True]
 
 
 def test_failures_must_be_consecutive() -> None:
-    assert verdicts(pods.Probe(), "+--+---") == [True, None, None, None, None, None, False]
+    assert verdicts(pod_types.Probe(), "+--+---") == [True, None, None, None, None, None, False]
 
 
 def test_liveness_starts_as_healthy() -> None:
-    assert verdicts(pods.Probe(), "+---", healthy=True) == [None, None, None, False]
+    assert verdicts(pod_types.Probe(), "+---", healthy=True) == [None, None, None, False]
 
 
 def test_readiness_success_threshold_is_respected() -> None:
-    probe = pods.Probe(success_threshold=2, failure_threshold=1)
+    probe = pod_types.Probe(success_threshold=2, failure_threshold=1)
     assert verdicts(probe, "++-+-++") == [None, True, False, None, None, None, True]
 
 
 def test_threshold_of_zero_counts_as_one() -> None:
-    assert verdicts(pods.Probe(failure_threshold=0), "-") == [False]
+    assert verdicts(pod_types.Probe(failure_threshold=0), "-") == [False]
 
 
 def test_port_is_found_by_number_or_name() -> None:
-    container = pods.Container(name="c", ports=(pods.Port(container_port=8080, name="web"),))
+    container = pod_types.Container(
+        name="c", ports=(pod_types.Port(container_port=8080, name="web"),)
+    )
     assert probes.port_number(container, 80) == 80
     assert probes.port_number(container, "81") == 81
     assert probes.port_number(container, "web") == 8080
@@ -61,7 +63,7 @@ def test_probe_of_the_api_server_is_decoded() -> None:
         "successThreshold": 1,
         "failureThreshold": 3,
     }
-    probe = msgspec.convert(sent, pods.Probe)
+    probe = msgspec.convert(sent, pod_types.Probe)
     assert probe.http_get is not None
     assert (probe.http_get.port, probe.http_get.scheme) == ("web", "HTTPS")
 
@@ -96,8 +98,8 @@ class World:
             return web.Response(status=302, headers=headers, text="moved")
         return web.Response(status={"/ok": 200, "/nowhere": 302}.get(request.path, 404))
 
-    def action(self, path: str) -> pods.HttpAction:
-        return pods.HttpAction(port=self.port, path=path)
+    def action(self, path: str) -> pod_types.HttpAction:
+        return pod_types.HttpAction(port=self.port, path=path)
 
 
 @pytest_asyncio.fixture
@@ -133,7 +135,7 @@ async def test_only_redirects_to_the_same_host_are_followed(
 
 
 async def test_warning_of_a_probe_is_reported_with_its_success(world: World) -> None:
-    probe = pods.Probe(http_get=world.action("/elsewhere"))
+    probe = pod_types.Probe(http_get=world.action("/elsewhere"))
     world.probers.watch(msgspec.structs.replace(CONTAINER, readiness_probe=probe), RECORD)
     await waiting.wait_until_async(lambda: world.found, what="a result")
     text = f"Readiness probe warning: {ELSEWHERE}"
@@ -150,8 +152,8 @@ async def test_warning_of_a_probe_is_reported_with_its_success(world: World) -> 
 async def test_output_of_a_command_is_reported_with_a_failure_only(
     world: World, code: str, finding: probes.ProbeFinding
 ) -> None:
-    action = pods.ExecAction(command=(code,))
-    probe = pods.Probe(exec=action, failure_threshold=1)
+    action = pod_types.ExecAction(command=(code,))
+    probe = pod_types.Probe(exec=action, failure_threshold=1)
     world.probers.watch(msgspec.structs.replace(CONTAINER, readiness_probe=probe), RECORD)
     await waiting.wait_until_async(lambda: world.found, what="a result")
     assert world.found == [finding]

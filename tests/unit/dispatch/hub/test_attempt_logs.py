@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kilnwork.api import attempts
+from kilnwork.data import disk_checks
 from kilnwork.dispatch.hub import attempt_logs
 from kilnwork.kit import ids
 from support import small_disks
@@ -66,6 +67,7 @@ def test_tasks_with_output_are_known_with_and_without_reading_the_disk(
     tasks = [ids.TaskId(number.to_bytes(16, "big")) for number in range(4)]
     for task in tasks[:3]:
         logs.append(attempts.AttemptRef(task, 1, 1), 0, b"hello")
+    logs.forget_tasks(tasks[:1])
     logs.delete(tasks[0])
     for new in (False, True):
         assert [logs.has_output(task, new=new) for task in tasks] == [False, True, True, False]
@@ -122,6 +124,23 @@ def test_an_attempt_that_ended_on_a_full_disk_is_marked(tmp_path: Path) -> None:
         (disk / "filler").unlink()
         logs.mark()
         assert b"the disk was full; 10 bytes are missing here" in read(disk / "logs")
+
+
+def test_output_deleted_while_logs_are_marked_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = attempt_logs.AttemptLogs(tmp_path)
+    monkeypatch.setattr(disk_checks, "usable_bytes", lambda *_, **__: -1)
+    logs.append(REF, 0, b"hello")
+    logs.forget(REF)
+
+    def delete_meanwhile(*_: object, **__: object) -> int:
+        """As the thread of a prune does."""
+        logs.delete(REF.task)
+        return 1 << 30
+
+    monkeypatch.setattr(disk_checks, "usable_bytes", delete_meanwhile)
+    logs.mark()
 
 
 def test_output_does_not_use_the_room_reserved_for_the_journal(tmp_path: Path) -> None:
