@@ -7,8 +7,8 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from kilnwork.controlplane.node import container as containers
 from kilnwork.controlplane.node import pod_types, probes
+from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kit import clock
 from support import waiting
 
