@@ -67,7 +67,7 @@ class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 JSON = "application/json"
 PICKLE = "application/vnd.kilnwork.pickle"
-"""Media type of a pickle, protocol 5 with its buffers out of band (`sdk.pickling`). The
+"""Media type of a pickle, protocol 5 with its buffers out of band (`sdk.serialization`). The
 dispatcher never reads it."""
 ERROR = "application/vnd.kilnwork.error"
 """Media type of an `ErrorInfo` in msgpack: the payload of a failed call."""
@@ -82,7 +82,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):
     """An exception raised by a task function."""
 
     type: str
-    """Module and qualified name of its class."""
+    """Module and qualified name of the exception's class."""
     text: str
     """str() of the exception."""
     traceback: str
@@ -90,7 +90,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):
     pickled: bytes | None = None
     """The pickled exception; None if it cannot be pickled."""
     notes: tuple[str, ...] = ()
-    """Its `__notes__`."""
+    """The exception's `__notes__`."""
     cause: "ErrorInfo | None" = None
     """The error of the failed input, for exception chaining."""
 
@@ -104,7 +104,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Resources used by an attempt."""
 
     cpu_s: Seconds
-    """CPU time in seconds of all its processes that were waited for."""
+    """CPU time in seconds of all processes of the attempt that were waited for."""
     peak_bytes: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] | None = None
     """Maximum resident memory of a single process; None if unknown."""
 
@@ -114,14 +114,14 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 
     ending: Ending
     reason: Label
-    """One of `api.reasons`."""
+    """Why the attempt ended: one of `api.reasons`."""
     message: str = ""
     exit_code: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)] | None = None
     """Exit code as in a shell: 128 + N for signal N."""
     result: Payload | None = None
     """The result, or the error of a failed call."""
     proof: bool = True
-    """Whether nothing that the attempt started still runs. False: some process may."""
+    """Whether it is certain that no process of the attempt still runs."""
     requested_retry: bool = False
     """Whether the attempt exited with code 75."""
     started: Seconds | None = None

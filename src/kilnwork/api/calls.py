@@ -25,8 +25,8 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One call that a submitter wants to run: a driver, or a slot on behalf of a running task."""
 
     number: attempts.Count
-    """Consecutive number within the submitter's session, from 1. The result is returned under
-    it."""
+    """Consecutive number within the submitter's session, from 1, under which the result is
+    returned."""
     task: attempts.Id
     """Id of the task, chosen by the submitter (UUIDv7), so that it is known immediately."""
     template: attempts.Count
@@ -44,21 +44,21 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     parent: attempts.AttemptRef | None = None
     """The attempt that submits the call; set by slots only."""
     retry_failed: bool = False
-    """If the call named by `key` failed before this session, it runs again, with the current
-    arguments."""
+    """Whether to run the call again, with the current arguments, if the call named by `key` failed
+    before this session."""
     cache: Cache | None = None
     """None: the call runs whatever earlier results exist."""
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Outcome of a task, as a call gets it that needs the task's result."""
+    """Outcome of a task, as passed to a call that needs the task's result."""
 
     task: attempts.Id
     state: api_task.State
     reason: str
     message: str
     payload: attempts.Payload | None = None
-    """Its result, or its error."""
+    """The task's result, or its error."""
 
 
 class CallRun(msgspec.Struct, frozen=True, array_like=True, gc=False):

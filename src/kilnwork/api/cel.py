@@ -19,8 +19,8 @@ from kilnwork.kit import errors
 LIBRARY = "cel"
 
 MAX_CHARS = 4096
-"""Maximum length of an expression. The library recurses for each operator: five times as many in
-a row crash the process."""
+"""Maximum length of an expression. The library recurses for each operator: an expression with five
+times as many operators in a row crashes the process."""
 
 MAX_PREDICATE_CHARS = 1024
 MAX_MATCHES = 4

@@ -62,7 +62,7 @@ def _frozen() -> Iterator[meta.JsonObject]:
     """Yield the rules that make a spec immutable within a generation.
 
     CEL cannot compare fields without a type: templates, manifests, parameters and parts of the
-    flow. The controller uses the stored ones for a running generation.
+    flow. The controller uses the stored values for a running generation.
     """
     for field in ("backend", "data", "flow"):
         rule = f"self.generation != oldSelf.generation || ({_unchanged(field)})"

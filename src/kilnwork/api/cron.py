@@ -3,12 +3,12 @@
 `parse` reads Furiko's syntax with quartz's rules for days; `cron_fields` has the grammar of each
 field. A `CronExpression` describes local times; `next_after` finds the first tick after a second
 and `count` returns the number of ticks in a span, both without iterating over ticks. Used by
-`schedules`, which decides which ticks are due, and by validation. No clock; zone files are read by
+`due_ticks`, which decides which ticks are due, and by validation. No clock; zone files are read by
 `zoneinfo`, once each.
 
 A local time that a change of the clocks skips or repeats is treated according to DaylightSaving
-(api/job_config), unless the expression names every hour: then ticks follow real time, so that
-there is no tick in a gap and one in both passes of a repeated hour.
+(api/job_config), unless the expression names every hour: then ticks follow real time, so that there
+is no tick in a gap, and one in each pass of a repeated hour.
 """
 
 import bisect
@@ -130,8 +130,8 @@ class CronExpression(msgspec.Struct, frozen=True, gc=False):
         return total + self._count_local(start, until + offset)
 
     def _left_out(self, change: time_zones.ClockChange) -> bool:
-        """Return whether `change` skips a local time of the expression and does not end at
-        another one."""
+        """Return whether `change` skips a local time of the expression and does not end at another
+        such time."""
         begin, last = time_zones.seconds_of(change.begin), time_zones.seconds_of(change.last)
         return bool(self._count_local(begin - 1, last)) and not self._count_local(last, last + 1)
 

@@ -22,7 +22,7 @@ Priority = Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=api_task.MAX_S)]
 
 Title = Annotated[str, msgspec.Meta(max_length=253, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-"""A name for people. Control characters are not allowed, since it is shown in terminals."""
+"""A name for people. Control characters are not allowed, since names are shown in terminals."""
 
 DEFAULT_ITEMS_PER_PART = 100_000
 """Default number of records in a part: the default of ITEMSPERJOB in the first prototype."""
@@ -41,8 +41,8 @@ workers that are replaced often, few enough for a part that crashes its worker e
 
 
 OUTPUTS = "out/"
-"""The key of a result that is the concatenation of the outputs of all parts, as named in their
-commits, without a copy."""
+"""Key of a result that is not an object of its own, but the concatenation of the outputs of all
+parts, which the parts' commits name."""
 
 
 _SHORT_DIGITS = 8
@@ -215,7 +215,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True, gc=False):
     start: int
     end: int
     first_line: int
-    """Number of its first line, from 1."""
+    """Number of the part's first line, from 1."""
     lines: int
     """Number of line ends; the last line may lack one."""
     crc32: int

@@ -70,7 +70,7 @@ class FlowNode:
         self.item_inputs: dict[str, Any] = {}
         """Inputs that depend on the item, unparsed."""
         self.item_input_names: tuple[expressions.Name, ...] = ()
-        """Names used by these inputs, except for the item."""
+        """Names used by `item_inputs`, except for the item."""
         self.items: expressions.Expression | None = None
         self.max_failed: int | str = 0
         """Number or percentage of items that may fail."""
@@ -82,7 +82,7 @@ class FlowNode:
         self.is_kept = False
         """Whether the value or the results of the step are kept."""
         self.is_referenced = False
-        """Whether an expression refers to them."""
+        """Whether an expression refers to the value or the results of the step."""
 
     @property
     def expressions(self) -> Iterator[tuple[str, tuple[expressions.Name, ...]]]:
@@ -266,7 +266,7 @@ class _Builder:
         return NodeKind.EACH if step.each else NodeKind.WORK
 
     def _check_fields(self, node: FlowNode) -> None:
-        """Record the fields that have no use in such a step."""
+        """Record as problems the fields that have no effect in a step of this kind."""
         step, kind = node.step, node.kind
         useless = {
             "until": step.until and kind is not NodeKind.UNTIL,
@@ -408,8 +408,8 @@ def code_digests(program: Program) -> frozenset[bytes]:
 
 
 def shard_readers(program: Program) -> dict[str, list[FlowNode]]:
-    """Return the steps that have one task for each shard, or for some shards, of a snapshot, by
-    snapshot."""
+    """Return, by snapshot, the steps that have one task for each of its shards, or for some of
+    them."""
     found: dict[str, list[FlowNode]] = {}
     for node in program.all_nodes():
         for name in () if node.items is None else node.items.names:

@@ -15,7 +15,7 @@ _Kind = flow_program.NodeKind
 STEP_MEMBERS = ("value", "results", "state", "counts")
 SET_MEMBERS = ("name", "generation")
 CONTROLLER = "controller"
-"""Name of a group that only steps use that refer to it explicitly."""
+"""Name of the group that is used only by steps that refer to it explicitly."""
 
 ERROR_MEMBERS = ("step", "reason", "message")
 
@@ -38,10 +38,9 @@ def problems(
 
 
 def mark_kept_steps(program: flow_program.Program) -> None:
-    """Mark the steps whose values and results are read by expressions or by the result of the
-    flow.
+    """Mark the steps whose values and results are read by expressions or by the result of the flow.
 
-    Those of other steps are not kept.
+    Values and results of other steps are not kept.
     """
     read = {
         name.root

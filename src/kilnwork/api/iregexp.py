@@ -1,10 +1,10 @@
 r"""Regular expressions as defined by RFC 9485 (I-Regexp), matched in linear time.
 
 Used by result rules: the operator `Matches`, and `match()` and `search()` in a JSONPath. Python's
-`re` backtracks, so that the author of a pattern such as `(a|a)*b` can block a process for any
-time. Here a pattern is compiled to a position automaton (Glushkov 1961), whose state after each
-character is a set of positions: time is bounded by characters times positions, and counted in a
-Budget. Not for routes or file formats: there are no capturing groups, anchors or `\d`.
+`re` backtracks, so that the author of a pattern such as `(a|a)*b` can block a process for an
+unlimited time. Here a pattern is compiled to a position automaton (Glushkov 1961), whose state
+after each character is a set of positions: time is bounded by characters times positions, and
+counted in a Budget. Not for routes or file formats: there are no capturing groups, anchors or `\d`.
 """
 
 import functools
@@ -160,7 +160,7 @@ class Pattern:
             return self._joined(piece, msgspec.structs.replace(more, empty=True))
         optional = _EMPTY
         for _ in range(node.most - node.least):
-            # a{0,3} becomes (a(a(a)?)?)?: expanded from the left, each would be linked to all
+            # a{0,3} becomes (a(a(a)?)?)?: as a?a?a?, each position would be linked to all positions
             # before it
             more = self._joined(self._build_once(node), optional)
             optional = msgspec.structs.replace(more, empty=True)
@@ -257,7 +257,8 @@ class _Parser:
         if not self._took(")"):
             self._fail("has a ( without its )")
         self._depth -= 1
-        # a group of one repeated part must keep that repetition apart from its own
+        # if the only part of a group is repeated, keep its repetition separate from that of the
+        # group
         return _Node(parts=(node,)) if (node.least, node.most) != (1, 1) else node
 
     def _quantified(self, atom: _Node) -> _Node:
@@ -376,8 +377,8 @@ def _positions(bits: int) -> Iterator[int]:
 
 @functools.lru_cache(maxsize=256)
 def compile_pattern(text: str) -> Pattern:
-    """Compile a user's pattern, once for each text. Raises PatternError, also for what looks
-    like an anchor."""
+    """Compile a user's pattern, once for each text. Raises PatternError, also for a `^` at the
+    beginning or a `$` at the end, which users mean as anchors."""
     if text[:1] == "^" or text[-1:] == "$":
         raise PatternError(
             "begins with ^ or ends with $, which are characters in I-Regexp and anchors elsewhere; "

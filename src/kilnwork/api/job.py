@@ -1,9 +1,9 @@
-"""Kind Job: a set of tasks on one template, numbered by an index set, with one common end.
+"""Kind Job: a set of tasks made from one template, numbered by an index set, with one outcome.
 
 It has the fields of Furiko's Job (execution.furiko.io/v1alpha1) under the same names, and further
-ones: time limits, retries by cause, dependencies, locks, hooks, a finalizer. It is not a batch
-Job. Its tasks are rows of the journal, never API objects. `job_validation` has the rules beyond
-the schema; `job_config` has the kind that creates Jobs.
+ones: time limits, retries by cause, dependencies, locks, hooks, a finalizer. It is not a batch Job.
+Its tasks are rows of the journal, never API objects. `job_validation` has the rules beyond the
+schema; `job_config` has the kind that creates Jobs.
 """
 
 from enum import StrEnum
@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import meta, wire
+from kilnwork.api import base_struct, meta
 from kilnwork.api import task as api_task
 
-Wire = wire.Wire
+Wire = base_struct.Wire
 Name = api_task.Name
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=api_task.MAX_S)]
@@ -39,8 +39,8 @@ DEFAULT_TTL_S = 3600
 
 
 class Phase(StrEnum):
-    """The phase of a Job. The last five are final until `spec.run` is raised; `AdmissionError` is
-    final for good: create another Job instead."""
+    """The phase of a Job. The last five phases are final until `spec.run` is raised, except that
+    `AdmissionError` is always final: create another Job instead."""
 
     QUEUED = "Queued"
     STARTING = "Starting"
@@ -131,10 +131,10 @@ class Parallelism(Wire, frozen=True):
     """Maximum number of indexes that may have a task at the same time. Unset: as many as keep the
     workers busy. It may be changed while the Job runs."""
     completion_strategy: Any = "AllSuccessful"
-    """When the Job has succeeded or failed. `AllSuccessful`: it fails with the first index that
-    fails for good. `AnySuccessful`: it succeeds with the first index that succeeds.
-    `{minSuccessful: N}`: it succeeds with N successful indexes. `{maxFailed: N}` or `{maxFailed:
-    "P%"}`: it fails when more than N indexes, or P percent, have failed for good."""
+    """When the Job succeeds or fails. `AllSuccessful`: it fails with the first index that fails for
+    good. `AnySuccessful`: it succeeds with the first index that succeeds. `{minSuccessful: N}`: it
+    succeeds with N successful indexes. `{maxFailed: N}` or `{maxFailed: "P%"}`: it fails when more
+    than N indexes, or P percent, have failed for good."""
 
 
 class JobTimeouts(Wire, frozen=True):
@@ -184,8 +184,9 @@ class Finalizer(Wire, frozen=True):
 
     task_template: api_task.TaskTemplate
     """What the finalizer runs. Its input `results` is the list of all results in the order of the
-    indexes, with null for indexes without a result. Together they may have 64 MiB if it is a call,
-    otherwise 512 KiB. The result of the finalizer is the result of the Job."""
+    indexes, with null for indexes without a result. Together the results may have 64 MiB if the
+    finalizer is a Python call, otherwise 512 KiB. The result of the finalizer is the result of the
+    Job."""
 
 
 class JobTemplate(Wire, frozen=True):
@@ -237,7 +238,7 @@ class StartPolicy(Wire, frozen=True):
 
 
 class DependencyOutcome(StrEnum):
-    """The end of a dependency that a Job requires."""
+    """How a dependency must end before a Job starts."""
 
     SUCCESS = "Success"
     FINISHED = "Finished"
@@ -259,10 +260,10 @@ class Dependency(Wire, frozen=True):
     kind: DependencyKind = DependencyKind.JOB
     """Kind of the object: `Job`, `Task` or `JobConfig`. `JobConfig` means one of its Jobs: the Job
     of the same tick; otherwise the newest Job that is not later than this one; otherwise the next
-    Job. The time of a Job is that of its tick, or of its creation. Earlier ticks that are not
-    decided yet are waited for."""
+    Job. The time of a Job is its tick, or else the time of its creation. The Job also waits for
+    earlier ticks that have not been decided yet."""
     outcome: DependencyOutcome = DependencyOutcome.SUCCESS
-    """Required end of the object. `Success`: if it ends otherwise, this Job fails with
+    """How the object must end. `Success`: if it ends otherwise, this Job fails with
     `DependencyFailed`. `Finished`: any end."""
 
 
@@ -369,20 +370,20 @@ class RunningCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw
     """State of a Job that has a running task."""
 
     latest_task_creation_timestamp: str | None = None
-    """Time at which its newest task was created."""
+    """Time at which the newest task was created."""
     latest_running_timestamp: str | None = None
-    """Time at which its newest attempt started."""
+    """Time at which the newest attempt started."""
     terminating_tasks: int = 0
-    """Number of its tasks that are being stopped."""
+    """Number of tasks that are being stopped."""
 
 
 class FinishedCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """State of a finished Job."""
 
     latest_creation_timestamp: str | None = None
-    """Time at which its newest task was created."""
+    """Time at which the newest task was created."""
     latest_running_timestamp: str | None = None
-    """Time at which its newest attempt started."""
+    """Time at which the newest attempt started."""
     finish_time: str = ""
     """Time at which the Job finished."""
     result: str = ""

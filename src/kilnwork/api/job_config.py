@@ -2,7 +2,7 @@
 
 It has the fields of Furiko's JobConfig (execution.furiko.io/v1alpha1) under the same names,
 policies for daylight saving and missed runs, and history limits. `cron` parses expressions,
-`schedules` decides which ticks are due, `config_options` evaluates values.
+`due_ticks` decides which ticks are due, `config_options` evaluates values.
 """
 
 from enum import StrEnum
@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import job, meta, wire
+from kilnwork.api import base_struct, job, meta
 from kilnwork.api import task as api_task
 
-Wire = wire.Wire
+Wire = base_struct.Wire
 
 MAX_NAME = 49
 """Maximum length of a JobConfig's name: the name of a scheduled Job is this name followed by the
@@ -35,7 +35,7 @@ class CronSchedule(Wire, frozen=True):
     expression: str = ""
     """A cron expression. Exactly one of `expression` and `expressions` must be set."""
     expressions: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] = ()
-    """Several cron expressions. If several name the same second, one Job is created."""
+    """Several cron expressions. If several of them match the same second, one Job is created."""
     timezone: str = ""
     """Time zone: an IANA name, or an offset such as `UTC+8`. Unset: UTC."""
     format: CronFormat = CronFormat.STANDARD
@@ -105,7 +105,8 @@ class Schedule(Wire, frozen=True):
     cron: CronSchedule | None = None
     """Times as cron expressions."""
     disabled: bool = False
-    """Whether the schedule is disabled. Ticks that pass meanwhile do not run later."""
+    """Whether the schedule is disabled. Ticks that are due while it is disabled do not run
+    later."""
     constraints: ScheduleConstraints | None = None
     """Bounds of the schedule."""
     last_updated: str | None = None
@@ -126,7 +127,7 @@ class Concurrency(Wire, frozen=True):
     max_concurrency: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
     """Maximum number of Jobs that run at the same time. Unset: 1. Not allowed with `Allow`."""
     max_queued: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 20
-    """Maximum number of Jobs that wait, including those whose start time has not come. Further
+    """Maximum number of Jobs that wait, including Jobs whose start time has not come yet. Further
     Jobs are refused."""
 
 
@@ -229,8 +230,8 @@ class FloatOption(Wire, frozen=True):
 
 
 class JsonOption(Wire, frozen=True):
-    """Fields of an option of type JSON: any JSON value. It keeps its type where the variable is
-    the whole string."""
+    """Fields of an option of type JSON: any JSON value. The value keeps its type in a string that
+    consists only of the variable."""
 
     default: Any = None
     """Default value."""
@@ -303,21 +304,22 @@ class JobConfigSpec(Wire, frozen=True):
     option: Options | None = None
     """Options: values that the user who runs the JobConfig may set."""
     priority: job.Priority = 0
-    """Default `spec.priority` of its Jobs."""
+    """Default `spec.priority` of the created Jobs."""
     locks: Annotated[tuple[job.Lock, ...], msgspec.Meta(max_length=16)] = ()
-    """Default `spec.locks` of its Jobs."""
+    """Default `spec.locks` of the created Jobs."""
     depends_on: Annotated[tuple[job.Dependency, ...], msgspec.Meta(max_length=64)] = ()
-    """Default `spec.dependsOn` of its Jobs. JobConfigs that depend on each other create no Jobs."""
+    """Default `spec.dependsOn` of the created Jobs. JobConfigs that depend on each other create no
+    Jobs."""
     ttl_seconds_after_finished: job.WholeSeconds | None = None
-    """Default `spec.ttlSecondsAfterFinished` of its Jobs."""
+    """Default `spec.ttlSecondsAfterFinished` of the created Jobs."""
     ttl_seconds_after_failed: job.WholeSeconds | None = None
-    """Default `spec.ttlSecondsAfterFailed` of its Jobs."""
+    """Default `spec.ttlSecondsAfterFailed` of the created Jobs."""
     successful_jobs_history_limit: Annotated[int, msgspec.Meta(ge=0, le=10_000)] | None = None
-    """Number of successful Jobs that are kept, newest first. Unset: only their time to live limits
-    them."""
+    """Maximum number of successful Jobs that are kept; the oldest are deleted first. Unset: Jobs
+    are kept until their time to live has passed."""
     failed_jobs_history_limit: Annotated[int, msgspec.Meta(ge=0, le=10_000)] | None = None
-    """Number of Jobs that did not succeed that are kept, newest first. Unset: only their time to
-    live limits them."""
+    """Maximum number of unsuccessful Jobs that are kept; the oldest are deleted first. Unset: Jobs
+    are kept until their time to live has passed."""
 
 
 class ConfigState(StrEnum):
@@ -368,23 +370,23 @@ class MissedTicks(
 class JobConfigStatus(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """What a JobConfig does, as last written by the server."""
+    """The state of a JobConfig and of its Jobs, as last written by the server."""
 
     state: str = ""
     """State of the JobConfig: `Ready`, `ReadyEnabled`, `ReadyDisabled`, `JobQueued`, `Executing` or
     `Invalid`."""
     queued: int = 0
-    """Number of its Jobs that wait."""
+    """Number of Jobs that wait."""
     queued_jobs: tuple[JobReference, ...] = ()
-    """Its waiting Jobs, at most 20, in the order in which they will start."""
+    """Waiting Jobs, at most 20, in the order in which they will start."""
     active: int = 0
-    """Number of its Jobs that have started and not finished."""
+    """Number of Jobs that have started and not finished."""
     active_jobs: tuple[JobReference, ...] = ()
-    """Its Jobs that have started and not finished, at most 20."""
+    """Jobs that have started and not finished, at most 20."""
     last_scheduled: str | None = None
     """Time of the latest tick that was decided, whether or not it created a Job."""
     last_executed: str | None = None
-    """Time at which one of its Jobs last started."""
+    """Time at which a Job of the JobConfig last started."""
     next_runs: tuple[str, ...] = ()
     """Times of the next five ticks."""
     missed: MissedTicks | None = None

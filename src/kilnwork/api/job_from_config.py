@@ -11,11 +11,11 @@ import msgspec
 
 from kilnwork.api import (
     config_options,
-    config_services,
     job,
     job_config,
     job_settings,
     job_variables,
+    knative_service,
     meta,
     option_values,
 )
@@ -25,8 +25,8 @@ SCHEDULE_TIME = "kilnwork.dev/schedule-time"
 """Annotation with the tick for which a schedule created the Job, in seconds since the epoch."""
 
 BACKFILL = "kilnwork.dev/backfill"
-"""Annotation `true` of a Job that a user created for a past tick. The Job has the scheduled time
-of that tick, but needs no decision of the schedule."""
+"""Annotation with the value `true` of a Job that a user created for a past tick. The Job has the
+scheduled time of that tick, but needs no decision of the schedule."""
 
 CONFIG_UID = "kilnwork.dev/job-config-uid"
 """Label with the uid of the JobConfig."""
@@ -247,7 +247,7 @@ def _spec(config: job_config.JobConfig, given: job.JobSpec) -> job.JobSpec:
     return msgspec.structs.replace(
         given,
         config_name=None,
-        template=config_services.with_service_name(defaults.template.spec, config.metadata.name),
+        template=knative_service.with_service_name(defaults.template.spec, config.metadata.name),
         start_policy=msgspec.structs.replace(given.start_policy, concurrency_policy=policy),
         option_values=values,
         substitutions=substitutions,

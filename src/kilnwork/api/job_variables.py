@@ -1,7 +1,7 @@
 """The variables that templates of Jobs have in addition to those of every task, by name.
 
-Used by `job_validation`, which refuses unknown ones, and by the code that provides their values.
-`substitution` replaces them.
+Used by `job_validation`, which refuses unknown variables, and by the code that provides their
+values. `substitution` replaces them.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """Limits for JSON documents from outside: their size, and the work of processing them.
 
-Used by result rules (`rules`, `jsonpaths`, `cel`) and by `substitution`, which evaluate or copy
-documents written by controllers, services or users. Nothing here waits or reads a clock: work is
-counted in steps, so that the same document gives the same result on a busy machine.
+Used by result rules (`result_rule_compiler`, `jsonpaths`, `cel`) and by `substitution`, which
+evaluate or copy documents written by controllers, services or users. Nothing here waits or reads a
+clock: work is counted in steps, so that the same document gives the same result on a busy machine.
 """
 
 import math
@@ -20,8 +20,8 @@ MAX_DEPTH = 64
 """Maximum nesting depth of lists and objects."""
 
 MAX_WORK = 1_000_000
-"""Maximum work of one evaluation, in steps of 0.05 to 0.3 µs: what an API server allows for one
-CEL expression (https://kubernetes.io/docs/reference/using-api/cel/#runtime-cost-budget)."""
+"""Maximum work of one evaluation, in steps of 0.05 to 0.3 µs: the work that an API server allows
+for one CEL expression (https://kubernetes.io/docs/reference/using-api/cel/#runtime-cost-budget)."""
 
 
 class LimitExceeded(errors.KilnError):
@@ -52,8 +52,7 @@ class Budget:
 
 
 def measure(document: Any, *, max_size: int = MAX_SIZE, max_depth: int = MAX_DEPTH) -> Size:
-    """Return the size of parsed JSON; raises LimitExceeded when it is found to be too large or
-    too deep."""
+    """Return the size of parsed JSON; raises LimitExceeded if it is too large or too deep."""
     values, characters, longest, depth = 0, 0, 0, 0
     level = [document]
     while level:

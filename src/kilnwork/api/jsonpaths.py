@@ -1,8 +1,8 @@
 """JSONPath exactly as defined by RFC 9535, in bounded time.
 
-Used by result rules, which load this module for the first path. The library is python-jsonpath in
-strict mode; its hooks count the work, and `match()` and `search()` use `iregexp` instead of
-Python's backtracking `re`. Pure: a path and a document, no I/O.
+Used by result rules, which import this module when they compile the first path. The library is
+python-jsonpath in strict mode; its hooks count the work, and `match()` and `search()` use `iregexp`
+instead of Python's backtracking `re`. Pure: a path and a document, no I/O.
 """
 
 import contextvars
@@ -78,7 +78,7 @@ def compile_path(text: str) -> Path:
 
 
 class _Node(jsonpath.JSONPathMatch):
-    """A node that counts itself, and keeps neither path nor children.
+    """A node that counts itself in the budget, and keeps neither path nor children.
 
     The library copies the path of the parent for each node, and keeps all nodes.
     """

@@ -78,8 +78,8 @@ JsonObject = dict[str, Any]
 def merge_conditions(
     current: tuple[Condition, ...], new: tuple[Condition, ...], *, now: str
 ) -> tuple[Condition, ...]:
-    """Merge `new` conditions over `current` ones by type; `lastTransitionTime` moves only when the
-    status changes."""
+    """Return the `current` conditions, in which `new` ones replace those of the same type;
+    `lastTransitionTime` changes only when the status changes."""
     before = {c.type: c for c in current}
     merged = dict(before)
     for condition in new:

@@ -215,4 +215,4 @@ _TOKENS: dict[str, Part] = {
     "hmm": lambda at: f"{at.hour % 12 or 12}{at.minute:02d}",
     "hmmss": lambda at: f"{at.hour % 12 or 12}{at.minute:02d}{at.second:02d}",
 }
-"""The functions that format the tokens."""
+"""The function that formats each token."""

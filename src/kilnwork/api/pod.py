@@ -28,7 +28,8 @@ class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=
     message: str = ""
     started_at: str | None = None
     finished_at: str | None = None
-    """None also for a container that never ran (kubelet, `ContainerStatusUnknown`)."""
+    """When the container ended; None also for a container that never ran (kubelet,
+    `ContainerStatusUnknown`)."""
 
 
 class ContainerState(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
@@ -202,7 +203,8 @@ _NO_IMAGE = frozenset(
         "SignatureValidationFailed",
     }
 )
-"""kubernetes pkg/kubelet/images/types.go, and cri-api pkg/errors."""
+"""Reasons of a container whose image is not available: those of kubernetes
+pkg/kubelet/images/types.go and of cri-api pkg/errors."""
 
 
 def find_trouble(pod: Pod) -> PodTrouble | None:

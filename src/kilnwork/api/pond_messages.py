@@ -114,12 +114,12 @@ class NodeOrder(Message, frozen=True):
 
 
 class PondTrouble(Message, frozen=True):
-    """Why something is missing."""
+    """Why a pin or a snapshot is incomplete."""
 
     reason: str
     message: str
     lasting: bool = False
-    """Whether waiting does not help."""
+    """Whether the problem is permanent, so that waiting does not help."""
 
 
 class PinReport(Message, frozen=True):

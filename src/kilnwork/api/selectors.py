@@ -136,7 +136,7 @@ def _split_fields(text: str) -> list[str]:
 
 
 def _unescape(text: str) -> str:
-    """Return the value without escapes, which commas, equal signs and backslashes need."""
+    """Return the value without the backslashes that escape commas, equal signs and backslashes."""
     for found in re.finditer(r"\\(.?)|([,=])", text, re.DOTALL):
         if found[2]:
             raise SelectorError(

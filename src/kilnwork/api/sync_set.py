@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import data_pond, flow, flow_validation, meta, task, wire
+from kilnwork.api import base_struct, data_pond, flow, flow_validation, meta, task
 
 MAX_GENERATION = 9_999
 """Highest number of a generation: derived names leave room for four digits."""
@@ -23,7 +23,7 @@ MAX_OUTPUTS = 16
 CONTROLLER = flow_validation.CONTROLLER
 MAX_REPLICAS = 1_000
 
-Wire = wire.Wire
+Wire = base_struct.Wire
 
 Label = Annotated[
     str, msgspec.Meta(min_length=1, max_length=40, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
@@ -427,7 +427,7 @@ class StepStatus(Status, frozen=True):
     state: str = ""
     """State of the step."""
     total: int = 0
-    """Number of its known tasks."""
+    """Number of known tasks of the step."""
     succeeded: int = 0
     """Number of tasks that succeeded."""
     failed: int = 0
@@ -462,15 +462,15 @@ class GenerationStatus(Status, frozen=True):
     generation: int
     """Number of the generation."""
     phase: str = ""
-    """Phase in which it finished."""
+    """Phase in which the generation finished."""
     replay_of: int | None = None
-    """Number of the generation that it repeated."""
+    """Number of the earlier generation that this one repeated, if it was a replay."""
     finish_time: str | None = None
     """Time at which it finished."""
     digests: dict[str, str] = {}
-    """Digests of its snapshots by name."""
+    """Digests of the snapshots by name."""
     outputs: dict[str, str] = {}
-    """Digests of its outputs by name."""
+    """Digests of the outputs by name."""
 
 
 class SyncSetStatus(Status, frozen=True):
@@ -487,11 +487,11 @@ class SyncSetStatus(Status, frozen=True):
     run: int = 1
     """The `spec.run` that is carried out."""
     replay_of: int | None = None
-    """Number of the generation that it repeats, if it is a replay."""
+    """Number of the earlier generation that the newest one repeats, if it is a replay."""
     admission_time: str | None = None
-    """Time at which it was admitted, or at which a later run of it started."""
+    """Time at which the newest generation was admitted, or at which a later run of it started."""
     start_time: str | None = None
-    """Time at which its flow started."""
+    """Time at which the flow started."""
     finish_time: str | None = None
     """Time at which it finished."""
     snapshots: dict[str, SnapshotStatus] = {}
@@ -507,11 +507,11 @@ class SyncSetStatus(Status, frozen=True):
     backend_ref: BackendRef | None = None
     """The backend that starts the groups together."""
     data_ready: str = ""
-    """Nodes that hold their data, out of all nodes that need data, such as `2/3`."""
+    """Number of nodes that hold their data, out of all nodes that need data, such as `2/3`."""
     gang: str = ""
-    """Connected workers, out of all wanted workers, such as `4/4`."""
+    """Number of connected workers, out of all wanted workers, such as `4/4`."""
     progress: str = ""
-    """Successful tasks of the flow, out of all known tasks, such as `17/64`."""
+    """Number of successful tasks of the flow, out of all known tasks, such as `17/64`."""
     generations: tuple[GenerationStatus, ...] = ()
     """Finished generations, newest first, at most `keep.generations`."""
     observed_generation: int = 0

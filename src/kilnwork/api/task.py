@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import function_task, http_task, meta, object_task, wire
+from kilnwork.api import base_struct, http_task, knative_task, meta, object_task
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 MAX_S = 1_000_000_000
@@ -42,9 +42,8 @@ TEMPLATES = {
     "external": "external",
     "function": "function",
 }
-"""Fields of the spec in JSON that choose and describe an executor; the executor has the name of
-the field. The value is the name of the attribute in Python. Requests to functions are carried out
-by executor `http`."""
+"""Attributes of a spec that choose and describe an executor, by their names in JSON, which are also
+the names of the executors. Requests to functions are carried out by executor `http`."""
 
 OUTSIDE = frozenset({"http", "external"})
 """Executors whose processes run outside the manager, any number of each."""
@@ -128,7 +127,7 @@ class State(StrEnum):
 _FINAL = frozenset({State.SUCCESS, State.FAILED, State.KILLED})
 
 
-Wire = wire.Wire
+Wire = base_struct.Wire
 
 
 class KeyRef(Wire, frozen=True):
@@ -295,7 +294,7 @@ class TaskTemplate(Wire, frozen=True):
     http: http_task.HttpTemplate | None = None
     """HTTP request to send, instead of `command`. It requires a running `kiln executor http`;
     `clusterName` has no effect then."""
-    function: function_task.FunctionTemplate | None = None
+    function: knative_task.FunctionTemplate | None = None
     """Request to a Knative Service, instead of `command`. It requires a running `kiln executor
     http`; `clusterName` has no effect then."""
     external: ExternalTask | None = None
@@ -352,7 +351,7 @@ class TaskTemplate(Wire, frozen=True):
 
     @property
     def sent(self) -> http_task.HttpTemplate | None:
-        """The HTTP request of the task, also if it is one to a function; None for other tasks."""
+        """The HTTP request of the task, including a request to a function; None for other tasks."""
         return self.http if self.function is None else self.function
 
     @property

@@ -1,7 +1,7 @@
 """Disk checks for blobs and stores: free space, and syncing of directories.
 
-Used by `blobs`, `stores.local`, `server.blobs`, `dispatch.hub.attempt_logs`. Space is reserved for
-the journal, which shares the disk: the data of one task must not stop all tasks.
+Used by `local_blobs`, `stores.local`, `server.blobs`, `dispatch.hub.attempt_logs`. Space is
+reserved for the journal, which shares the disk: the data of one task must not stop all tasks.
 """
 
 import functools
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 SPARE_BYTES = 256 << 20
-"""Space that is left free: enough for some minutes of a busy journal."""
+"""Maximum number of bytes that are left free: enough for some minutes of a busy journal."""
 
 _SYNC_FILE_RANGE_WRITE = 2
 _SPARE_PART = 20
-"""On a small disk, one part in this many is left free."""
+"""Divisor for small disks: their size divided by this is left free."""
 
 
 def usable_bytes(directory: Path, *, share: float = 1.0) -> int:
@@ -53,7 +53,7 @@ def begin_sync(descriptor: int, start: int, count: int) -> None:
 
 @functools.cache
 def _sync_file_range() -> Callable[[int, int, int, int], int]:
-    ctypes = importlib.import_module("ctypes")  # by name: most who import us never need it
+    ctypes = importlib.import_module("ctypes")  # imported here: most importers never need it
     try:
         found = ctypes.CDLL(None).sync_file_range
     except AttributeError:

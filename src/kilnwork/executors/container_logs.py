@@ -6,13 +6,14 @@ Used by executors that run attempts in Pods, for `port.ReadsLogs`.
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.executors import port
 from kilnwork.kube import client
 
 ReadLog = Callable[[str, str, str, int | None], AsyncGenerator[bytes, None] | None]
-"""(namespace, Pod, container, bytes at most) → what it has printed, None where this process does
-not have it: then the API server is asked, which asks the node."""
+"""Reads the output of a container, given namespace, Pod, container and maximum number of bytes.
+Returns None if this process does not have the output, which is then requested from the API
+server."""
 
 
 async def read(
@@ -48,7 +49,7 @@ async def _asked(
         query["follow"] = "true"
     if limit is not None:
         query["limitBytes"] = str(limit)
-    path = f"{resource.PODS.base(namespace)}/{pod}/log"
+    path = f"{api_resources.PODS.base(namespace)}/{pod}/log"
     async with contextlib.aclosing(kube.stream(path, query=query, endless=follow)) as pieces:
         async for piece in pieces:
             yield piece

@@ -17,7 +17,7 @@ import msgspec
 
 from kilnwork.api import attempts, json_limits, reasons, substitution, task
 from kilnwork.channel import messages
-from kilnwork.executors import process_attempt, service
+from kilnwork.executors import service, service_attempt
 from kilnwork.kit import clock, coroutines, errors, ids
 
 BYTES = "application/octet-stream"
@@ -51,7 +51,7 @@ class Failed(errors.KilnError):
 class Lost(errors.KilnError):
     """The attempt ended through no fault of the task, which may run elsewhere.
 
-    `proof`: nothing of the attempt is running any more.
+    `proof`: whether it is certain that no process of the attempt is running any more.
     """
 
     def __init__(self, message: str, *, reason: str = _R.WORKER_LOST, proof: bool = False) -> None:
@@ -90,7 +90,7 @@ Keep = Callable[[str, bytes, Path], Awaitable[None]]
 """Stores a blob: namespace, digest, file. Raises KilnError."""
 
 
-class ExternalAttempt(process_attempt.ProcessAttempt):
+class ExternalAttempt(service_attempt.ProcessAttempt):
     """One attempt of an external executor: a call of the user's function, with its result, failure
     and log.
     """
@@ -98,7 +98,7 @@ class ExternalAttempt(process_attempt.ProcessAttempt):
     def __init__(
         self,
         run: messages.Run,
-        link: process_attempt.Link,
+        link: service_attempt.Link,
         time: clock.Clock,
         *,
         call: Run,
@@ -111,9 +111,9 @@ class ExternalAttempt(process_attempt.ProcessAttempt):
         self._started = at = self._clock.wall()
         self._link.report(lambda serial: messages.Started(serial, self.ref, at))
         try:
-            # in a task of its own, which it may cancel: no kill has ended this one then
+            # run it in a coroutine task of its own: if the function cancels that, it was not a kill
             value = await coroutines.run_in_own_task(str(self.ref), self._guarded(self._claimed()))
-            if self._halt is not None:  # it has swallowed the cancellation
+            if self._halt is not None:  # the function swallowed the cancellation
                 return await self._halted(self._halt)
             result = await self._payload(value)
         except Failed as error:
@@ -123,7 +123,7 @@ class ExternalAttempt(process_attempt.ProcessAttempt):
             return self._ended(_E.LOST, error.reason, str(error), proof=error.proof)
         except (substitution.InvalidTemplate, json_limits.LimitExceeded) as error:
             return self._ended(_E.FAILED, _R.INVALID_SPEC, str(error))
-        except (KeyboardInterrupt, GeneratorExit):  # the program ends
+        except (KeyboardInterrupt, GeneratorExit):  # the program is exiting
             raise
         except BaseException as error:  # a user's function may raise anything
             current = asyncio.current_task()
@@ -164,7 +164,7 @@ class ExternalAttempt(process_attempt.ProcessAttempt):
 
     def _say(self, fraction: float | None, message: str) -> None:
         known = None if fraction is None else float(fraction)
-        text = _escaped(message)[: process_attempt.MAX_MESSAGE]
+        text = _escaped(message)[: service_attempt.MAX_MESSAGE]
         self._link.send(messages.Progress(self.ref, known, text))
 
     def _ended(

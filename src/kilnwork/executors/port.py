@@ -65,9 +65,9 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The observed state of an attempt. `outcome` is set if and only if it has ended.
 
     `started`: wall clock, seconds; None if it has not started. `check_s`: observe again after this
-    many seconds even without a wake; None if a watch reports changes. `exists`: False while nothing
-    of it has been created, so that `ensure` must be called again. `container`: id of the single
-    container of the attempt, "" if that is unknown or there are several.
+    many seconds even without a wake; None if a watch reports changes. `exists`: False while no
+    object of the attempt has been created, so that `ensure` must be called again. `container`: id
+    of the single container of the attempt, "" if that is unknown or there are several.
     """
 
     phase: Phase
@@ -101,7 +101,7 @@ class Executor(Protocol):
     """
 
     name: str
-    """As `TaskSpec.executor` has it."""
+    """Name of the executor, as in `TaskSpec.executor`."""
 
     async def ensure(self, attempt: Attempt) -> Observation:
         """Create the attempt, or adopt it if it was created before; an attempt is never started
@@ -114,9 +114,8 @@ class Executor(Protocol):
         ...
 
     async def stop(self, attempt: Attempt, how: Stop) -> Observation:
-        """Begin or continue to end the attempt; phase OVER is proof that nothing of it runs or ever
-        will.
-        """
+        """Begin or continue to end the attempt; phase OVER is proof that no process of it runs or
+        ever will run."""
         ...
 
     async def result(self, attempt: Attempt) -> attempts.Payload | None:
@@ -143,7 +142,7 @@ class RunsInWorkers(Protocol):
 class WatchesAttempts(Protocol):
     """Optional ability of an executor: it reports which attempts exist and when they change.
 
-    So a manager finds what an earlier one has left behind, and nothing has to be polled.
+    A manager thereby finds attempts that an earlier manager has left behind, and need not poll.
     """
 
     def watch(self, wake: Wake) -> None:
@@ -154,8 +153,9 @@ class WatchesAttempts(Protocol):
         """Return an attempt that exists but is no longer wanted, with enough data to stop and
         release it.
 
-        None if nothing of it exists, or it is released already. `known`: the journal has its task.
-        If not, it may belong to another manager, and only what is being deleted is released.
+        None if the attempt does not exist, or is released already. `known`: whether the journal has
+        its task. Otherwise the attempt may belong to another manager, and is released only if it is
+        being deleted.
         """
         ...
 

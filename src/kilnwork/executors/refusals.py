@@ -8,8 +8,8 @@ from kilnwork.executors import port
 from kilnwork.kube import errors
 
 CREATE_AGAIN_S = 5.0
-"""How often an object is tried again that a ResourceQuota, or a missing account, does not let in:
-nothing wakes us."""
+"""Interval in seconds at which the creation of an object is tried again that a ResourceQuota or a
+missing account prevents, since no watch reports a change."""
 
 _R = reasons.Reason
 

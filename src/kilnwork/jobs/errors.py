@@ -43,7 +43,8 @@ class TickDecided(JobsError):
 
 
 class JobsStopped(JobsError):
-    """The service is stopping or cannot write to the journal. Send the request to its successor."""
+    """The service is stopping or cannot write to the journal. Send the request again, to the
+    process that takes over."""
 
 
 class OldDatabaseUnreadable(JobsError):

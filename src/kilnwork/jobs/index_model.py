@@ -24,21 +24,24 @@ class NewIndexJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     namespace: str
     name: str
     spec: api_job.JobSpec
-    """Valid, with the template. Its options, dependencies and `killAt` are not read."""
+    """Valid spec of the Job, with the template. Its options, dependencies and `killTimestamp` are
+    not read."""
     created: float
-    """Wall clock, seconds."""
+    """When the object was created, in wall clock seconds."""
     variables: dict[str, Any] = {}
     """Values of `job.*`, `jobconfig.*`, `option.*` and substitutions, by their full names."""
     inputs: dict[str, Any] | None = None
-    """Resolved inputs of every index by name; None if it has none, or `provide` will set them."""
+    """Resolved inputs of every index by name; None if there are none, or if `provide` will set
+    them."""
     group: start_queue.ConcurrencyGroup | None = None
-    """Its JobConfig, or None."""
+    """Concurrency group of the Job's JobConfig; None if it has no JobConfig."""
     tick: int | None = None
-    """Tick of the schedule that made it, in seconds since the epoch; None if no schedule did."""
+    """Tick for which a schedule created the Job, in seconds since the epoch; None if no schedule
+    created it."""
     start_after: float | None = None
     """Earliest start, in wall clock seconds."""
     hold: start_queue.Hold | None = None
-    """Why it does not start until `set_hold` is called."""
+    """Why the Job does not start until `set_hold` is called."""
 
 
 class IndexState(StrEnum):
@@ -76,14 +79,14 @@ class IndexView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """
 
     number: int
-    """From 0."""
+    """Number of the index, from 0."""
     label: str
-    """Label for users: its number, key, values or item."""
+    """Label for users: number, key, values or item of the index."""
     state: IndexState
     task: str
-    """Id of its task."""
+    """Id of the index's task."""
     name: str
-    """Name of its task."""
+    """Name of the index's task."""
     run: int
     attempt: int = 0
     worker: str = ""
@@ -91,7 +94,7 @@ class IndexView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     reason: str = ""
     message: str = ""
     created: float | None = None
-    """When its task was created; wall clock seconds, like the other times."""
+    """When the index's task was created, in wall clock seconds like the other times."""
     started: float | None = None
     finished: float | None = None
     result: attempts.Payload | None = None
@@ -104,14 +107,15 @@ class IndexJobView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     namespace: str
     name: str
     version: int
-    """Increases with each change, also across restarts."""
+    """Version of the view, which increases with each change, also across restarts."""
     phase: api_job.Phase
     reason: str
     message: str
     run: int
     created: float
     started: float | None
-    """When its turn came in this run: from then on it counts as running and holds its locks."""
+    """When the turn of the Job came in this run: from then on it counts as running and holds its
+    locks."""
     finished: float | None
     counts: IndexCounts
     failed_indexes: str
@@ -120,16 +124,16 @@ class IndexJobView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """At most 20 indexes: all if there are no more, else the failed ones followed by running
     ones."""
     result: attempts.Payload | None
-    """Result of its finalizer, or of its only task; set once it has succeeded."""
+    """Result of the Job's finalizer, or of its only task; set once the Job has succeeded."""
     stopped: bool | None
-    """Once it has ended: whether there is proof that nothing of it is running. None until then."""
+    """Whether it is certain that no process of the Job is running; None until the Job has ended."""
     waiting_for: start_queue.Hold | None
-    """Why it has not started."""
+    """Why the Job has not started."""
     suspended: bool
     priority: int
     max_in_flight: int | None
     group: str
-    """`metadata.uid` of its JobConfig, "" for none."""
+    """`metadata.uid` of the Job's JobConfig; "" for none."""
 
 
 class GroupView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -149,9 +153,9 @@ class TickDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     namespace: str
     name: str
     tick: int
-    """The latest tick decided; it must be later than all before."""
+    """The latest tick decided, which must be later than all ticks decided before."""
     fingerprint: str = ""
-    """Fingerprint of the schedule; a different one marks an edit."""
+    """Fingerprint of the schedule; a different fingerprint means that the schedule was edited."""
     run: tuple[int, ...] = ()
     """Ticks up to `tick` that will make a Job."""
     abandon: tuple[int, ...] = ()

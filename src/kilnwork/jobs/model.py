@@ -18,7 +18,7 @@ DIRECTORY_INPUT = "input"
 
 class JobId(NamedTuple):
     """The two ids of a job. `uuid`: 16 bytes, a UUIDv7. `text`: the id that users see,
-    `YYYY-MM-<decimal>` as in the seed."""
+    `YYYY-MM-<decimal>`, as in the first prototype."""
 
     uuid: bytes
     text: str
@@ -119,13 +119,15 @@ class FileProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     source: str | None = None
     """Key of the input in the whole store; None if the input is in the job's directory."""
     succeeded: int = 0
-    """Records of succeeded parts; the same for `failed` and `skipped`."""
+    """Number of successful records in succeeded parts; `failed`, `skipped`: of bad and of skipped
+    records in these parts."""
     failed: int = 0
     skipped: int = 0
     done_bytes: int = 0
     """Bytes of input in succeeded parts."""
     output: filejobs.StoredFile | None = None
-    """Published result, with its key in the job's directory; the same for `errors`."""
+    """Published result, with its key in the job's directory; `errors`: published file of bad
+    records."""
     errors: filejobs.StoredFile | None = None
 
     @property
@@ -148,7 +150,7 @@ class GenericJobView(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_
     namespace: str
     user: str
     spec: _Spec
-    """With the current parallelism, tolerances and suspend."""
+    """Spec of the job with the current parallelism, tolerances and suspend."""
     phase: filejobs.FileJobPhase
     reason: str
     message: str
@@ -157,19 +159,19 @@ class GenericJobView(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_
     finished: float | None
     expires: float | None
     run: int
-    """From 1; increases when items are run again."""
+    """Number of the run, from 1, which increases when items are run again."""
     parts: PartCounts
     """Counts of items."""
     progress: _Progress
     failures: int
-    """Failed attempts of items; the same for `losses`."""
+    """Number of failed attempts of items; `losses`: of lost attempts."""
     losses: int
     deleting: bool
-    """Whether it is being deleted."""
+    """Whether the job is being deleted."""
     version: int
-    """Increases with each change, also across restarts."""
+    """Version of the view, which increases with each change, also across restarts."""
     detail: Any = None
-    """`ItemSource.detail`."""
+    """Details returned by `ItemSource.detail`."""
 
     @property
     def dashed(self) -> str:

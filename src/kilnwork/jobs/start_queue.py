@@ -36,7 +36,7 @@ class ConcurrencyGroup(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     config: str
-    """Its `metadata.uid`."""
+    """`metadata.uid` of the JobConfig."""
     name: str
     policy: api_job.ConcurrencyPolicy
     max_concurrency: int = 1
@@ -54,13 +54,13 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     group: ConcurrencyGroup | None = None
     locks: tuple[api_job.Lock, ...] = ()
     start_after: float | None = None
-    """Wall clock seconds; None: at once."""
+    """Earliest start of the job, in wall clock seconds; None: at once."""
     hold: Hold | None = None
     suspended: bool = False
     incomplete: bool = False
-    """Whether its index set is unknown yet."""
+    """Whether the index set of the job is not known yet."""
     job_seconds: float | None = None
-    """Time limit from its start; None: no limit."""
+    """Time limit of the job from its start, in seconds; None: no limit."""
 
 
 class Start(NamedTuple):
@@ -101,13 +101,14 @@ class _Entry:
     def __init__(self, row: int, space: str, claim: Claim, *, fresh: bool, due: bool) -> None:
         self.row, self.space, self.claim = row, space, claim
         self.fresh = fresh
-        """Whether it does not count as waiting yet, so that it may find the queue full."""
+        """Whether the job does not count as waiting yet, so that it is refused if the queue is
+        full."""
         self.due = due
-        """Whether its `start_after` has passed."""
+        """Whether the job's `start_after` has passed."""
         self.reason = ""
-        """Why it waited when it was last considered; "" before that."""
+        """Why the job waited when it was last considered; "" before that."""
         self.passed = False
-        """Whether its group had room for it once, so that it is not refused any more."""
+        """Whether the group had room for the job once, so that the job is not refused any more."""
         self.stopping = False
 
     @property
@@ -142,9 +143,9 @@ class _GroupMembers:
     def __init__(self) -> None:
         self.limit = self.most = 0
         self.active: dict[int, _Entry] = {}
-        """In the order of their starts."""
+        """Started jobs by row, in the order of their starts."""
         self.waiting: dict[int, _Entry] = {}
-        """Including jobs that are not ready, but without fresh ones."""
+        """Waiting jobs by row, including jobs that are not ready, but without fresh jobs."""
         self.queue: list[_Key] = []
         """Ready jobs to which the limit applies, sorted."""
         self.replacing: set[int] = set()
@@ -163,7 +164,7 @@ class _Lock:
 
     def __init__(self) -> None:
         self.holders: dict[int, bool] = {}
-        """Row, and whether it holds the lock exclusively."""
+        """Rows of the jobs that hold the lock, with True if a job holds it exclusively."""
         self.exclusive: list[_Key] = []
         self.shared: list[_Key] = []
 

@@ -19,7 +19,7 @@ from kilnwork.endpoints import endpoint_files
 OLD_S = 60.0
 """A directory that is younger may be of a home that is just starting."""
 
-SOCKETS_IN = Path("/tmp")  # noqa: S108  where `kit.paths.runtime_dir` puts them
+SOCKETS_IN = Path("/tmp")  # noqa: S108  where `kit.data_directories.runtime_dir` puts them
 _SOCKETS = re.compile("kiln-[0-9a-f]{16}")
 
 

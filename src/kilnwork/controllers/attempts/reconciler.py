@@ -26,7 +26,7 @@ CAPACITY = 1000
 than some thousand Pods."""
 
 MAX_MESSAGE_LENGTH = 4096
-"""Maximum length of a task's message, as in `dispatch.hub`; longer ones are cut at the end."""
+"""Maximum length of a task's message, as in `dispatch.hub`; longer messages are cut at the end."""
 
 LEFTOVER_GRACE_S = 1.0
 """Grace period of a settled attempt that still runs: its outcome is already decided."""
@@ -127,7 +127,7 @@ class AttemptReconciler:
         if seen.outcome is not None:
             outcome = await self._with_result(executor, held.attempt, seen.outcome)
             await self.outputs.finish(ref)
-            link.observed(ref, observed)  # its node is stored with the next report
+            link.observed(ref, observed)  # the node of the attempt is stored with the next report
             await link.finished(ref, outcome)
             self.outputs.forget(ref)
             held.settled = True

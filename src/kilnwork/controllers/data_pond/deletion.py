@@ -15,8 +15,8 @@ from kilnwork.controllers.data_pond import pond_state
 FINALIZER = "kilnwork.dev/pond-data"
 
 DEADLINE_S = 300.0
-"""Maximum time to wait for an unreachable node, in seconds: as long as Kubernetes waits before
-it evicts its Pods (`defaultTolerationSeconds`)."""
+"""Maximum time to wait for an unreachable node, in seconds: as long as Kubernetes waits before it
+evicts the Pods of such a node (`defaultTolerationSeconds`)."""
 
 _SHOWN = 5
 
@@ -33,7 +33,7 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[str, ...] = ()
     """Nodes on which the directory remains."""
     again_s: float | None = None
-    """Seconds until the next look."""
+    """Seconds until the next pass."""
 
 
 def has_finalizer(pond: data_pond.DataPond) -> bool:

@@ -34,7 +34,7 @@ class WantedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot that a run needs on its nodes."""
 
     name: str
-    """Name of its directory."""
+    """Name of the snapshot's directory."""
     digest: str
     paths: tuple[str, ...] | None = None
     """The needed files; None for all files."""
@@ -43,7 +43,7 @@ class WantedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     access: str = "read"
     """`read` or `copy`."""
     source: data_pond.SnapshotSource | None = None
-    """Source from which it was pinned, for files that no node has."""
+    """Source from which the snapshot was pinned, for files that no node has."""
 
     def paths_on(self, nodes: Collection[str]) -> tuple[str, ...] | None:
         """Return the files of the snapshot that a group of nodes with a shared disk needs, or None
@@ -67,4 +67,4 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     """What the node waits for, or what is wrong."""
     message: str = ""
     lasting: bool = False
-    """Whether waiting does not help."""
+    """Whether the problem is permanent, so that waiting does not help."""

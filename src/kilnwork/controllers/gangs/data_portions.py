@@ -1,10 +1,10 @@
 """The portions of sharded data that each worker holds.
 
-Pure. Used by `pods_backend`. The shards of a group's snapshots are divided into as many portions
-as the group may have workers. Each worker has some portions, which are written to its Pod when its
-gate is opened. Its node holds the shards of all portions of its workers, and tasks of a portion
-run on any node that holds it. So a new manager reads from the Pods which node holds which
-portions. A node keeps its portions: one that is moved to another worker is then on two nodes.
+Pure. Used by `pods_backend`. The shards of a group's snapshots are divided into as many portions as
+the group may have workers. Each worker has some portions, which are written to its Pod when its
+gate is opened. Its node holds the shards of all portions of its workers, and tasks of a portion run
+on any node that holds it. So a new manager reads from the Pods which node holds which portions. A
+node keeps its portions: a portion that is moved to another worker is then on two nodes.
 """
 
 from collections import Counter
@@ -26,9 +26,9 @@ class Holder(msgspec.Struct, frozen=True):
 
     name: str
     node: str
-    """Node on which it runs or will run; "" if undecided."""
+    """Node on which the worker runs or will run; "" if undecided."""
     portions: frozenset[int] | None = None
-    """Portions in the annotation of its Pod; None before its gate is opened."""
+    """Portions in the annotation of the worker's Pod; None before the gate of the Pod is opened."""
 
 
 def of_pod(metadata: meta.ObjectMeta) -> frozenset[int]:

@@ -19,7 +19,7 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     cluster: str
-    """Name of its TaskCluster."""
+    """Name of the group's TaskCluster."""
     replicas: int
     min: int
     slots: int = 1
@@ -32,11 +32,11 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
     elastic: bool = False
     """Whether the group grows and shrinks while the flow runs."""
     spawns_on: str = ""
-    """TaskCluster of the tasks that its tasks spawn without a cluster name; "": the same
+    """TaskCluster of the tasks that tasks of the group spawn without a cluster name; "": the same
     TaskCluster."""
     portions: int = 0
-    """Number of portions into which the data of its workers is divided; 0: each node holds all
-    data that it needs."""
+    """Number of portions into which the data of the group's workers is divided; 0: each node holds
+    all data that it needs."""
 
 
 class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ class GangState(msgspec.Struct, frozen=True, kw_only=True):
     groups: Mapping[str, GroupState]
     ready: bool = False
     nodes: frozenset[str] = frozenset()
-    """Nodes of its members, present or planned: the data must be there."""
+    """Nodes of the gang's members, present or planned: the data must be there."""
     portions: data_portions.Places = {}
     """Portions that each of these nodes needs, of groups with divided data."""
     reason: reasons.SetReason = reasons.SetReason.WAITING_FOR_WORKERS
@@ -112,7 +112,7 @@ class GangState(msgspec.Struct, frozen=True, kw_only=True):
     broken: str = ""
     """The member that has ended in a group that `fails`; "" if there is none."""
     again_s: float | None = None
-    """Seconds until the next look, even without a change."""
+    """Seconds until the next pass, even without a change."""
 
 
 class Backend(Protocol):

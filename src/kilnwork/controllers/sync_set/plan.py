@@ -14,13 +14,13 @@ from kilnwork.api import reasons, sync_set, sync_set_validation
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import data_portions, port
 from kilnwork.controllers.sync_set import (
-    outputs,
+    output_snapshots,
     ports,
     requirements,
     snapshot_pins,
     status,
     times,
-    waits,
+    wait_events,
 )
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
@@ -29,13 +29,13 @@ Reason = reasons.SetReason
 _P = sync_set.Phase
 
 LOOK_S = 1.0
-"""Seconds between looks at state without notifications."""
+"""Seconds between checks of state that has no notifications."""
 
 REFUSED_LOOK_S = 5.0
 """Seconds between retries after a refusal."""
 
 FETCH_LOOK_S = 5.0
-"""Seconds between looks at nodes that fetch: a lost agent sends nothing."""
+"""Seconds between checks of nodes that fetch: a lost agent sends nothing."""
 
 
 class DataLease(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class DataLease(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str]
     snapshots: tuple[model.WantedSnapshot, ...]
     outputs: bool = False
-    """Whether its tasks write output files there."""
+    """Whether tasks of the generation write output files there."""
     portions: data_portions.Places = {}
 
 
@@ -71,7 +71,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     stored: flow_model.NewFlowRun | None = None
     """For a replay, the definition of the repeated generation."""
     backend: sync_set.Backend | None = None
-    """The backend that starts its groups; None while unknown."""
+    """The backend that starts the groups; None while unknown."""
     pond: ports.Pond | None = None
     pins: Mapping[str, model.Pin] = {}
     """Pins by name of the snapshot."""
@@ -125,9 +125,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     gang: port.GangSpec | None = None
     """The gang to request before deciding again."""
     lease: DataLease | None = None
-    """What nodes should hold."""
+    """The data that nodes should hold."""
     outputs: DataLease | None = None
-    """What nodes should hold of its outputs."""
+    """The part of the outputs that nodes should hold."""
     serve: data_portions.Places = {}
     """By TaskCluster and node, the portions whose tasks run on the workers there."""
     reshard: Mapping[str, int] = {}
@@ -138,7 +138,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     status: sync_set.SyncSetStatus | None = None
     delete: bool = False
     again_s: float | None = None
-    """Seconds until the next look, even without a change."""
+    """Seconds until the next pass, even without a change."""
 
 
 def decide(facts: Facts) -> Plan:
@@ -323,9 +323,9 @@ def _plan_refusal(
     facts: Facts, seen: sync_set.SyncSet, message: str, *, again_s: float | None
 ) -> Plan:
     """Plan for a SyncSet of which an object cannot be created: retry for a while, then fail."""
-    left_s = waits.REFUSED_S - facts.refused_s
+    left_s = wait_events.REFUSED_S - facts.refused_s
     if left_s <= 0:
-        text = f"{message} (tried for {waits.REFUSED_S:g} s)"
+        text = f"{message} (tried for {wait_events.REFUSED_S:g} s)"
         return _plan_end(facts, seen, _P.FAILED, status.Explanation(Reason.OBJECT_REFUSED, text))
     why = status.Explanation(Reason.OBJECT_REFUSED, message)
     return _plan_wait(
@@ -612,20 +612,22 @@ def _plan_finish(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunV
     pins = facts.pins_of_outputs
     if phase is not _P.SUCCEEDED or not (pins or facts.unknown_output):
         return _plan_end(facts, seen, phase, why)
-    failed = times.requested_end(seen, facts.now) or outputs.failure(pins)
+    failed = times.requested_end(seen, facts.now) or output_snapshots.failure(pins)
     if facts.unknown_output:
         failed = status.Explanation(Reason.OUTPUT_FAILED, facts.unknown_output)
     if failed is not None:
         killed = failed.reason == Reason.KILLED
         return _plan_end(facts, seen, _P.KILLED if killed else _P.FAILED, failed)
-    waits_for = outputs.describe_missing(pins)
+    waits_for = output_snapshots.describe_missing(pins)
     lease = None
     if not waits_for:
-        lease = DataLease(nodes=outputs.nodes(pins), snapshots=outputs.wanted_snapshots(pins))
+        lease = DataLease(
+            nodes=output_snapshots.nodes(pins), snapshots=output_snapshots.wanted_snapshots(pins)
+        )
         incomplete = [one.message for _, one in sorted(facts.kept.items()) if not one.ready]
         if facts.kept and not incomplete:
             shown = status.StatusContent(
-                phase, why, flow=flow, outputs=outputs.output_statuses(pins)
+                phase, why, flow=flow, outputs=output_snapshots.output_statuses(pins)
             )
             made = status.make(seen, shown, now=facts.now)
             return Plan(outputs=lease, status=made, again_s=0.0)

@@ -1,7 +1,7 @@
 """The ports between the SyncSet controller, the engine of flows and the ponds.
 
-Implemented by `jobs.flows` and `controllers.data_pond`. All calls may be repeated; each pass
-states the complete wanted state again.
+Implemented by `jobs.flows` and `controllers.data_pond`. All calls may be repeated; each pass states
+the complete wanted state again.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -83,7 +83,7 @@ class Pond(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()
     """Nodes whose agents report."""
     outputs: str = ""
-    """Directory in which its tasks write output files."""
+    """Directory in which tasks of the generation write output files."""
 
 
 class PondLedger(Protocol):

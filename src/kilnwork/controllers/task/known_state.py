@@ -30,7 +30,8 @@ class KnownState(msgspec.Struct):
     unfit: tuple[int, str] | None = None
     """The run that the dispatcher can never accept, and why."""
     output: tuple[int, str] | None = None
-    """The run whose TaskObject was tried, and its name if it was created."""
+    """The run for which the creation of the TaskObject was tried, and the name of the TaskObject if
+    it was created."""
     _pending: tuple[int, float] | None = None
     _wait: tuple[int, str, float] | None = None
     _reported: bool = False

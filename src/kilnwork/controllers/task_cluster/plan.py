@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from kilnwork.api import meta, pod, resource, task_cluster
+from kilnwork.api import api_resources, meta, pod, task_cluster
 from kilnwork.controllers import worker_pods
 from kilnwork.controllers.task_cluster import deletion, status, worker_removal
 from kilnwork.dispatch import model
@@ -25,7 +25,7 @@ NodeAffinity). The next one would fail, too, so it is kept for this time, for us
 for the node to change."""
 
 LOOK_S = 1.0
-"""Seconds between looks at a draining cluster: running tasks may need another attempt, or
+"""Seconds between checks of a draining cluster: running tasks may need another attempt, or
 children."""
 
 
@@ -55,13 +55,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: task_cluster.TaskCluster | None
     pods: tuple[pod.Pod, ...] = ()
-    """The Pods that it controls."""
+    """The Pods that the TaskCluster controls."""
     secret_uid: str = ""
-    """Uid of the channel Secret that it controls; "" if there is none."""
+    """Uid of the channel Secret that the TaskCluster controls; "" if there is none."""
     secret_ca: str = ""
     """The CA in that Secret; "" if there is none."""
     account_exists: bool = True
-    """Whether the ServiceAccount of its Pods exists."""
+    """Whether the ServiceAccount of the Pods exists."""
     refusal: status.CreationRefusal | None = None
     """Why the last Pod or Secret was not created; None if it was."""
     view: model.ClusterView | None = None
@@ -92,7 +92,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     close: bool = False
     """Whether the cluster is gone, so that the dispatcher must end its tasks."""
     close_waiting: bool = False
-    """Whether it is being deleted, so that tasks that are not on a worker must end."""
+    """Whether the cluster is being deleted, so that tasks that are not on a worker must end."""
     finalizer: bool | None = None
     """Whether to set or remove the finalizer of `deletion`; None leaves it unchanged."""
     drain: frozenset[str] | None = None
@@ -109,7 +109,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     gone: tuple[EndedWorker, ...] = ()
     """Workers that have ended although their Pods exist."""
     again_s: float | None = None
-    """Seconds until the next look, even without a change."""
+    """Seconds until the next pass, even without a change."""
     status: task_cluster.TaskClusterStatus | None = None
 
 
@@ -302,4 +302,8 @@ def awaited_account(cluster: task_cluster.TaskCluster) -> tuple[str, str, str]:
     """Return the ServiceAccount that must exist before a Pod can be created, as (plural, namespace,
     name).
     """
-    return resource.SERVICE_ACCOUNTS.plural, cluster.metadata.namespace, service_account(cluster)
+    return (
+        api_resources.SERVICE_ACCOUNTS.plural,
+        cluster.metadata.namespace,
+        service_account(cluster),
+    )

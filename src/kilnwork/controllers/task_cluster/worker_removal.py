@@ -3,7 +3,7 @@
 Pure. Used by `plan`. A worker to be removed is drained: it finishes its tasks and gets no new ones.
 Its Pod is deleted when the dispatcher reports that it is drained and holds no tasks, so that no
 task is lost. Workers of an older template are removed within the bounds of `spec.strategy`, however
-busy they are: otherwise those of a cluster with a full queue would stay for ever.
+busy they are: otherwise the outdated workers of a cluster with a full queue would stay for ever.
 """
 
 import msgspec
@@ -23,7 +23,7 @@ class RemovalChoice(msgspec.Struct, frozen=True):
     pods: tuple[pod.Pod, ...] = ()
     """Pods whose workers must be drained."""
     why: str = ""
-    """Why they are removed."""
+    """Why these workers are removed."""
     draining: frozenset[str] = frozenset()
     """Uids of Pods whose workers stay drained until they are gone."""
     empty: tuple[pod.Pod, ...] = ()
@@ -87,9 +87,8 @@ class _Facts:
 
 
 def is_outdated(cluster: task_cluster.TaskCluster, seen: pod.Pod, digest: str) -> bool:
-    """Return whether a Pod was created from another template than the current one. `digest`: of the
-    current template.
-    """
+    """Return whether a Pod was created from another template than the current one. `digest`: digest
+    of the current template."""
     made_from = seen.metadata.annotations.get(worker_pods.TEMPLATE_ANNOTATION)
     return made_from != digest or not worker_pods.is_named_for(cluster, seen.metadata.name)
 

@@ -1,10 +1,9 @@
-"""Probes of containers: startup, readiness and liveness, by command, HTTP request or TCP
-connection.
+"""Startup, readiness and liveness probes of containers, by command, HTTP or TCP.
 
-Used by `reconciler`: `watch` a running container, `drop` it when it ends. Results are reported
-through `on_change`. Times, thresholds and messages are the kubelet's (k8s.io/kubernetes
-pkg/kubelet/prober and pkg/probe). Probes reach a container at the Pod's address, since the
-containers of this node share the machine's network.
+Used by `reconciler`, which calls `watch` for a running container and `drop` when it ends. Results
+are reported through `on_change`. Times, thresholds and messages are the kubelet's
+(k8s.io/kubernetes pkg/kubelet/prober and pkg/probe). Probes reach a container at the Pod's address,
+since the containers of this node share the machine's network.
 """
 
 import asyncio
@@ -14,8 +13,8 @@ from typing import NamedTuple
 
 import aiohttp
 
-from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import errors, pods
+from kilnwork.controlplane.node import errors, pod_types
+from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kit import clock, coroutines
 from kilnwork.version import __version__
 
@@ -27,22 +26,20 @@ _USER_AGENT = f"kube-probe/kiln-{__version__}"
 
 
 class ProbeFinding(NamedTuple):
-    """A changed result of a probe. `kind`: Startup, Readiness or Liveness.
-
-    `healthy` None: a failure below the threshold, which is only reported. `message` describes a
-    failure.
-    """
+    """A changed result of a probe, or a failure to report."""
 
     kind: str
     healthy: bool | None
+    """None for a failure below the threshold, which is only reported."""
     message: str = ""
+    """Description of a failure."""
 
 
 OnChange = Callable[[containers.ContainerRecord, ProbeFinding], None]
 
 
 class Probers:
-    """Runner of the probes of all containers of a node."""
+    """Runs the probes of all containers of a node."""
 
     def __init__(
         self, run_inside: RunInside, on_change: OnChange, *, address: str, now: clock.Clock
@@ -55,8 +52,8 @@ class Probers:
         self._watched: dict[str, asyncio.Task[None]] = {}
         self._session: aiohttp.ClientSession | None = None
 
-    def watch(self, container: pods.Container, record: containers.ContainerRecord) -> None:
-        """Start to probe a running container, unless it is probed already."""
+    def watch(self, container: pod_types.Container, record: containers.ContainerRecord) -> None:
+        """Start to probe a running container, unless it is already probed."""
         probes = (container.startup_probe, container.readiness_probe, container.liveness_probe)
         if record.id not in self._watched and any(probes):
             self._watched[record.id] = self._background.start(
@@ -74,7 +71,9 @@ class Probers:
         if self._session is not None:
             await self._session.close()
 
-    async def _probe(self, container: pods.Container, record: containers.ContainerRecord) -> None:
+    async def _probe(
+        self, container: pod_types.Container, record: containers.ContainerRecord
+    ) -> None:
         if container.startup_probe is not None:
             # The other probes begin when the startup probe has succeeded (KEP-950).
             works = await self._loop("Startup", container, container.startup_probe, record)
@@ -89,12 +88,14 @@ class Probers:
     async def _loop(
         self,
         kind: str,
-        container: pods.Container,
-        probe: pods.Probe,
+        container: pod_types.Container,
+        probe: pod_types.Probe,
         record: containers.ContainerRecord,
     ) -> bool:
-        """Probe until cancelled; a startup or liveness probe ends with its result. Return that
-        result.
+        """Probe until cancelled or until the probe has its final result. Return that result.
+
+        A startup probe ends with its first result, a liveness probe when it fails; a readiness
+        probe does not end.
         """
         check = functools.partial(self._check, container, probe, record)
         verdict = ProbeResult(probe, healthy=kind == "Liveness")
@@ -111,7 +112,10 @@ class Probers:
             await asyncio.sleep(max(1, probe.period_seconds))
 
     async def _check(
-        self, container: pods.Container, probe: pods.Probe, record: containers.ContainerRecord
+        self,
+        container: pod_types.Container,
+        probe: pod_types.Probe,
+        record: containers.ContainerRecord,
     ) -> tuple[bool, str]:
         limit_s = float(max(1, probe.timeout_seconds))
         try:
@@ -129,18 +133,21 @@ class Probers:
         return True, ""
 
     async def _exec(
-        self, action: pods.ExecAction, record: containers.ContainerRecord, limit_s: float
+        self, action: pod_types.ExecAction, record: containers.ContainerRecord, limit_s: float
     ) -> tuple[bool, str]:
         code, output = await self._run_inside(record.id, action.command or (), limit_s)
         return code == 0, output[:_SHOWN].decode(errors="replace").strip()
 
-    async def http(self, container: pods.Container, action: pods.HttpAction) -> tuple[bool, str]:
-        """Send a GET as probes and hooks do: redirects are followed, certificates are not
-        verified.
+    async def http(
+        self, container: pod_types.Container, action: pod_types.HttpAction
+    ) -> tuple[bool, str]:
+        """Send the GET request of a probe or hook.
+
+        Redirects are followed, and certificates are not verified.
         """
         if self._session is None:
             connector = aiohttp.TCPConnector(ssl=False, force_close=True, limit=0)
-            # No proxy of our environment may come between a probe and its container.
+            # Proxies of our environment are ignored: a probe must reach its container directly.
             self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
         host, port = action.host or self._address, port_number(container, action.port)
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -152,7 +159,9 @@ class Probers:
             good = 200 <= response.status < 400
             return good, "" if good else f"HTTP probe failed with statuscode: {response.status}"
 
-    async def _tcp(self, container: pods.Container, action: pods.TcpAction) -> tuple[bool, str]:
+    async def _tcp(
+        self, container: pod_types.Container, action: pod_types.TcpAction
+    ) -> tuple[bool, str]:
         host = action.host or self._address
         _, writer = await asyncio.open_connection(host, port_number(container, action.port))
         writer.close()
@@ -160,21 +169,21 @@ class Probers:
 
 
 class ProbeResult:
-    """Result of one probe, from the outcomes so far. Pure.
+    """Result of one probe, computed from the outcomes so far. Pure.
 
     `healthy` is the result assumed before the first outcome.
     """
 
-    def __init__(self, probe: pods.Probe, *, healthy: bool) -> None:
+    def __init__(self, probe: pod_types.Probe, *, healthy: bool) -> None:
         self._success = max(1, probe.success_threshold)
         self._failure = max(1, probe.failure_threshold)
-        # None and not False, so that a first failure counts as a change too.
+        # None instead of False, so that a first failure counts as a change too.
         self._healthy: bool | None = healthy or None
         self._last: bool | None = None
         self._row = 0
 
     def take(self, *, passed: bool) -> bool | None:
-        """Count an outcome. Return the new result if it changes, else None."""
+        """Count an outcome. Return the new result if it has changed, else None."""
         self._row = self._row + 1 if passed == self._last else 1
         self._last = passed
         if self._row < (self._success if passed else self._failure) or passed == self._healthy:
@@ -183,11 +192,11 @@ class ProbeResult:
         return passed
 
 
-def port_number(container: pods.Container, port: int | str) -> int:
+def port_number(container: pod_types.Container, port: int | str) -> int:
     """Return the number of a port that may be given by name. Raises ValueError."""
     if isinstance(port, int) or port.isdigit():
         return int(port)
-    for known in container.ports or ():
-        if known.name == port:
-            return known.container_port
+    for named in container.ports or ():
+        if named.name == port:
+            return named.container_port
     raise ValueError(f"invalid port number: couldn't find port: {port}")

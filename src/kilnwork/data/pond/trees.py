@@ -20,12 +20,12 @@ import msgspec
 
 from kilnwork.data import disk_checks
 from kilnwork.data.pond import blob_files, manifest
-from kilnwork.kit import paths
+from kilnwork.kit import data_directories
 
 READ, COPY = "read", "copy"
 
 _FICLONE = 0x40049409
-"""ioctl_ficlone(2)."""
+"""Request number of ioctl_ficlone(2)."""
 
 _NO_REFLINK = frozenset(
     {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM}
@@ -81,7 +81,9 @@ def make(
         _replace_tree(run, name, blobs=blobs, files=files, access=access)
     _make_read_only(run / name, access)
     disk_checks.sync_directory(run)
-    paths.write_private(_marker_path(run, name), msgspec.json.encode(wanted), durable=True)
+    data_directories.write_private(
+        _marker_path(run, name), msgspec.json.encode(wanted), durable=True
+    )
     _marker_path(run, name).chmod(0o444)
     return wanted
 
@@ -126,7 +128,7 @@ def _replace_tree(
     old = run / f".{name}.old"
     remove(old)
     with contextlib.suppress(FileNotFoundError):
-        (run / name).rename(old)  # a task may be reading it: it is away for a moment only
+        (run / name).rename(old)  # a task may be reading the tree: replace it quickly
     new.rename(run / name)
     remove(old)
 

@@ -34,7 +34,8 @@ class CsvDialect:
         cell = rb"(?:%b|%b|)" % (quoted, plain)
         row = rb"%b(?:%b%b)*+" % (cell, mark, cell)
         self._row = re.compile(row)
-        # the second way always matches, so that what follows an open row is not looked at
+        # the second alternative always matches, so that the bytes after an incomplete row are not
+        # searched
         self._ended = re.compile(rb"(%b\n)|[\s\S]" % row)
         self._cell = re.compile(
             rb'(?:\A|%b)(?:"((?:[^"]++|"")*+)"([^%b]*+)|([^%b]*+))' % ((mark,) * 3)
@@ -93,7 +94,7 @@ class CsvDialect:
             end = self.end_of_last(begun)
             if end:
                 yield begun[:end]
-            # a long row is not looked at again before it is twice as long
+            # a long incomplete row is searched again only when it is twice as long
             needed = 0 if end else 2 * len(begun)
             waiting.add(begun[end:])
         if waiting.bytes:

@@ -24,13 +24,13 @@ _FLAT = rb'[^"\[\]{}]*+(?:%b[^"\[\]{}]*+)*+' % _STRING
 _MARK = re.compile(
     rb'[^"\[\]{},]*+(?:(?:%b|\{%b\}|\[%b\])[^"\[\]{},]*+)*+([\[\]{},])' % (_STRING, _FLAT, _FLAT)
 )
-"""In the array itself: the next comma or bracket; objects and arrays without nested ones are
-skipped at once."""
+"""Pattern for the array itself: matches up to the next comma or bracket, and skips objects and
+arrays without nested ones at once."""
 _BRACKET = re.compile(_FLAT + rb"([\[\]{}])")
-"""In an element: the next bracket."""
+"""Pattern for the inside of an element: matches up to the next bracket."""
 _BETWEEN = re.compile(rb'[\s\S][ \t\r\n]*,[ \t\r\n]*(?:\{[ \t\r\n]*"[^"\\\n]{0,64}"|[\[\{"]|)')
-"""From the last byte of an element to the beginning of the next one; of an object, including its
-first name."""
+"""Pattern for the text from the last byte of an element to the beginning of the next one; if that
+is an object, including its first name."""
 _ALIKE_BYTES = 1 << 17
 """Bytes collected before the faster way is tried."""
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -53,7 +53,8 @@ class Elements:
         self._rest = b""
         """The incomplete element."""
         self._at = 0
-        """How far it was looked at; `_depth`: number of open brackets there."""
+        """Position in `_rest` up to which it was searched; `_depth`: number of open brackets
+        there."""
         self._depth = 0
         self._needed = 0
         self._opened = self._closed = False
@@ -82,7 +83,8 @@ class Elements:
                 f"is longer than {self._most_bytes:,} bytes: close the string or bracket that may "
                 "be open in it, or raise input.maxLineBytes"
             )
-        # what could not be passed over, a long string say, is looked at again when it has doubled
+        # an incomplete token, such as a long string, is searched again only when its length has
+        # doubled
         self._needed = 2 * len(self._rest) - self._at
 
     def finish(self) -> bytes:

@@ -33,7 +33,7 @@ class RowIndex:
         """Process the next block of the file, of any length. Raises `InputRefused` for a row that
         is too long.
         """
-        self._held.add(bytes(block))  # a copy of what may be read into again
+        self._held.add(bytes(block))  # a copy, since the caller may reuse the block
         if self._held.bytes < min(self._needed, self._most_bytes):
             return
         content = self._held.take()

@@ -56,7 +56,7 @@ def _is_still(path: Path, descriptor: int) -> bool:
 
 def is_empty(directory: Path) -> bool:
     """Return whether a directory contains nothing but its lock file."""
-    with os.scandir(directory) as entries:  # of 100,000 names the first ones tell
+    with os.scandir(directory) as entries:  # reads only the first of perhaps 100,000 names
         return all(entry.name == _LOCK for entry in entries)
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib import parse
 
-from kilnwork.data import closing, disk_checks, errors
+from kilnwork.data import context_managers, disk_checks, errors
 from kilnwork.data.stores import directories, file_writing, port
 from kilnwork.kit import clock as clocks
 
@@ -54,7 +54,7 @@ class LocalStore:
     def put(
         self, key: str, data: port.Data, *, create: bool = False, if_match: str | None = None
     ) -> port.ObjectFacts:
-        # records of what is there may take the last room
+        # small records about existing files may use the reserved space
         with LocalWriter(self, key, create=create, if_match=if_match, looks=False) as new:
             new.write(data)
             return new.commit()
@@ -104,7 +104,7 @@ class LocalStore:
                 file_writing.explained(self.directory, place),
                 contextlib.suppress(FileNotFoundError),
             ):
-                # A writer that is killed may also leave a directory in which it has made nothing.
+                # A killed writer may also leave an empty directory.
                 empty = directories.is_empty(directory) and directory.stat().st_mtime < before
                 gone = sum(_discard(path, before=before) for path in left)
                 count += gone
@@ -152,7 +152,7 @@ class LocalStore:
             directory = directory.parent
 
 
-class LocalReading(closing.Closeable):
+class LocalReading(context_managers.Closeable):
     """An open object of a local store (`port.Reading`)."""
 
     def __init__(
@@ -188,7 +188,7 @@ class LocalReading(closing.Closeable):
         self.close()
 
 
-class LocalWriter(closing.Abortable):
+class LocalWriter(context_managers.Abortable):
     """A new object of a local store that is being written (`port.Writer`)."""
 
     def __init__(

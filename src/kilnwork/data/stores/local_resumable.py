@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kilnwork.data import closing, errors
+from kilnwork.data import context_managers, errors
 from kilnwork.data.stores import directories, file_writing, local, port
 
 _BYTES, _KEPT = "bytes", "kept"
@@ -96,7 +96,7 @@ class LocalResumableUpload:
         with file_writing.explained(self.store.directory, key):
             if source.stat().st_size != kept.bytes:
                 with self._locked():
-                    os.truncate(source, kept.bytes)  # of a process that was killed; it was not read
+                    os.truncate(source, kept.bytes)  # drop the bytes of a killed process
             return directories.link(source, self.store.path(key), above=self.store.directory)
 
     def confirm(self, size: int, *, mine: str) -> None:
@@ -173,7 +173,7 @@ class LocalResumableUpload:
         return f"{self.directory}/{name}"
 
 
-class LocalStretch(closing.Abortable):
+class LocalStretch(context_managers.Abortable):
     """Bytes that are being appended to the confirmed bytes of an upload (`port.Writer`)."""
 
     def __init__(self, growing: LocalResumableUpload, offset: int, mine: str) -> None:
@@ -182,7 +182,7 @@ class LocalStretch(closing.Abortable):
         store, key = growing.store, growing.directory
         with file_writing.explained(store.directory, key), growing.writing(mine):
             self._descriptor = growing.open_to_write()
-            os.ftruncate(self._descriptor, offset)  # what another client wrote and never confirmed
+            os.ftruncate(self._descriptor, offset)  # drop bytes that no client has confirmed
         self._filling = file_writing.FileWriter(store.directory, key, self._descriptor, at=offset)
 
     @property
@@ -206,7 +206,7 @@ class LocalStretch(closing.Abortable):
         if self._descriptor >= 0:
             mine = self._growing.writing(self._mine)
             with contextlib.suppress(errors.StoreError, OSError), mine:
-                os.ftruncate(self._descriptor, self._offset)  # room for others, at once
+                os.ftruncate(self._descriptor, self._offset)  # frees the space at once
             self._close()
 
     def _close(self) -> None:

@@ -18,7 +18,7 @@ from kilnwork.data import errors
 Data = bytes | bytearray | memoryview
 
 MAX_KEY_BYTES = 1024
-"""As in S3, the smallest limit of the clouds."""
+"""Maximum length of a key in bytes: that of S3, the smallest limit of the clouds."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+@~-]{0,199}")
 _BATCH = 1000
@@ -103,7 +103,7 @@ class Store(Protocol):
     """
 
     url: str
-    """Opens this store in another process (`store_urls.open_store`)."""
+    """URL with which another process opens this store (`store_urls.open_store`)."""
 
     def head(self, key: str) -> ObjectFacts:
         """Return key, size, etag and time of an object. Raises `ObjectMissing`."""

@@ -26,7 +26,8 @@ class ResumableUpload(Protocol):
     """The bytes of an upload so far, stored below a directory of a store."""
 
     directory: str
-    """Key without a trailing slash; nothing else is below it."""
+    """Key of the upload's directory, without a trailing slash; the directory contains nothing
+    else."""
 
     def size(self) -> int:
         """Return the number of bytes of the upload."""

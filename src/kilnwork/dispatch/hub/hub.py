@@ -21,18 +21,18 @@ from kilnwork.channel import ports
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import (
     attempt_logs,
-    callbacks,
+    batch_participants,
+    callback_results,
     commits,
     delivery,
     feed,
     links,
-    participation,
     peers,
     retention,
     subscriptions,
     task_views,
 )
-from kilnwork.dispatch.hub import variables as hub_variables
+from kilnwork.dispatch.hub import environment_variables as hub_variables
 from kilnwork.dispatch.journal import port
 from kilnwork.dispatch.machine import inputs, instructions, records, views
 from kilnwork.kit import clock as clocks
@@ -143,10 +143,10 @@ class Hub:
             every_s=CLUSTERS_EVERY_S
         )
         self._subscriptions = subscriptions.Subscriptions()
-        self.call_back = callbacks.Callbacks(
+        self.call_back = callback_results.Callbacks(
             self._core, frames.links, self._subscriptions, self._peers.concluded
         ).call_back
-        self.participation: participation.Participation = participation.Participation(
+        self.participation: batch_participants.Participation = batch_participants.Participation(
             self._core,
             self._subscriptions,
             self.logs,

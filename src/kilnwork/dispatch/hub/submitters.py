@@ -13,7 +13,7 @@ import msgspec
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
-from kilnwork.dispatch.hub import attempt_logs, child_requests, commits, links, retry_requests
+from kilnwork.dispatch.hub import attempt_logs, child_request_rules, commits, links, retry_requests
 from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import coroutines
 
@@ -125,7 +125,7 @@ class Submitters:
 
     def _template(self, link: links.Link, message: messages.Template) -> None:
         executors = self._core.limits.executors
-        refusal = child_requests.template_refusal(message.spec, executors=executors)
+        refusal = child_request_rules.template_refusal(message.spec, executors=executors)
         if refusal:
             link.refuse("Invalid", f"template {message.number}: {refusal}", retry=False)
             return

@@ -15,15 +15,15 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors
 from kilnwork.dispatch.journal import port, task_rows
 from kilnwork.dispatch.machine import (
-    completion,
     dependencies,
     families,
     inputs,
-    lifecycle,
     memory,
     records,
     retries,
-    transitions,
+    task_ends,
+    task_starts,
+    transition_table,
     workers,
 )
 from kilnwork.kit import ids
@@ -110,9 +110,9 @@ def _fail_unreadable(mem: memory.Memory, task: records.Task, now: inputs.Moment)
     """Fail a task whose spec cannot be read."""
     message = "the journal has its spec in a form that this kilnwork cannot read"
     if task.state is _S.KILLING:
-        completion.finish(mem, task, now, state=_S.KILLED, reason=_R.KILLED, message=message)
+        task_ends.finish(mem, task, now, state=_S.KILLED, reason=_R.KILLED, message=message)
     else:
-        completion.finish(mem, task, now, state=_S.FAILED, reason=_R.INVALID_SPEC, message=message)
+        task_ends.finish(mem, task, now, state=_S.FAILED, reason=_R.INVALID_SPEC, message=message)
 
 
 def _count(family: records.Family, state: str, number: int) -> None:
@@ -143,7 +143,9 @@ def _task(
         spec or api_task.TaskSpec(cluster_name=row.cluster, run=row.run),
         inputs=row.inputs,
         state=api_task.State(row.state),
-        attempt_state=None if attempt_state is None else transitions.AttemptState(attempt_state),
+        attempt_state=None
+        if attempt_state is None
+        else transition_table.AttemptState(attempt_state),
     )
     # It has a row: without this its next change would be written and counted as a new task.
     task.stored = task.state
@@ -173,7 +175,7 @@ def _spec(row: task_rows.TaskRow) -> api_task.TaskSpec | None:
 def _resume(
     mem: memory.Memory, task: records.Task, row: task_rows.TaskRow, now: inputs.Moment
 ) -> None:
-    lifecycle.watch_deadlines(mem, task, now)
+    task_starts.watch_deadlines(mem, task, now)
     if task.held:
         _hold(mem, task, row, now)
         return
@@ -205,7 +207,7 @@ def _hold(
         worker.cluster.workers[session] = worker
     task.worker = worker
     workers.expect(worker, task)
-    lifecycle.watch_running(mem, task, now)
+    task_starts.watch_running(mem, task, now)
     # The intent is not stored: state and reason tell it.
     if task.state is _S.KILLING:
         task.intent = records.Intent.KILL
@@ -232,7 +234,7 @@ def expect_workers(mem: memory.Memory, now: inputs.Moment) -> None:
         for task in held:
             if task.intent is not records.Intent.NONE:
                 # For the timers: the message follows when its worker has joined.
-                completion.send_stop(mem, task, now)
+                task_ends.send_stop(mem, task, now)
 
 
 def _worker(mem: memory.Memory, row: task_rows.TaskRow) -> records.Worker:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.machine import inputs, task_queue, transitions
+from kilnwork.dispatch.machine import inputs, task_queue, transition_table
 from kilnwork.kit import ids
 
 ClusterKey = tuple[str, str]
@@ -339,7 +339,7 @@ class Task(model.TaskFacts, eq=False):
     shown: bool = False
     """A caller will ask for its view, each time that it is stored."""
     state: api_task.State = api_task.State.PENDING
-    attempt_state: transitions.AttemptState | None = None
+    attempt_state: transition_table.AttemptState | None = None
     excused: int = 0
     worker: Worker | None = None
     pending_since: float = 0.0
@@ -426,5 +426,5 @@ class Task(model.TaskFacts, eq=False):
         return self.template is not None and self.spec is self.template.spec
 
 
-_RESERVED = transitions.AttemptState.RESERVED
-_STARTED = transitions.AttemptState.STARTED
+_RESERVED = transition_table.AttemptState.RESERVED
+_STARTED = transition_table.AttemptState.STARTED

@@ -9,13 +9,13 @@ proves nothing, but it fences: results of the worker's attempts are refused from
 from kilnwork.api import attempts, reasons
 from kilnwork.dispatch.machine import (
     assignment,
-    completion,
     inputs,
     instructions,
     memory,
     records,
-    reservations,
-    transitions,
+    slot_occupancy,
+    task_ends,
+    transition_table,
 )
 from kilnwork.kit import ids
 
@@ -103,13 +103,13 @@ def _resume(
     for ref, task in held.items():
         if ref in reported:
             if task.intent is not records.Intent.NONE:
-                completion.send_stop(mem, task, now)
+                task_ends.send_stop(mem, task, now)
         # Ends that are not acknowledged are in the Hello too, so this one has never begun.
-        elif task.attempt_state is transitions.AttemptState.RESERVED:
+        elif task.attempt_state is transition_table.AttemptState.RESERVED:
             _send_again(mem, task, item.link, now)
         else:
             message = f"worker {worker.name} came back without it"
-            completion.conclude(mem, task, lost(message, proof=True), now)
+            task_ends.conclude(mem, task, lost(message, proof=True), now)
 
 
 def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.Moment) -> None:
@@ -120,7 +120,7 @@ def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.M
         mem.send(instructions.RunAttempt(link, task.ref, task))
         return
     stopped = attempts.Outcome(attempts.Ending.STOPPED, task.reason, task.message)
-    completion.conclude(mem, task, stopped, now)
+    task_ends.conclude(mem, task, stopped, now)
 
 
 def _resume_slots(
@@ -138,9 +138,9 @@ def _resume_slots(
             assignment.kill(mem, slot)
         # The OpenSlot was lost, or the process ended before it could connect.
         elif slot.opening and slot.id not in living:
-            reservations.remove(mem, slot)
+            slot_occupancy.remove(mem, slot)
     for name in item.processes:
-        slot = worker.processes.get(name) or reservations.add(mem, worker, name)
+        slot = worker.processes.get(name) or slot_occupancy.add(mem, worker, name)
         # What cut the worker off has cut off its slots, too.
         if not slot.link and not slot.leaving:
             expect_return(mem, slot, now)
@@ -176,7 +176,7 @@ def claim_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
     message = f"no slot of worker {worker.name} had it after the dispatcher was away"
     outcome = attempts.Outcome(attempts.Ending.LOST, _R.DISPATCHER_AWAY, message)
     for task in list(worker.unclaimed.values()):
-        completion.conclude(mem, task, outcome, now, excused=True)
+        task_ends.conclude(mem, task, outcome, now, excused=True)
 
 
 def lost(message: str, *, proof: bool) -> attempts.Outcome:
@@ -311,7 +311,7 @@ def lose(
     for slot in list(worker.processes.values()):
         _lose_slot(mem, slot, now, proof=proof, message=message)
     for task in [*worker.held.values(), *worker.unclaimed.values()]:
-        completion.conclude(mem, task, lost(message, proof=proof), now)
+        task_ends.conclude(mem, task, lost(message, proof=proof), now)
     if proof:
         for ref in list(worker.unproven):
             prove(mem, worker, ref)
@@ -330,11 +330,11 @@ def _lose_slot(
     if slot.link:
         mem.send(instructions.CloseLink(slot.link, "lost", "its worker is lost"))
         cut_off(mem, slot)
-    reservations.end_opening(mem, slot)
+    slot_occupancy.end_opening(mem, slot)
     # From the last: each goes to the front of the queue, so they keep their order.
     for task in reversed(list(slot.held.values())):
-        completion.conclude(mem, task, lost(message, proof=proof), now)
-    reservations.remove(mem, slot)
+        task_ends.conclude(mem, task, lost(message, proof=proof), now)
+    slot_occupancy.remove(mem, slot)
 
 
 def cut_off(mem: memory.Memory, slot: records.Slot) -> None:
@@ -344,7 +344,7 @@ def cut_off(mem: memory.Memory, slot: records.Slot) -> None:
     if submitter is not None:
         submitter.link = 0
     slot.link = 0
-    reservations.update(mem, slot)
+    slot_occupancy.update(mem, slot)
 
 
 def prove(mem: memory.Memory, worker: records.Worker, ref: attempts.AttemptRef) -> None:

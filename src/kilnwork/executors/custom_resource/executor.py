@@ -13,34 +13,41 @@ from pathlib import Path
 import msgspec
 
 from kilnwork.api import (
+    api_resources,
     attempts,
     json_limits,
     meta,
     object_manifests,
     reasons,
-    resource,
     substitution,
 )
-from kilnwork.data import blobs
+from kilnwork.data import local_blobs
 from kilnwork.executors import port, refusals
-from kilnwork.executors.custom_resource import follower, observation, reader, served_kinds, template
+from kilnwork.executors.custom_resource import (
+    follower,
+    observation,
+    served_kinds,
+    status_reader,
+    template,
+)
 from kilnwork.kit import clock
 from kilnwork.kube import cache, client, errors, finalizers
 
 IMPERSONATE = "kilnwork.dev/impersonate"
-"""Annotation of a ServiceAccount, `"true"`: tasks of its namespace may create objects with its
-rights."""
+"""Annotation of a ServiceAccount; with the value `"true"`, tasks of its namespace may create
+objects with the rights of the account."""
 
 UNHEARD_S = 5.0
-"""How often an attempt is looked at whose object is not followed at the moment: nothing is heard of
-its kind, or its label, by which it is followed, was removed."""
+"""Interval in seconds at which an attempt is checked whose object is not followed at the moment:
+its kind cannot be watched, or the label by which it is followed was removed."""
 
 PODS_S = 1.0
-"""How often Pods are looked at that must be over: they are not followed."""
+"""Interval in seconds at which Pods that must have ended are checked, since they are not
+followed."""
 
 ABSENT_S = 2.0
-"""How often a kind is asked for that is not there; `served_kinds.AGAIN_S` bounds it for all
-attempts."""
+"""Interval in seconds at which an attempt requests a kind that is not served;
+`served_kinds.AGAIN_S` limits the requests of all attempts together."""
 
 _R = reasons.Reason
 _INVALID = (
@@ -53,7 +60,7 @@ _INVALID = (
 class _Place(msgspec.Struct, frozen=True):
     """The kind, namespace and name of an attempt's object, whether or not it exists."""
 
-    kind: resource.Resource
+    kind: api_resources.Resource
     name: str
 
 
@@ -76,7 +83,7 @@ class ObjectExecutor:
     `port.WatchesAttempts`.
     """
 
-    def __init__(self, kube: client.Client, reads: reader.Reader, shared: Shared) -> None:
+    def __init__(self, kube: client.Client, reads: status_reader.Reader, shared: Shared) -> None:
         self.name = reads.name
         self._client = kube
         self._reads = reads
@@ -90,13 +97,13 @@ class ObjectExecutor:
         self._held: dict[attempts.AttemptRef, meta.JsonObject] = {}
         """Objects that our finalizer keeps, in their last known state."""
         self._running_since: dict[attempts.AttemptRef, float] = {}
-        """When those were seen to run first that do not say so, wall clock."""
+        """When an object without a start time was first seen running, wall clock."""
         self._objects.subscribe(self.name, self.changed)
 
     def watch(self, wake: port.Wake) -> None:
         self._wake = wake
 
-    def changed(self, kind: resource.Resource, seen: meta.JsonObject, is_there: bool) -> None:  # noqa: FBT001 - as `follower.Changed`
+    def changed(self, kind: api_resources.Resource, seen: meta.JsonObject, is_there: bool) -> None:  # noqa: FBT001 - as `follower.Changed`
         """Wake the attempt whose object was created, changed or removed."""
         ref = template.ref_of(seen, self.name)
         if ref is None:
@@ -135,7 +142,7 @@ class ObjectExecutor:
         if isinstance(kind, served_kinds.Absent):
             return self._without_kind(attempt, wanted, kind)
         problem = "" if attempt.began else self._problem(attempt, kind, wanted)
-        if problem:  # before the API server is asked: the manager may have no rights on such a kind
+        if problem:  # check this first: the manager may have no rights on such a kind
             return refusals.refused(_R.ADMISSION_ERROR, problem)
         self._places[attempt.ref] = _Place(kind, wanted.name)
         self._objects.follow(kind)
@@ -175,13 +182,13 @@ class ObjectExecutor:
         value = self._reads.result(attempt.spec, seen)
         if value is msgspec.UNSET:
             return None
-        made = reader.payload(value, as_bytes=attempt.spec.output_type == "bytes")
+        made = status_reader.payload(value, as_bytes=attempt.spec.output_type == "bytes")
         if len(made.data) <= attempts.MAX_INLINE_BYTES:
             return made
         if self._blobs_dir is None:
             text = f"its result has {len(made.data)} bytes, and there is no place for blobs"
             raise port.ResultError(_R.RESULT_TOO_LARGE, text)
-        store = blobs.Blobs(self._blobs_dir / attempt.namespace, durable=True)
+        store = local_blobs.Blobs(self._blobs_dir / attempt.namespace, durable=True)
         digest, size = await asyncio.to_thread(store.put, [made.data])
         return attempts.Payload(made.media_type, b"", digest, size)
 
@@ -208,9 +215,8 @@ class ObjectExecutor:
         await finalizers.remove(self._client, place.kind, current, finalizer=template.FINALIZER)
 
     async def _end(self, attempt: port.Attempt, seen: meta.JsonObject, how: port.Stop) -> None:
-        """Ask an attempt's object to end, unless it has changed since it was observed: it may have
-        ended by itself.
-        """
+        """Ask an attempt's object to end, unless the object has changed since it was observed: it
+        may have ended by itself."""
         place, metadata = self._places[attempt.ref], seen["metadata"]
         if template.is_terminating(seen):
             return
@@ -250,13 +256,15 @@ class ObjectExecutor:
         check_s = PODS_S if pods else None if heard else UNHEARD_S
         return msgspec.structs.replace(observed, check_s=check_s)
 
-    def _timed(self, attempt: port.Attempt, reading: reader.Reading) -> reader.Reading:
+    def _timed(
+        self, attempt: port.Attempt, reading: status_reader.Reading
+    ) -> status_reader.Reading:
         """Complete a reading that has no start time by the time at which the object was first seen
         running.
         """
         if reading.started is not None:
             return reading
-        if reading.state is reader.State.RUNNING:
+        if reading.state is status_reader.State.RUNNING:
             self._running_since.setdefault(attempt.ref, self._clock.wall())
         since = self._running_since.get(attempt.ref)
         return msgspec.structs.replace(reading, started=since)
@@ -269,7 +277,7 @@ class ObjectExecutor:
         if not selector:
             return []
         listed = await self._client.list(
-            resource.PODS, attempt.namespace, type=dict, label_selector=selector
+            api_resources.PODS, attempt.namespace, type=dict, label_selector=selector
         )
         over = ("Succeeded", "Failed")
         return [
@@ -282,14 +290,16 @@ class ObjectExecutor:
         self, attempt: port.Attempt, wanted: template.Wanted, absent: served_kinds.Absent
     ) -> port.Observation:
         if attempt.began and not absent.elsewhere:
-            return observation.gone(f"{wanted.kind} {wanted.name}", None)  # they go with their kind
+            return observation.gone(
+                f"{wanted.kind} {wanted.name}", None
+            )  # its objects were deleted with the kind
         group = wanted.api_version.rpartition("/")[0]
         if not self._kinds.allowed.may_allow(group) and group:
             return refusals.refused(_R.ADMISSION_ERROR, _not_allowed(f"a kind of {group}"))
         return refusals.waits(_R.EXECUTOR_UNAVAILABLE, absent.message, check_s=ABSENT_S)
 
     async def _create(
-        self, attempt: port.Attempt, kind: resource.Resource, wanted: template.Wanted
+        self, attempt: port.Attempt, kind: api_resources.Resource, wanted: template.Wanted
     ) -> meta.JsonObject | port.Observation:
         account = object_manifests.account_of(attempt.spec)
         if account:
@@ -317,15 +327,15 @@ class ObjectExecutor:
             self._kinds.forget(kind)
             return refusals.waits(_R.EXECUTOR_UNAVAILABLE, str(error), check_s=ABSENT_S)
         except (errors.Invalid, errors.Forbidden) as error:
-            if error.status == 405:  # its definition is being deleted
+            if error.status == 405:  # the CRD of the kind is being deleted
                 self._kinds.forget(kind)
                 return refusals.waits(_R.EXECUTOR_UNAVAILABLE, str(error), check_s=ABSENT_S)
-            # Admission is asked before the name, as for Pods.
+            # Admission runs before the check of the name, as for Pods: the object may exist.
             found = await self._read(attempt)
             return refusals.refusal(error) if found is None else found
 
     def _problem(
-        self, attempt: port.Attempt, kind: resource.Resource, wanted: template.Wanted
+        self, attempt: port.Attempt, kind: api_resources.Resource, wanted: template.Wanted
     ) -> str:
         """Return why a task may not create the object `wanted`, or "" if it may."""
         if not self._kinds.allowed.allows(kind):
@@ -356,7 +366,7 @@ class ObjectExecutor:
         try:
             return await self._client.get(place.kind, place.name, attempt.namespace)
         except errors.NotFound:
-            self._kinds.forget(place.kind)  # it may be its kind that is gone
+            self._kinds.forget(place.kind)  # perhaps the kind itself is gone
             found = await self._kinds.find(place.kind.api_version, place.kind.kind)
             if isinstance(found, served_kinds.Absent):
                 await self._check_hidden(attempt, found, place.name)
@@ -372,7 +382,7 @@ class ObjectExecutor:
         try:
             wanted = template.wanted(attempt, self.name)
         except _INVALID:
-            return None  # it was never created
+            return None  # the object was never created
         kind = await self._kinds.find(wanted.api_version, wanted.kind)
         if isinstance(kind, served_kinds.Absent):
             await self._check_hidden(attempt, kind, wanted.name)

@@ -14,7 +14,8 @@ from kilnwork.executors.pod import template as pods
 FINALIZER = pods.FINALIZER
 
 RESULT_ANNOTATION = "kilnwork.dev/result"
-"""`result` of the task as JSON, by which a manager judges what another one has left."""
+"""Annotation with `spec.customResource.result` of the task as JSON, by which a manager judges
+objects that an earlier manager has left."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,14 +27,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     body: meta.JsonObject
     """The whole object, with our labels, finalizer and owner."""
     namespace: str
-    """As the manifest says; "" where it says nothing."""
+    """Namespace in the manifest; "" if the manifest has none."""
 
 
 def wanted(attempt: port.Attempt, executor: str) -> Wanted:
     """Return the object to create for an attempt, with its variables substituted.
 
     Raises `object_manifests.InvalidManifest`, `substitution.InvalidTemplate` or
-    `documents.LimitExceeded`.
+    `json_limits.LimitExceeded`.
     """
     body, field = object_manifests.manifest_of(attempt.spec)
     variables = {

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 
 import msgspec
 
-from kilnwork.api import attempts, meta, pod, resource, task
+from kilnwork.api import api_resources, attempts, meta, pod, task
 from kilnwork.executors import container_logs, port
 from kilnwork.executors.ephemeral import limits, observation, template
 from kilnwork.kit import http_types
@@ -18,14 +18,16 @@ from kilnwork.kube import cache, client, errors
 
 ADD_TRIES = 6
 ADD_AGAIN_S = 0.01
-"""The first container of a Pod makes the list, the others are appended: who is second tries again,
-after twice as long each time."""
+"""First delay in seconds before an attempt to add a container is repeated, doubled each time. The
+patch for the first container of a Pod creates the list, later patches append to it, so that one of
+two concurrent first patches fails."""
 
 LOOK_S = 1.0
-"""How often a worker is reminded of a container that is to end, and does not."""
+"""Interval in seconds at which a worker is asked again to end a container that has not ended."""
 
 Kill = Callable[[str, attempts.AttemptRef, str], bool]
-"""Have the worker of a Pod (by uid) end the container (by id) of an attempt; False: not now."""
+"""Asks the worker of a Pod (by uid) to end the container (by id) of an attempt. Returns False if
+that is not possible now."""
 
 
 class _Variable(msgspec.Struct, frozen=True):
@@ -71,13 +73,14 @@ class EphemeralExecutor:
         self._wake: port.Wake = port.ignore_wake
         self._kill: Kill = lambda pod_uid, ref, container: False
         self._sizes: dict[str, int] = {}
-        """Bytes of each Pod by uid, when it was last written."""
+        """Size in bytes of each Pod by uid, when the Pod was last written."""
         self._deadlines: dict[attempts.AttemptRef, float] = {}
-        """When containers that are to end are killed, by the clock of the event loop."""
+        """When the container of an attempt that is to end is killed, by the clock of the event
+        loop."""
         self._left: dict[attempts.AttemptRef, tuple[str, str]] = {}
-        """Namespace and name of the Pods of containers that are not over."""
+        """Namespace and name of the Pod of each container that has not ended."""
         self._ours: set[attempts.AttemptRef] = set()
-        """Attempts whose containers were added for them, as far as that is known."""
+        """Attempts whose container is known to have been added for them."""
 
     def use(self, kill: Kill) -> None:
         """Set the function by which workers are asked to kill containers."""
@@ -198,8 +201,8 @@ class EphemeralExecutor:
             except errors.NotFound:
                 return observation.lost(place.pod)
             except errors.Invalid as error:
-                # Another one came between, which a read may not show yet; it is another Pod; or it
-                # is bad, which stays so.
+                # Another container was added meanwhile, which a read may not show yet; the Pod was
+                # replaced; or the container is invalid, which trying again does not change.
                 refusal = str(error)
                 continue
             except errors.Forbidden as error:
@@ -231,10 +234,10 @@ class EphemeralExecutor:
             place, name = _place(attempt), template.container_name(ref)
             try:
                 seen = await self._client.get(
-                    resource.PODS, place.pod, attempt.namespace, type=_PodOfVariables
+                    api_resources.PODS, place.pod, attempt.namespace, type=_PodOfVariables
                 )
             except errors.NotFound:
-                return True  # then it is lost
+                return True  # the Pod is gone, so the attempt is lost
             found = (one for one in seen.spec.ephemeral_containers if one.name == name)
             if not all(template.is_ours(ref, one.variables) for one in found):
                 return False
@@ -253,7 +256,7 @@ class EphemeralExecutor:
             {"op": "test", "path": "/metadata/uid", "value": place.pod_uid},
             {"op": "add", "path": f"{at}/-" if listed else at, "value": made if listed else [made]},
         ]
-        path = f"{resource.PODS.base(attempt.namespace)}/{place.pod}/ephemeralcontainers"
+        path = f"{api_resources.PODS.base(attempt.namespace)}/{place.pod}/ephemeralcontainers"
         response = await self._client.raw(
             "PATCH",
             path,
@@ -273,7 +276,9 @@ class EphemeralExecutor:
     async def _read(self, attempt: port.Attempt) -> pod.Pod | None:
         place = _place(attempt)
         try:
-            seen = await self._client.get(resource.PODS, place.pod, attempt.namespace, type=pod.Pod)
+            seen = await self._client.get(
+                api_resources.PODS, place.pod, attempt.namespace, type=pod.Pod
+            )
         except errors.NotFound:
             return None
         return seen if seen.metadata.uid == place.pod_uid else None

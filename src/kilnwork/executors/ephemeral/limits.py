@@ -9,13 +9,14 @@ from kilnwork.api import pod
 
 MAX_CONTAINERS = 64
 MAX_BYTES = 192 * 1024
-"""From then on its worker is drained. What is on its way still comes: so that no Pod ever has 500
-containers or 512 KiB, these are well below. Why not more: docs/explanation/ephemeral-containers.md.
-"""
+"""Numbers of containers and of bytes of a Pod from which its worker is drained. Tasks that were
+sent before still add containers, so that the limits are well below 500 containers and 512 KiB,
+which no Pod may reach. The reason for these numbers: docs/explanation/ephemeral-containers.md."""
 
 CONTAINERS_ANNOTATION = "kilnwork.dev/max-containers"
 BYTES_ANNOTATION = "kilnwork.dev/max-pod-bytes"
-"""On a Pod, by `spec.template.metadata.annotations` of its TaskCluster: lower limits."""
+"""Annotations of a Pod with lower limits, set by `spec.template.metadata.annotations` of its
+TaskCluster."""
 
 
 def is_used_up(seen: pod.Pod, size: int) -> bool:

@@ -109,7 +109,7 @@ def _outcome(seen: pod.Pod, ended: pod.Terminated) -> attempts.Outcome:
     loss = pod_judge.loss_of(seen, pod.parse_time(ended.finished_at))
     if loss is not None and ending is not _E.SUCCEEDED:
         ending, (reason, message) = _E.LOST, loss
-        if reason == _R.POD_LOST:  # so that its worker gets nothing new
+        if reason == _R.POD_LOST:  # so that the worker gets no new tasks
             reason = _R.WORKER_STOPPING
     return attempts.Outcome(
         ending,

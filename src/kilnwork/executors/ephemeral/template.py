@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kilnwork.api import attempts, meta, pod, variables
+from kilnwork.api import attempts, env_sources, meta, pod
 from kilnwork.executors import port
 from kilnwork.kit import ids
 
@@ -18,13 +18,13 @@ EXECUTOR = "ephemeral"
 
 VOLUME = "kilnwork"
 VOLUME_DIRECTORY = "/var/run/kilnwork"
-"""Shared by the worker and the containers of its attempts."""
+"""Mount path of the volume that the worker shares with the containers of its attempts."""
 
 _WORKER = "worker"
-"""The worker's container, if one is called so; else the first."""
+"""Name of the worker's container; if no container has it, the first is the worker's."""
 
 _ACCOUNT_VOLUME = "kube-api-access-"
-"""How the volume is called that admission adds (plugin/pkg/admission/serviceaccount)."""
+"""Prefix of the name of the volume that admission adds (plugin/pkg/admission/serviceaccount)."""
 
 _ACCOUNT_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
 
@@ -74,7 +74,7 @@ def container(attempt: port.Attempt, place: port.WorkerPod, seen: pod.Pod) -> me
         "image": image,
         "env": [
             *({"name": name, "value": _literal(value)} for name, value in given),
-            *(variables.manifest(entry, _literal(entry.value)) for entry in spec.env),
+            *(env_sources.manifest(entry, _literal(entry.value)) for entry in spec.env),
         ],
         "volumeMounts": list(_mounts(seen)),
     }

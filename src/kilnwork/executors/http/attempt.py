@@ -22,13 +22,12 @@ from kilnwork.api import (
     http_validation,
     json_limits,
     reasons,
-    rules,
+    result_rule_compiler,
     substitution,
 )
 from kilnwork.channel import messages
-from kilnwork.executors import process_attempt as base
+from kilnwork.executors import service_attempt as base
 from kilnwork.executors.http import (
-    delayed_calls,
     errors,
     exchange,
     har,
@@ -37,6 +36,7 @@ from kilnwork.executors.http import (
     response_rules,
     results,
     secret_values,
+    shared_timer,
     tls_contexts,
 )
 from kilnwork.kit import clock, ids
@@ -45,13 +45,15 @@ MAX_HANDOVER_BYTES = 4096
 MIN_POLL_S = 0.1
 MAX_POLL_S = 3600.0
 CANCEL_S = 10.0
-"""For the request that ends work elsewhere, at most."""
+"""Time limit in seconds of the request that ends the work on the server."""
 
 STATUS_AFTER_S = 0.25
-"""An attempt reports its progress after this time: most are over before a person could look."""
+"""Delay in seconds after which an attempt first reports its progress: most attempts have ended
+before that."""
 
 _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Statuses of a poll that say nothing about the work."""
+"""Status codes in response to a poll that say nothing about the work, so that it is polled
+again."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _E = attempts.Ending
@@ -83,7 +85,7 @@ class Tools:
     store: results.ResultStore
     clock: clock.Clock
     entropy: ids.Entropy
-    late: delayed_calls.DelayedCalls
+    late: shared_timer.DelayedCalls
     polls: asyncio.Semaphore
     resumed: asyncio.Semaphore
 
@@ -98,16 +100,17 @@ class HttpAttempt(base.ProcessAttempt):
         self._tools = tools
         self._given: http_task.HttpTemplate | None = run.spec.http
         self._template: http_task.HttpTemplate
-        """As it is sent: without variables."""
+        """Template of the request with its variables replaced."""
         self._values = secret_values.SecretValues({}, "", 0)
         self._archive = har.Archive()
         self._exchange: exchange.Exchange | None = None
         self._called_back: asyncio.Future[messages.Callback] | None = None
-        """Made before anything is sent: the result may come before the response."""
+        """Future for the callback, created before anything is sent, since the result may arrive
+        before the response."""
         self._polled: exchange.Outgoing | None = None
         self._poll_until = 0.0
         self._origin: yarl.URL | None = None
-        """Of the first request: secrets go nowhere else."""
+        """Origin of the first request; secrets are sent to no other origin."""
         self._status_due = False
 
     def _report(self, outcome: attempts.Outcome) -> None:
@@ -198,7 +201,7 @@ class HttpAttempt(base.ProcessAttempt):
         if isinstance(verdict, response_rules.StillRunning):
             wait = self._accepted(received, request, verdict)
             received.body.close()
-            del received, request, verdict  # ten thousand of them may wait
+            del received, request, verdict  # save memory: ten thousand attempts may wait
             if self._called_back is not None:
                 return await self._wait_for_callback(self._called_back)
             received, verdict = await self._poll(wait)
@@ -297,9 +300,11 @@ class HttpAttempt(base.ProcessAttempt):
         try:
             return http_validation.substitute(given, self._variables, field)
         except (
-            rules.InvalidRules, substitution.InvalidTemplate, json_limits.LimitExceeded,
+            result_rule_compiler.InvalidRules,
+            substitution.InvalidTemplate,
+            json_limits.LimitExceeded,
             msgspec.ValidationError,
-        ) as error:  # fmt: skip
+        ) as error:
             raise errors.AttemptFailed(_R.INVALID_SPEC, str(error)) from error
 
     def _built(self, template: http_task.HttpTemplate, field: str) -> exchange.Outgoing:
@@ -387,7 +392,7 @@ class HttpAttempt(base.ProcessAttempt):
         return msgspec.structs.replace(given, client_certificate_secret="", server_name="")
 
     async def _connected(self) -> None:
-        """Report the start of the attempt, before anything of the request is sent.
+        """Report the start of the attempt, before the first byte of the request is sent.
 
         For repeatable requests the report of the end includes the start, unless the request takes
         longer.
@@ -527,7 +532,7 @@ def delay(retry_after: str | None, interval_s: float, tools: Tools) -> float:
     if text.isascii() and text.isdigit():
         return min(max(float(text), MIN_POLL_S), MAX_POLL_S)
     if text:
-        with contextlib.suppress(ValueError, TypeError, OverflowError):  # of a time zone far away
+        with contextlib.suppress(ValueError, TypeError, OverflowError):  # not a valid date
             due = utils.parsedate_to_datetime(text).timestamp()
             return min(max(due - tools.clock.wall(), MIN_POLL_S), MAX_POLL_S)
     return interval_s * (0.9 + 0.2 * tools.entropy.random())

@@ -1,6 +1,7 @@
 """One HTTP request and its response, on a connection that can be aborted with proof of its end.
 
-Used by `attempt`. Redirects are not followed here. What aiohttp raises becomes `AttemptFailed`.
+Used by `attempt`. Redirects are not followed here. Exceptions of aiohttp are converted to
+`AttemptFailed`.
 """
 
 import asyncio
@@ -21,17 +22,17 @@ from aiohttp import http_exceptions
 from aiohttp.client_proto import ResponseHandler
 
 from kilnwork.api import http_task, reasons
-from kilnwork.executors.http import connector, errors
+from kilnwork.executors.http import errors, guarded_connector
 from kilnwork.kit import clock
 
 CUT_S = 5.0
-"""How long the event loop may take to close a socket that was aborted."""
+"""Maximum time in seconds until the event loop has closed a socket that was aborted."""
 
 IN_MEMORY_BYTES = 256 * 1024
-"""Of a body; the rest goes to a temporary file."""
+"""Number of bytes of a body that are kept in memory; the rest goes to a temporary file."""
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Of one line or header of a response."""
+"""Maximum size in bytes of the status line and of each header of a response."""
 
 _R = reasons.Reason
 
@@ -53,7 +54,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     timeout: http_task.HttpTimeouts
     until: float
-    """Monotonic; before `timeout.totalTimeout` is over, which goes on over redirects."""
+    """Deadline on the monotonic clock; not later than the end of `timeout.totalTimeout`, which
+    includes all redirects."""
     max_bytes: int
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
@@ -121,7 +123,7 @@ class Body:
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """A complete response. `address`: of the server that sent it."""
+    """A complete response. `address`: address of the server that sent it."""
 
     status: int
     reason: str
@@ -158,7 +160,7 @@ OnConnected = Callable[[], Awaitable[None]]
 
 
 class Exchange:
-    """One request and its response; implements `connector.Waiting`.
+    """One request and its response; implements `guarded_connector.Waiting`.
 
     `on_connected` is awaited before anything is sent. `repeatable`: the request may use a
     connection that others have used, which the server may just have closed.
@@ -198,17 +200,22 @@ class Exchange:
 
         After a cancellation, `cut` proves that the connection is gone.
         """
-        token = connector.current.set(self)
+        token = guarded_connector.current.set(self)
         try:
             return await self._run(request)
-        except (connector.AddressRefused, aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (
+            guarded_connector.AddressRefused,
+            aiohttp.ClientError,
+            OSError,
+            TimeoutError,
+        ) as error:
             raise _failure(error, self._terms, self._transport is not None) from error
         except http_exceptions.HttpProcessingError as error:
             raise _no_http(error.message) from error
         except ValueError as error:
             raise errors.AttemptFailed(_R.INVALID_SPEC, f"it cannot be sent: {error}") from error
         finally:
-            connector.current.reset(token)
+            guarded_connector.current.reset(token)
 
     async def _run(self, request: Outgoing) -> Received:
         terms = self._terms
@@ -237,7 +244,7 @@ class Exchange:
                 body.close()
                 raise
             self._timings.finished = self._clock.monotonic()
-            self._transport = None  # it may be another exchange's from now on
+            self._transport = None  # from now on another exchange may use it
             version = response.version
             return Received(
                 status=response.status,
@@ -263,13 +270,16 @@ class Exchange:
         transport, protocol = self._transport, self._protocol
         self._transport = None
         if transport is None:
-            return True  # it was never there, or was closed by the code that was cancelled
+            return True  # there was no connection, or the cancelled code has closed it
         transport.abort()
-        # aiohttp makes this future when it is first asked for; unasked, a reset is no loose end
+        # aiohttp creates this future at the first access. If it is never accessed, a reset leaves
+        # no unretrieved exception.
         closed = None if protocol is None else protocol.closed
         if closed is None:
             return True
-        with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):  # it was reset
+        with contextlib.suppress(
+            TimeoutError, aiohttp.ClientError, OSError
+        ):  # the connection was reset
             async with asyncio.timeout(CUT_S):
                 await asyncio.shield(closed)
         return closed.done()
@@ -289,7 +299,7 @@ def _failure(
     terms: Terms,
     was_connected: bool,  # noqa: FBT001
 ) -> errors.AttemptFailed:
-    refused = _find(error, connector.AddressRefused)
+    refused = _find(error, guarded_connector.AddressRefused)
     if refused is not None:
         return errors.AttemptFailed(_R.ADDRESS_REFUSED, str(refused))
     if isinstance(error, TimeoutError):
@@ -304,7 +314,7 @@ def _failure(
     if isinstance(error, aiohttp.ClientResponseError):
         return _no_http(error.message)
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        error = aiohttp.ServerDisconnectedError()  # without the repr of half a response
+        error = aiohttp.ServerDisconnectedError()  # without the partial response in its text
     text = " ".join(str(error).split())
     what = "the connection ended early" if was_connected else "no connection"
     return errors.AttemptFailed(_R.REQUEST_FAILED, f"{what}: {text or type(error).__name__}")

@@ -8,16 +8,17 @@ work (docs/decisions/0037).
 import asyncio
 import math
 
-from kilnwork.api import attempts, function_task, http_task, reasons
+from kilnwork.api import attempts, http_task, knative_task, reasons
 from kilnwork.channel import messages
 from kilnwork.executors.http import attempt, errors, exchange
 
 PAUSES_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Before a request is sent once more that may be."""
+"""Pauses in seconds before a request that may be repeated is sent again."""
 
 _NOT_SERVED = frozenset({502, 503})
-"""Statuses by which the activator says that it reached no Pod, or has no room for more requests.
-504 is none of them: a time of the revision is over, and would be over again (`timeoutSeconds`)."""
+"""Status codes with which the activator reports that it reached no Pod, or has no room for more
+requests. 504 is not among them: it means that a time limit of the revision (`timeoutSeconds`) has
+passed, which would happen again."""
 
 _R = reasons.Reason
 
@@ -28,7 +29,7 @@ class FunctionAttempt(attempt.HttpAttempt):
     _field = "spec.function"
 
     def __init__(
-        self, run: messages.Run, tools: attempt.Tools, function: function_task.FunctionTemplate
+        self, run: messages.Run, tools: attempt.Tools, function: knative_task.FunctionTemplate
     ) -> None:
         super().__init__(run, tools)
         self._function = function
@@ -39,7 +40,7 @@ class FunctionAttempt(attempt.HttpAttempt):
         url = await tools.services.url(self._run.namespace, name, self._wait_for_service)
         self._given = self._function = self._function.with_base_url(url)
         if self.seen is not None:
-            await tools.resumed.acquire()  # many may have waited for the same one
+            await tools.resumed.acquire()  # many attempts may have waited for the same Service
             self._holds_permit = True
             self._see(_R.CONNECTING)
         try:

@@ -19,17 +19,18 @@ from kilnwork import version
 from kilnwork.executors.http import exchange
 
 MAX_CONTENT_BYTES = 64 * 1024
-"""Of a body; the result is stored apart."""
+"""Maximum number of bytes of a body in the log; the result is stored separately."""
 
 MAX_ENTRIES = 8
-"""The first and the last ones; of polls in between only their number is kept."""
+"""Maximum number of entries in the log: the first and the last ones. Of the polls in between only
+the number is kept."""
 
 REDACTED = "***"
 _CUT = "…"
-"""Ends a value that is shown only in part (`documents.show`)."""
+"""End of a value that is shown only in part (`json_limits.show`)."""
 
 MIN_SECRET_LENGTH = 6
-"""Shorter values would be found in any text."""
+"""Minimum length of a value that is hidden: shorter values occur in any text."""
 
 
 class Archive:
@@ -95,7 +96,7 @@ class _Hiding:
         self._secrets: list[str] = []
         self._encoded: list[bytes] = []
         self.longest = 0
-        """Bytes of the longest one."""
+        """Length in bytes of the longest secret."""
         if not secrets:
             return
         long = {one for one in secrets if len(one) >= MIN_SECRET_LENGTH}

@@ -9,22 +9,24 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from kilnwork.api import http_validation, meta, reasons, resource
+from kilnwork.api import api_resources, http_validation, meta, reasons
 from kilnwork.executors.custom_resource import served_kinds
 from kilnwork.kit import coroutines
 from kilnwork.kube import cache, client, errors, objects, reflector
 
 API_VERSION, KIND = "serving.knative.dev/v1", "Service"
 AGAIN_S = served_kinds.AGAIN_S
-"""How often what no watch tells is asked for while a request waits for it."""
+"""Interval in seconds at which facts that no watch reports are requested while an attempt waits for
+them."""
 
 _CONDITIONS = ("ConfigurationsReady", "RoutesReady", "Ready")
-"""The cause first: of a revision that failed `Ready` may say `RevisionMissing` only."""
+"""Conditions of a Service, the cause first: if a revision failed, `Ready` may say only
+`RevisionMissing`."""
 
 _R = reasons.Reason
 
 Waits = Callable[[reasons.Reason, str], None]
-"""Why a Service cannot be requested yet: reason and message."""
+"""Called with the reason and message why a Service cannot get requests yet."""
 
 
 class Services(Protocol):
@@ -77,7 +79,7 @@ class ServicesOfCluster:
         self.kube = kube
         self._inside = inside
         self._kinds = served_kinds.Kinds(kube, served_kinds.AllowedKinds(()))
-        self._kind: resource.Resource | None = None
+        self._kind: api_resources.Resource | None = None
         self._asked = 0.0
         self._background = coroutines.BackgroundWork("services of Knative")
         self._cache: cache.Cache[meta.JsonObject] = cache.Cache()

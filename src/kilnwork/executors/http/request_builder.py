@@ -1,7 +1,7 @@
 """Construction of the request of a task, with its secrets, and of the redirected and polling
 requests after it. Pure.
 
-Used by `attempt`. Where HAR has two places for the same thing: a query parameter of the URL is not
+Used by `attempt`. If HAR has two places for the same fact: a query parameter of the URL is not
 added again from `queryString`, and headers `Cookie` and `Content-Type` take precedence over
 `cookies` and `mimeType`.
 """
@@ -20,7 +20,7 @@ from kilnwork.api import http_task
 from kilnwork.executors.http import exchange
 
 Reveal = Callable[[http_task.SecretRef], str]
-"""Gives the value that a request names."""
+"""Returns the value of a Secret that a request refers to."""
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 CALLBACK_HEADER = "Kiln-Callback-Url"
@@ -31,10 +31,11 @@ _OF_THE_CONNECTION = frozenset(
         "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
-"""Headers that belong to one connection (RFC 9110, 7.6.1), or that follow from the rest."""
+"""Headers that belong to one connection (RFC 9110, 7.6.1), or that are derived from the rest of the
+request."""
 
 _AS_IT_IS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[A-Za-z0-9/?&=._~-]*")
-"""URLs in which nothing needs to be encoded: most."""
+"""URLs in which nothing needs to be encoded, as in most."""
 
 _DEFAULTS = (
     ("Accept", "*/*"),
@@ -149,7 +150,7 @@ def _url(request: http_task.HttpRequest, reveal: Reveal) -> yarl.URL:
     for parameter in request.query_string:
         pair = (parameter.name, _value(parameter, reveal))
         if pair in there:
-            there.remove(pair)  # a browser's export has each of them in both places
+            there.remove(pair)  # an export of a browser has each parameter in both places
         else:
             more.append(pair)
     query = "&".join(text for text in (parts.query, parse.urlencode(more)) if text)

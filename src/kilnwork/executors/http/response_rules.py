@@ -21,20 +21,20 @@ from kilnwork.api import (
     json_limits,
     jsonpaths,
     reasons,
-    rule_evaluation,
-    rules,
+    result_rule_compiler,
+    result_rule_evaluation,
 )
 from kilnwork.executors.http import errors
 
 BYTES = "application/octet-stream"
 MAX_SHOWN = 300
-"""Characters of the body of a response that is a failure."""
+"""Maximum number of characters of a failed response's body in a message."""
 
 MAX_SCANNED_BYTES = 64 * 1024
-"""Of that body: secrets in it are hidden before it is cut."""
+"""Number of bytes of that body in which secrets are hidden, before the body is cut."""
 
 _R = reasons.Reason
-_O = rule_evaluation.RuleOutcome
+_O = result_rule_evaluation.RuleOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _is_running(
             raise _rejected(status, raw)
         return False
     shown = {"status": status, "headers": {k.lower(): v for k, v in headers}, "body": body}
-    compiled = rules.compile_rules(http_validation.result_rules(given), "response")
+    compiled = result_rule_compiler.compile_rules(http_validation.result_rules(given), "response")
     outcome = compiled.judge(shown, check_generation=False)
     if outcome is _O.FAILED:
         raise errors.AttemptFailed(
@@ -178,7 +178,9 @@ def _part(given: http_task.HttpResponse, body: Any) -> Success:
     """
     budget = json_limits.Budget(json_limits.MAX_WORK)
     json_limits.measure(body)
-    found = jsonpaths.compile_path(rules.whole_path(given.result_json_path)).select(body, budget)
+    found = jsonpaths.compile_path(result_rule_compiler.whole_path(given.result_json_path)).select(
+        body, budget
+    )
     value = found[0] if len(found) == 1 else found
     if given.success_condition is None and (not found or value is None or value is False):
         what = json_limits.show(value) if found else "nothing"
@@ -205,9 +207,9 @@ def parse(raw: bytes, kind: str, headers: Sequence[tuple[str, str]]) -> Any:
         json_limits.measure(found)
     except (yaml.YAMLError, json_limits.LimitExceeded, RecursionError) as error:
         raise ValueError(str(error)) from error
-    except (AttributeError, LookupError) as error:  # of `!!timestamp x`, `!!bool x`, `!!int ""`
+    except (AttributeError, LookupError) as error:  # from `!!timestamp x`, `!!bool x`, `!!int ""`
         raise ValueError(f"a tag does not fit its value: {error}") from error
-    except TypeError as error:  # JSON has no other keys
+    except TypeError as error:  # keys in JSON are always strings
         raise ValueError("a key is no text") from error
     value = msgspec.to_builtins(found, str_keys=True)
     if not _is_finite(value):
@@ -233,7 +235,7 @@ def _charset(headers: Sequence[tuple[str, str]]) -> str:
     given["Content-Type"] = _lowered(headers).get("content-type", "")
     name = str(given.get_content_charset("utf-8"))
     try:
-        b" ".decode(name, "replace")  # for no bytes Python looks up no codec
+        b" ".decode(name, "replace")  # for an empty body Python would not look up the codec
     except (LookupError, ValueError):
         return "utf-8"
     return name
@@ -249,7 +251,7 @@ def poll_url(template: http_task.HttpTemplate, headers: Mapping[str, str], docum
     if polling is None:
         return ""
     if polling.location:
-        path = jsonpaths.compile_path(rules.whole_path(polling.location))
+        path = jsonpaths.compile_path(result_rule_compiler.whole_path(polling.location))
         found = path.select(document, json_limits.Budget(json_limits.MAX_WORK))
         return found[0] if len(found) == 1 and isinstance(found[0], str) else ""
     return headers.get("location") or headers.get("operation-location") or ""

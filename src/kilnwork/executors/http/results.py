@@ -12,7 +12,8 @@ from kilnwork.executors.http import errors, exchange, response_rules
 from kilnwork.kit import errors as kit_errors
 
 MAX_YAML_BYTES = 4 * 1024
-"""Of a body that is parsed in the event loop: YAML takes 20 microseconds a byte."""
+"""Maximum size in bytes of a YAML body that is parsed in the event loop, which takes 20
+microseconds per byte."""
 
 
 class ResultStore(Protocol):

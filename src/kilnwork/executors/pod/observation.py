@@ -33,7 +33,8 @@ _REFUSED_BY_NODE = (
     "OutOf", "NodeAffinity", "UnexpectedAdmissionError", "TopologyAffinityError", "PodRejected",
     "InvalidNodeInfo", "UnknownPodAdmission",
 )  # fmt: skip
-"""How `status.reason` begins where a kubelet takes no Pod that the scheduler gave it."""
+"""Prefixes of `status.reason` of Pods that a kubelet refused after they were scheduled to its
+node."""
 
 
 def observe(seen: pod.Pod, stop: port.Stop | None, *, spec: dict[str, object]) -> port.Observation:
@@ -154,7 +155,7 @@ def loss_of(seen: pod.Pod, finished: float | None) -> tuple[str, str] | None:
         return reason, f"Pod {name} was disrupted: {seen.disruption}"
     deleted = _deleted(seen)
     if deleted is None or (finished is not None and finished < deleted):
-        return None  # if it is deleted, then it is tidied away after its end
+        return None  # deleted only after its end, if at all
     return _R.POD_LOST, f"Pod {name} was deleted by another client"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from kilnwork.api import attempts, kinds, meta, names, substitution
 from kilnwork.api import pod as api_pod
 from kilnwork.executors import port
-from kilnwork.executors.pod import call, sidecar
+from kilnwork.executors.pod import call_container, sidecar_container
 from kilnwork.kit import ids
 
 EXECUTOR = "pod"
@@ -21,7 +21,7 @@ TASK_LABEL = "kilnwork.dev/task-id"
 RUN_LABEL = "kilnwork.dev/run"
 ATTEMPT_LABEL = "kilnwork.dev/attempt"
 TASK_ANNOTATION = "kilnwork.dev/task"
-"""Name of the task, which may be longer than a label."""
+"""Annotation with the name of the task, which may be longer than a label."""
 
 FINALIZER = "kilnwork.dev/attempt"
 """Finalizer that keeps a deleted Pod until its outcome is stored."""
@@ -33,7 +33,7 @@ _IDENTITY = re.compile(r"-([0-9a-f]{32})-([1-9][0-9]{0,9})-([1-9][0-9]{0,9})\Z")
 """The end of the name of a Pod: id of the task, run and attempt."""
 
 
-@functools.lru_cache(maxsize=4096)  # asked for at every step of an attempt
+@functools.lru_cache(maxsize=4096)  # used at every step of an attempt
 def pod_name(name: str, ref: attempts.AttemptRef) -> str:
     """Return the name of an attempt's Pod, which consists of the task's name, shortened, the task
     id, run and attempt.
@@ -51,11 +51,13 @@ def identity(ref: attempts.AttemptRef) -> str:
     return f"-{ref.task.hex()}-{ref.run}-{ref.attempt}"
 
 
-def pod(attempt: port.Attempt, beside: sidecar.SidecarOptions | None = None) -> meta.JsonObject:
+def pod(
+    attempt: port.Attempt, beside: sidecar_container.SidecarOptions | None = None
+) -> meta.JsonObject:
     """Return the Pod for an attempt of a task with `spec.pod`, with its variables substituted.
 
     `beside`: options of its sidecar, None for none; a call takes the manager's address from them.
-    Raises `substitution.InvalidTemplate` or `documents.LimitExceeded`.
+    Raises `substitution.InvalidTemplate` or `json_limits.LimitExceeded`.
     """
     template = attempt.spec.pod
     if template is None:
@@ -79,9 +81,9 @@ def pod(attempt: port.Attempt, beside: sidecar.SidecarOptions | None = None) -> 
             raise ValueError(
                 f"task {attempt.name} has a call, and nothing says where the manager is"
             )
-        call.add(spec, attempt, beside)
-    elif beside is not None and sidecar.is_wanted(attempt):
-        sidecar.add(spec, attempt, beside)
+        call_container.add(spec, attempt, beside)
+    elif beside is not None and sidecar_container.is_wanted(attempt):
+        sidecar_container.add(spec, attempt, beside)
     return {
         "apiVersion": "v1",
         "kind": "Pod",

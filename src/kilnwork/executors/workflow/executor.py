@@ -5,16 +5,16 @@ Used by `controllers.attempts` through `executors.port`.
 
 from collections.abc import AsyncGenerator
 
-from kilnwork.api import pod, resource
+from kilnwork.api import api_resources, pod
 from kilnwork.executors import container_logs, custom_resource, port
 from kilnwork.executors.workflow import reader
 from kilnwork.kube import client
 
 _NODE_NAME = "workflows.argoproj.io/node-name"
-"""Annotation of a Pod of a Workflow: which step it is (workflow/common/common.go)."""
+"""Annotation of a Pod of a Workflow with the name of its step (workflow/common/common.go)."""
 
 _OF_ARGO = ("init", "wait")
-"""Containers in which Argo itself runs."""
+"""Names of the containers in which Argo itself runs."""
 
 
 class WorkflowExecutor(custom_resource.ObjectExecutor):
@@ -33,7 +33,7 @@ class WorkflowExecutor(custom_resource.ObjectExecutor):
         if seen is None:
             return []
         listed = await self._client.list(
-            resource.PODS,
+            api_resources.PODS,
             attempt.namespace,
             type=pod.Pod,
             label_selector=self._reads.pods_of(seen),

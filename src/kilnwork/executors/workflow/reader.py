@@ -12,15 +12,16 @@ import msgspec
 
 from kilnwork.api import json_limits, meta, object_task, pod, reasons, task
 from kilnwork.executors import port
-from kilnwork.executors.custom_resource.reader import Reading, State
+from kilnwork.executors.custom_resource.status_reader import Reading, State
 
 STOPPED_AT = "kilnwork.dev/stopped-at"
-"""Annotation: when we asked it to stop, wall clock of the manager, seconds."""
+"""Annotation with the time at which kilnwork asked the Workflow to stop: wall clock of the manager,
+in seconds."""
 
 _R = reasons.Reason
 
 WORKFLOW_LABEL = "workflows.argoproj.io/workflow"
-"""Of the Pods of a Workflow (workflow/common/common.go)."""
+"""Label of the Pods of a Workflow (workflow/common/common.go)."""
 
 
 class WorkflowReader:
@@ -123,7 +124,7 @@ def _asked(seen: meta.JsonObject) -> float | None:
     try:
         return None if written is None else float(written)
     except ValueError:
-        return 0.0  # not a time of ours: it was asked for, long ago
+        return 0.0  # not a time that kilnwork wrote: treat it as long ago
 
 
 def _message_of(seen: meta.JsonObject, status: dict[str, Any]) -> str:
@@ -185,4 +186,4 @@ _PHASES = {
     "Failed": (State.FAILED, _R.WORKFLOW_FAILED),
     "Error": (State.FAILED, _R.EXECUTOR_ERROR),
 }
-"""`WorkflowPhase` (pkg/apis/workflow/v1alpha1/workflow_phase.go)."""
+"""State and reason of a task by `WorkflowPhase` (pkg/apis/workflow/v1alpha1/workflow_phase.go)."""

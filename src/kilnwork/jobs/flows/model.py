@@ -1,4 +1,4 @@
-"""Values of the API of `flows.runs`: new runs, and views of runs and steps.
+"""Values of the API of `flows.flow_service`: new runs, and views of runs and steps.
 
 Used by the SyncSet controller, server and CLI. All are frozen. A view shows what is on disk, except
 for the number of running tasks, which is current.
@@ -43,7 +43,7 @@ class InstanceState(StrEnum):
     FAILED = "Failed"
     SKIPPED = "Skipped"
     KILLED = "Killed"
-    """It was stopped, because its result was no longer needed."""
+    """The step was stopped, because its result was no longer needed."""
 
 
 class SnapshotRef(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -66,7 +66,7 @@ class NewFlowRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     set_name: str
     generation: int
     flow: flow.Flow
-    """Must be valid (`api.flow_validation`)."""
+    """Flow of the SyncSet, which must be valid (`api.flow_validation`)."""
     params: dict[str, Any] = {}
     """Values that override those of the same names in `flow.params`."""
     snapshots: dict[str, SnapshotRef] = {}
@@ -82,9 +82,9 @@ class NewFlowRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     memo: bool = True
     """Whether deterministic steps use results of earlier generations."""
     priority: int = 0
-    """Priority of all its tasks."""
+    """Priority of all tasks of the run."""
     outputs: tuple[sync_set.Output, ...] = ()
-    """Which files written by its steps are kept; applied by the controller."""
+    """Outputs: which files written by the steps are kept. Applied by the controller."""
 
     @property
     def key(self) -> FlowKey:
@@ -128,7 +128,7 @@ class FlowRunView(msgspec.Struct, frozen=True, kw_only=True):
     set_name: str
     generation: int
     version: int
-    """Increases with each change, also across restarts."""
+    """Version of the view, which increases with each change, also across restarts."""
     phase: FlowPhase
     reason: str
     message: str
@@ -136,9 +136,10 @@ class FlowRunView(msgspec.Struct, frozen=True, kw_only=True):
     started: float
     finished: float | None
     run: int = 1
-    """Increases each time that failed steps are run again."""
+    """Number of the run within the generation, which increases each time that failed steps are run
+    again."""
     steps: dict[str, StepView]
-    """In the order of the flow."""
+    """Steps by path, in the order of the flow."""
     value: Any = None
     """Result of the flow, once it has succeeded."""
 
@@ -160,7 +161,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None = None
     finished: float | None = None
     task: str = ""
-    """Id of its task; "" for steps that consist of other steps, and for reused results."""
+    """Id of the task; "" for steps that consist of other steps, and for reused results."""
     task_name: str = ""
     run: int = 1
     attempt: int = 0

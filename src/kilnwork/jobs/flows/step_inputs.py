@@ -24,7 +24,7 @@ class StepWork(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
 
     name: str
-    """Name of its task, or prefix of the names of its tasks if it has `each`."""
+    """Name of the step's task, or prefix of the names of its tasks if the step has `each`."""
     template: api_task.TaskTemplate
     retry: api_task.Retry | None = None
     attempt_seconds: float | None = None
@@ -44,9 +44,9 @@ class StepWork(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     max_failed: int = 0
     parallel: int | None = None
     wanted: bool = False
-    """Whether its results are read when it has ended."""
+    """Whether the results of the step are read when it has ended."""
     needed: bool = False
-    """Whether it fails if its results cannot be read."""
+    """Whether the step fails if its results cannot be read."""
     memo: str = ""
     """Digest of everything that the results depend on except the inputs; "" if they are not stored
     for reuse."""

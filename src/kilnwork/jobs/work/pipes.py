@@ -25,15 +25,15 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import processes
 
 PIPE_BYTES = 1 << 20
-"""Linux lets any user have pipes of this size."""
+"""Requested size of pipes, which Linux allows any user to have."""
 
 READ_BYTES = 1 << 18
 TURN_MS = 100
-"""Maximum delay until a request to stop is noticed while the command computes."""
+"""Maximum delay in milliseconds until a request to stop is noticed while the command computes."""
 
 PATIENCE_S = 10.0
-"""After the command has exited, how long we wait for further output from a process that it started
-and that still holds its stdout."""
+"""How many seconds, after the command has exited, we wait for further output from a process that it
+started and that still holds its stdout."""
 
 MARKER = "KILN_COMMAND_ID"
 REPORTS = 3
@@ -43,8 +43,8 @@ _ABOVE = 16
 """Our ends of pipes are moved above the descriptors of the command."""
 
 _RESET_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
-"""Signals that are reset for the command: it would inherit those that Python, or a function that
-ran here before, ignores."""
+"""Signals that are reset for the command, which would otherwise ignore those that Python, or a
+function that ran here before, ignores."""
 
 _ROUNDS = 50
 """Maximum number of searches for processes that the command has left."""
@@ -138,7 +138,7 @@ class Piped:
                     "have it wait for that, or redirect its output"
                 )
         while not self._code and self._turn(writing=False, wait=False):
-            pass  # it takes what was reported last
+            pass  # read the last reports
         unread = self._unread_bytes()
         if self._code or unread:
             raise self._failure(unread)
@@ -250,11 +250,13 @@ class Piped:
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._pid, signal.SIGKILL)  # a shell has no time to say what became of whom
+            os.killpg(
+                self._pid, signal.SIGKILL
+            )  # all at once, before a shell reports on its children
         processes.kill_members(self._pid, marker=self._marker)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
-        for _ in range(_ROUNDS):  # orphans that have cleared their environment are ours now
+        for _ in range(_ROUNDS):  # orphans without the marker are our children now
             stats = processes.read_all()
             orphans = {pid for pid, stat in stats.items() if stat.parent == os.getpid()}
             orphans = {one for one in orphans - self._before if stats[one].started >= self._began}

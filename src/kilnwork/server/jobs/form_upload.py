@@ -28,11 +28,11 @@ MAX_HEADER_BYTES = 16 << 10
 HELD_BYTES = 64 << 10
 """Bytes of the file that are held back, so that fields may follow a small file."""
 
-logging.getLogger("python_multipart").setLevel(logging.ERROR)  # the response says it
+logging.getLogger("python_multipart").setLevel(logging.ERROR)  # the response has the error
 
 _MAX_HEAD = 70 + 4
-"""A boundary has at most 70 characters (RFC 2046 §5.1.1), preceded by `--` and followed by a line
-end."""
+"""Maximum length of the line with a boundary, which has at most 70 characters (RFC 2046 §5.1.1),
+preceded by `--` and followed by a line end."""
 
 _PARAMETER = re.compile(r';\s*boundary\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;\s]+))', re.IGNORECASE)
 _ALLOWED = re.compile(rb"[0-9A-Za-z'()+_,\-./:=? ]{0,199}[0-9A-Za-z'()+_,\-./:=?]")

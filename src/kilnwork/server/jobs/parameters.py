@@ -16,7 +16,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import source_sizing, strict_json
+from kilnwork.server.jobs import source_system_settings, strict_json
 
 SPEC = "spec"
 CALCULATOR, IDENTITY = "calculator", "identity"
@@ -49,7 +49,7 @@ FLAT: dict[str, tuple[str, ...]] = {
 """Place in the spec by parameter."""
 
 MAPPERS = ("mapper", "command", "batchRecords", "reducer")
-KNOWN = (SPEC, *FLAT, *MAPPERS, *source_sizing.PARAMETERS)
+KNOWN = (SPEC, *FLAT, *MAPPERS, *source_system_settings.PARAMETERS)
 
 _MAX_REMEMBERED = 2000
 """Maximum length in characters of parameters whose spec is cached."""
@@ -70,7 +70,7 @@ _Object = dict[str, Any]
 
 
 def parse_spec(
-    given: Mapping[str, str], *, compat: source_sizing.Source | None
+    given: Mapping[str, str], *, compat: source_system_settings.Source | None
 ) -> filejobs.FileJobSpec:
     """Return the job's spec. Raises BadRequest, whose message has the parameter, its value, and
     what is expected.
@@ -83,7 +83,7 @@ def parse_spec(
 
 @functools.lru_cache(maxsize=256)
 def _parse_cached(
-    items: tuple[tuple[str, str], ...], compat: source_sizing.Source | None
+    items: tuple[tuple[str, str], ...], compat: source_system_settings.Source | None
 ) -> filejobs.FileJobSpec:
     """Return the job's spec for these parameters. Cached, since clients that create many jobs send
     the same parameters.
@@ -91,7 +91,9 @@ def _parse_cached(
     return _parse(dict(items), compat)
 
 
-def _parse(given: Mapping[str, str], compat: source_sizing.Source | None) -> filejobs.FileJobSpec:
+def _parse(
+    given: Mapping[str, str], compat: source_system_settings.Source | None
+) -> filejobs.FileJobSpec:
     document = _parse_spec_json(given.get(SPEC))
     if compat is not None:
         document.setdefault("itemsPerPart", compat.items_per_part)
@@ -125,7 +127,7 @@ def _parse_spec_json(text: str | None) -> _Object:
         found: _Object = strict_json.to_integers(strict_json.decode_object(text))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise errors.BadRequest(f"spec: not a JSON object: {error}") from error
-    spec = _converted(found)  # also of what a parameter wins over
+    spec = _converted(found)  # also checks fields that a parameter overrides
     if "mapper" in found:
         _check_mapper("mapper", spec.mapper)
     if spec.reducer is not None:
@@ -151,11 +153,11 @@ def _parse_value(name: str, text: str, place: tuple[str, ...]) -> object:
         raise errors.BadRequest(f"{name}={text[:100]}: {_error_text(error)}") from error
     value: Any = msgspec.to_builtins(made)
     for one in place:
-        if one not in value:  # its default, which is left out
+        if one not in value:  # the value is the default, which is omitted
             value = _default(place)
             break
         value = value[one]
-    if value is None:  # msgspec reads "null" so
+    if value is None:  # msgspec decodes "null" as None
         raise errors.BadRequest(f"{name}={text[:100]}: give a value, or leave it out")
     return value
 

@@ -5,7 +5,7 @@ Created by the composition root; read by every module of this package.
 
 from dataclasses import dataclass
 
-from kilnwork.server.jobs import source_sizing as sources
+from kilnwork.server.jobs import source_system_settings as sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,9 +21,9 @@ class JobsApiSettings:
     """Maximum size to which gzip may unpack; None: no limit. 64 GiB keep a core busy for ten
     minutes."""
     unpack_ratio: int | None = 100
-    """Maximum number of bytes to which one compressed byte may unpack; None: no limit. Text gives
-    5 to 30, the most repetitive logs some 60, and gzip itself up to 1,032, so that 100 refuses what
-    was made to be large."""
+    """Maximum number of bytes to which one compressed byte may unpack; None: no limit. Text gives 5
+    to 30, the most repetitive logs some 60, and gzip itself up to 1,032, so that 100 refuses only
+    archives that were made to unpack to a large size."""
     uploads: int = 64
     """Maximum number of concurrent uploads; others are refused (429)."""
     downloads: int = 256

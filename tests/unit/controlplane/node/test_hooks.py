@@ -6,16 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import hooks, pods, probes
+from kilnwork.controlplane.node import hooks, pod_types, probes
+from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kit import clock
 
 RECORD = containers.ContainerRecord("c1", "/nowhere")
 
 
-def container(**lifecycle: Any) -> pods.Container:
+def container(**lifecycle: Any) -> pod_types.Container:
     obj = {"name": "c", "image": "i", "lifecycle": lifecycle or None}
-    return msgspec.convert(obj, pods.Container)
+    return msgspec.convert(obj, pod_types.Container)
 
 
 def running(code: int, output: bytes = b"") -> tuple[hooks.Hooks, list[tuple[Any, ...]]]:
