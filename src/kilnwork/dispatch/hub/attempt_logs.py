@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from kilnwork.api import attempts
 from kilnwork.data import disk_checks
-from kilnwork.kit import ids, paths
+from kilnwork.kit import data_directories, ids
 
 log = logging.getLogger(__name__)
 
@@ -266,7 +266,7 @@ def _number(file: Path) -> int:
 
 def _write_number(file: Path, number: int) -> None:
     # As a whole: a kill or a full disk after a truncation would leave no number, which counts as 0.
-    paths.write_private(file, str(number).encode())
+    data_directories.write_private(file, str(number).encode())
 
 
 def _open(newer: Path) -> int:
