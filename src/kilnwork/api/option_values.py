@@ -227,7 +227,7 @@ CONFIGS: dict[Type, tuple[str, Any]] = {
     Type.FLOAT: ("float_", job_config.FloatOption()),
     Type.JSON: ("json", job_config.JsonOption()),
 }
-"""For each type, the attribute of its part of an option, and the default of that part."""
+"""Attribute of the type-specific part of an option, and the default of that part, by type."""
 
 _EVALUATORS: dict[Type, Callable[[Option, Any], Any]] = {
     Type.BOOL: _bool,

@@ -28,7 +28,7 @@ class Stage(IntEnum):
     FINALIZING = 2
     """Enough items have succeeded."""
     STOPPING = 3
-    """It ends without a result: everything that runs is being stopped."""
+    """The job ends without a result: all running tasks are being stopped."""
     FINISHED = 4
 
 
@@ -70,13 +70,13 @@ class ItemTask(msgspec.Struct, eq=False, gc=False):
     ended: Ended | None = None
     """How the task ended; None until then."""
     failures: int = 0
-    """Of all its attempts."""
+    """Number of failed attempts of the task."""
     id: ids.TaskId | None = None
     """Id of the task, set once the dispatcher has reported the task's state."""
     killed: bool = False
     """Whether the engine has requested the end of the task."""
     losses: int = 0
-    """Of all its attempts."""
+    """Number of lost attempts of the task."""
     message: str = ""
     parent: bool = False
     """Whether the task has submitted children."""

@@ -44,7 +44,7 @@ class ItemResult(NamedTuple):
     run: int
     outcome: filejobs.PartOutcome
     reason: str = ""
-    """For item 0: what users should know about a job that has succeeded."""
+    """Reason for item 0: a fact that users should know about a job that has succeeded."""
     message: str = ""
     data: Any = None
     """Data for the source itself."""
@@ -126,7 +126,8 @@ class ItemSource(Protocol):
     definition: Any
     """Definition of the items: a Struct, written once."""
     progress: Any
-    """What users see of the items beyond their counts: a frozen Struct, written with the job."""
+    """Facts about the items that users see besides their counts: a frozen Struct, written with the
+    job."""
 
     def work(self, job: "in_memory_jobs.Job", item: int) -> "Work":
         """Return the work of an item's task. Raises `ItemUnusable`."""

@@ -253,7 +253,7 @@ class JobRun(Generic[R_co]):
         result: Any = None
         if status.result is not None:
             result = status.result.value
-            if result is msgspec.UNSET:  # too large for the status, or no JSON
+            if result is msgspec.UNSET:  # too large for the status, or not JSON
                 result = self._fetch(self._last_task, digest=status.result.digest)
         return result  # type: ignore[no-any-return]
 

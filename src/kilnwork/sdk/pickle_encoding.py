@@ -25,16 +25,19 @@ from kilnwork.sdk import by_value, errors, unpicklable_parts
 
 PROTOCOL = 5
 OUT_OF_BAND_BYTES = attempts.MAX_INLINE_BYTES
-"""Buffers from this size on stay where they are; smaller ones are part of the pickle."""
+"""Size from which a buffer is stored next to the pickle without a copy; smaller buffers are part of
+the pickle."""
 
 _ALIGNMENT = 64
 _MAGIC = b"KILN"
 _HEAD = struct.Struct("<4sIQ")
 _MAX_FRAME_BYTES = 256 * 1024
-"""Pickle writes frames of 64 KiB and larger values on their own: longer parts name no class."""
+"""Maximum size of a part of a pickle that may name a class: pickle writes frames of 64 KiB, and
+larger values as parts of their own."""
 
 _NOT_OURS = (MemoryError, errors.KilnError)
-"""Errors that say nothing about a value: a future in it may have lost its session, say."""
+"""Errors that are not caused by the pickled value itself; for example, a future in it may have lost
+its session."""
 
 Part = bytes | bytearray | memoryview
 Resolve = Callable[[ids.TaskId, int | None], Any]

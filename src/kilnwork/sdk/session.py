@@ -37,16 +37,19 @@ log = logging.getLogger(__name__)
 
 UNACCEPTED_CALLS = 16_384
 UNACCEPTED_BYTES = 64 << 20
-"""`submit` blocks at either: the dispatcher says so by accepting later, and memory is finite."""
+"""Numbers of unaccepted calls and of their bytes at which `submit` blocks: a busy dispatcher
+accepts calls later, and their memory must be bounded."""
 
 HEAVY_BYTES = 4096
-"""Calls from this size on are weighed; lighter ones are only counted."""
+"""Size in bytes from which a call counts towards UNACCEPTED_BYTES; smaller calls count only towards
+UNACCEPTED_CALLS."""
 
 KNOWN_SPECS = 1024
-"""Specs known by identity, which saves encoding them; beyond, the memory starts again."""
+"""Maximum number of specs that are remembered by identity, so that they need not be encoded again;
+when it is reached, all of them are forgotten."""
 
 MAX_TEMPLATES = 1024
-"""So many are known at least; of more, those that are not used are forgotten."""
+"""Number of templates above which templates that are not used any more are forgotten."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -147,7 +150,7 @@ class Session:
         self._pruned: dict[int, messages.Pruned] = {}
         self._refusals: dict[int, str] = {}
         self.dropped = 0
-        """Calls that were not accepted when the link ended."""
+        """Number of calls that were not accepted when the link ended."""
 
     # for task functions and futures
 
@@ -394,7 +397,7 @@ class Session:
     @property
     def unfinished(self) -> int:
         """The number of calls that have not finished, without cancelled calls."""
-        # A result wakes those who wait for it before its future is taken out of `_open`.
+        # A result wakes its waiters before its future is removed from `_open`.
         waited = [future for future in self._open.copy().values() if not future.done()]
         return sum(future.known_task not in self._cancelling for future in waited)
 

@@ -24,7 +24,7 @@ class Named(Protocol):
 
 
 Part = str | Named
-"""What the text of an expression is made of."""
+"""A part of the text of an expression."""
 
 
 class Expression:

@@ -15,7 +15,7 @@ from kilnwork.sdk import errors, job_requests, options, serialization, session, 
 from kilnwork.sdk import task as sdk_task
 
 _CHANGES = 5
-"""How often a change is tried when others change the object at the same time."""
+"""How often a change is tried while other clients change the object at the same time."""
 
 server = job_requests.of_session
 

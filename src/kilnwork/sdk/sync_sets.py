@@ -328,7 +328,7 @@ class SyncSet(set_blocks.BlockOwner):
         """Set the flow's result; by default it is the value of the last step."""
         self._result = value.as_expression if isinstance(value, set_steps.Step) else value
 
-    # what becomes of it
+    # manifest and runs
 
     def manifest(self) -> dict[str, Any]:
         """Return the SyncSet as an object for `kiln apply`.

@@ -20,7 +20,7 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 INLINE_BYTES = 1024
-"""A smaller value travels inside its Ref: a file for it would cost more."""
+"""Maximum size of a value that is sent inside its Ref, since a file would cost more."""
 
 
 class Ref(Generic[T]):

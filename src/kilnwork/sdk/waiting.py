@@ -22,7 +22,7 @@ ReturnWhen = Literal["ALL_COMPLETED", "FIRST_COMPLETED", "FIRST_EXCEPTION"]
 ALL_COMPLETED: Literal["ALL_COMPLETED"] = "ALL_COMPLETED"
 FIRST_COMPLETED: Literal["FIRST_COMPLETED"] = "FIRST_COMPLETED"
 FIRST_EXCEPTION: Literal["FIRST_EXCEPTION"] = "FIRST_EXCEPTION"
-"""As in `concurrent.futures`."""
+"""Values of `return_when`, as in `concurrent.futures`."""
 
 _clock = clock.SystemClock()
 

@@ -39,9 +39,9 @@ class DependencyState(msgspec.Struct, frozen=True):
     finished: bool
     """Whether the dependency has finished."""
     problem: str = ""
-    """Why waiting does not help; "" if it may."""
+    """Why waiting does not help; "" if it may help."""
     waits: str = ""
-    """What the dependency waits for, if it has not finished."""
+    """Why the dependency has not finished, as a clause for messages."""
     job: str = ""
     """Name of the Job that the dependency refers to; "" for a Task, and while there is no such
     Job."""

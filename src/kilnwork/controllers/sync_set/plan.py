@@ -69,7 +69,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     stored_own: flow_model.NewFlowRun | None = None
     """The definition with which that flow was started."""
     stored: flow_model.NewFlowRun | None = None
-    """For a replay, the definition of the repeated generation."""
+    """Definition of the repeated generation, for a replay."""
     backend: sync_set.Backend | None = None
     """The backend that starts the groups; None while unknown."""
     pond: ports.Pond | None = None
@@ -90,7 +90,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     leased: data_portions.Places = {}
     """Portions of the data that this manager has ordered nodes to hold."""
     near: Mapping[str, Mapping[str, int]] = {}
-    """By group and node, bytes of the data that the group should be near to."""
+    """Bytes that each node holds of the data near which a group should run, by group and node."""
     gang: port.GangState | None = None
     """State of the gang; None before it was requested."""
     left: bool = False
@@ -98,7 +98,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     obstacle: str = ""
     """Why an object of the set could not be created; "" if all exist."""
     refused_s: float = 0.0
-    """For how many seconds an object has been refused."""
+    """Number of seconds for which an object has been refused."""
     refused: str = ""
     """Why the engine does not accept the flow; "" if it does."""
     fetching_since: float | None = None
@@ -129,7 +129,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     outputs: DataLease | None = None
     """The part of the outputs that nodes should hold."""
     serve: data_portions.Places = {}
-    """By TaskCluster and node, the portions whose tasks run on the workers there."""
+    """Portions whose tasks run on the workers of a node, by TaskCluster and node."""
     reshard: Mapping[str, int] = {}
     """Number of shards into which the flow should divide snapshots."""
     start: flow_model.NewFlowRun | None = None

@@ -17,7 +17,7 @@ class SeenResults:
     def __init__(self, size: int, *, most: int) -> None:
         self._known = bytearray(size)
         self._payloads: dict[int, attempts.Payload] = {}
-        """Only results that are not None; most tasks return None."""
+        """Results that are not None, by item number; most tasks return None."""
         self._room = most
 
     def note(self, number: int, payload: attempts.Payload | None) -> None:
