@@ -152,7 +152,7 @@ docs: $(VENV)/.docs ## Write the generated pages of docs/reference, and the site
 	$(BIN)/python -m kilnwork.cli.commands_reference docs/reference/commands.md
 	$(BIN)/python -m kilnwork.cli.python_reference > docs/reference/python-api.md
 	$(BIN)/python -m kilnwork.cli.installation.rights > docs/reference/rights.md
-	$(BIN)/python -m kilnwork.server.jobs.reference docs/reference/jobs-api.md
+	$(BIN)/python -m kilnwork.server.jobs.parameter_reference docs/reference/jobs-api.md
 	$(BIN)/python -m kilnwork.executors.states_reference docs/reference
 	rm -rf build/pages build/site
 	mkdir -p build/pages

@@ -29,7 +29,7 @@ sys.path.insert(0, str(HERE.parent))
 import cluster_home as homes  # noqa: E402
 from hack.kube import cluster  # noqa: E402
 
-from kilnwork.api import crd, kinds, meta, resource  # noqa: E402
+from kilnwork.api import api_resources, crd, kinds, meta  # noqa: E402
 from kilnwork.kube import client, config, errors, tls, transport  # noqa: E402
 
 _JSON = {"Content-Type": "application/json"}
@@ -53,7 +53,7 @@ def task(number: int) -> meta.JsonObject:
 
 
 async def create_all(
-    kubeconfig: Path, kind: resource.Resource, bodies: list[meta.JsonObject]
+    kubeconfig: Path, kind: api_resources.Resource, bodies: list[meta.JsonObject]
 ) -> tuple[float, list[float]]:
     """Create everything at once, limited by the client's requests in flight; return total and
     single seconds.
@@ -71,7 +71,7 @@ async def create_all(
         return time.perf_counter() - began, each
 
 
-async def delete_all(kubeconfig: Path, kind: resource.Resource) -> None:
+async def delete_all(kubeconfig: Path, kind: api_resources.Resource) -> None:
     """Delete everything and wait until it is gone; the server ends a request that takes over a
     minute.
     """
@@ -86,7 +86,7 @@ async def send_encoded(kubeconfig: Path, bodies: list[meta.JsonObject]) -> float
     settings = config.load(kubeconfig)
     context = tls.context(settings)
     encoded = iter([json.dumps({"apiVersion": "v1", "kind": "Pod", **body}) for body in bodies])
-    url = settings.server + resource.PODS.base("default")
+    url = settings.server + api_resources.PODS.base("default")
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, ssl=context)) as http:
 
         async def work() -> None:
@@ -107,11 +107,11 @@ def creates(running: cluster.Cluster, count: int, repeat: int) -> Iterator[Figur
     bodies = [pod(n) for n in range(count)]
     for _ in range(repeat):
         floors.append(count / asyncio.run(send_encoded(running.kubeconfig, bodies)))
-        asyncio.run(delete_all(running.kubeconfig, resource.PODS))
+        asyncio.run(delete_all(running.kubeconfig, api_resources.PODS))
         used = time.process_time()
-        seconds, waits = asyncio.run(create_all(running.kubeconfig, resource.PODS, bodies))
+        seconds, waits = asyncio.run(create_all(running.kubeconfig, api_resources.PODS, bodies))
         cpu.append((time.process_time() - used) / count * 1e3)
-        asyncio.run(delete_all(running.kubeconfig, resource.PODS))
+        asyncio.run(delete_all(running.kubeconfig, api_resources.PODS))
         rates.append(count / seconds)
         each += waits
     more = {"rates": [round(r) for r in rates], "p99 ms": round(machine.percentile(each, 99) * 1e3)}

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from hack.kube import cluster
 
-from kilnwork.api import kinds, manager, meta
+from kilnwork.api import kinds, manager_access, meta
 from kilnwork.kube import client, config, errors
 
 BIN = Path(sys.executable).parent
@@ -42,7 +42,7 @@ class Home:
 
     def __enter__(self) -> Self:
         with contextlib.suppress(subprocess.CalledProcessError):
-            self._running.kubectl("create", "namespace", manager.NAMESPACE)
+            self._running.kubectl("create", "namespace", manager_access.NAMESPACE)
         try:
             self._start("node", "--address", "127.0.0.1", "--no-taint", "--name", "bench")
             self._start(

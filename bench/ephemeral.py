@@ -29,7 +29,7 @@ import msgspec  # noqa: E402
 import pods  # noqa: E402
 from figures import Figure, Gate  # noqa: E402
 
-from kilnwork.api import kinds, meta, resource  # noqa: E402
+from kilnwork.api import api_resources, kinds, meta  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
 from kilnwork.kube import errors  # noqa: E402
@@ -62,7 +62,7 @@ class Traffic:
     async def follow(self, version: str) -> None:
         while True:
             async for change in self._kube.watch(
-                resource.PODS, "default", resource_version=version, type=dict,
+                api_resources.PODS, "default", resource_version=version, type=dict,
                 label_selector=self._selector,
             ):  # fmt: skip
                 version = change.resource_version
@@ -121,11 +121,11 @@ class Reports:
         return sorted(self._ended[uid] - self._reported[uid] for uid in both)
 
     async def _pods(self) -> None:
-        listed = await self._kube.list(resource.PODS, "default", type=meta.Partial)
+        listed = await self._kube.list(api_resources.PODS, "default", type=meta.Partial)
         version = listed.resource_version
         while True:
             async for change in self._kube.watch(
-                resource.PODS, "default", resource_version=version, type=_Pod
+                api_resources.PODS, "default", resource_version=version, type=_Pod
             ):
                 version, now = change.resource_version, time.perf_counter()
                 if change.object is None:
@@ -140,9 +140,9 @@ class Reports:
     async def _sizes(self) -> None:
         while True:
             await asyncio.sleep(2)
-            listed = await self._kube.list(resource.PODS, "default", type=meta.Partial)
+            listed = await self._kube.list(api_resources.PODS, "default", type=meta.Partial)
             for one in listed.items:
-                path = f"{resource.PODS.base('default')}/{one.metadata.name}"
+                path = f"{api_resources.PODS.base('default')}/{one.metadata.name}"
                 with contextlib.suppress(errors.NotFound):
                     found = await self._kube.raw("GET", path)
                     self.largest = max(self.largest, len(found.body))
@@ -176,7 +176,7 @@ async def measured(
     """
     singles = [task(f"{of}-alone-{number}", of) for number in range(alone)]
     took = [await pods.run_all(kube, kinds.TASKS, [one]) for one in singles]
-    listed = await kube.list(resource.PODS, "default", type=meta.Partial)
+    listed = await kube.list(api_resources.PODS, "default", type=meta.Partial)
     traffic = Traffic(kube, of)
     following = asyncio.create_task(traffic.follow(listed.resource_version))
     before = await pods.version(kube)

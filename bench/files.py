@@ -28,8 +28,8 @@ from figures import Figure, Gate
 sys.path.insert(0, str(frame.HERE.parent / "tests"))
 
 from kilnwork.api import filejobs
-from kilnwork.data import commit_records
-from kilnwork.data.records import intake, stored_index
+from kilnwork.data import part_commits
+from kilnwork.data.records import in_place_indexing, intake
 from kilnwork.data.stores import local
 from kilnwork.jobs.work import part, reduce
 from kilnwork.kit import clock
@@ -175,7 +175,7 @@ def indexes(directory: Path, repeat: int) -> Iterator[Figure]:
 
     def indexed(*, digest: bool) -> filejobs.Manifest:
         with file.open("rb", buffering=0) as source:
-            return stored_index.manifest(source.fileno(), spec, digest=digest)
+            return in_place_indexing.manifest(source.fileno(), spec, digest=digest)
 
     floor, sums, digest, coming = [], [], [], []
     for _ in range(repeat):
@@ -356,7 +356,7 @@ def _measure_merge(
             work, attempt=1, watched=lambda _: _ignore_progress, clock=clock.SystemClock()
         )
         rates.append(size / (time.perf_counter() - began))
-        result = commit_records.find(store, reduce.PART, run)
+        result = part_commits.find(store, reduce.PART, run)
         if result is None or result.output is None or result.output.sha256 != manifest.sha256:
             raise AssertionError("the merged result is not the input")
         store.delete({result.output.key} - {filejobs.OUTPUTS})  # the next one has the same disk

@@ -24,7 +24,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
 
 from hack.image import worker as image  # noqa: E402
 
-from kilnwork.api import kinds, meta, pod, resource  # noqa: E402
+from kilnwork.api import api_resources, kinds, meta, pod  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
 from kilnwork.kube import errors  # noqa: E402
@@ -72,7 +72,7 @@ class Bench:
         self._kube = kube
 
     async def start(
-        self, kind: resource.Resource, bodies: Sequence[meta.JsonObject], *, selector: str
+        self, kind: api_resources.Resource, bodies: Sequence[meta.JsonObject], *, selector: str
     ) -> float:
         """Create these objects, and wait until all selected Pods are Running; return the
         seconds.
@@ -93,7 +93,7 @@ class Bench:
 
     async def _pods(self, selector: str) -> Sequence[pod.Pod]:
         listed = await self._kube.list(
-            resource.PODS, NAMESPACE, type=pod.Pod, label_selector=selector
+            api_resources.PODS, NAMESPACE, type=pod.Pod, label_selector=selector
         )
         return listed.items
 
@@ -105,7 +105,7 @@ async def times(kubeconfig: Path, repeat: int) -> Figure:
         bench = Bench(kube)
         for number in range(repeat + 1):
             bodies = [bare_pod(f"bare-{number}-{one}") for one in range(WORKERS)]
-            alone.append(await bench.start(resource.PODS, bodies, selector="bench=bare"))
+            alone.append(await bench.start(api_resources.PODS, bodies, selector="bench=bare"))
             name = f"gang-{number}"
             selector = f"kilnwork.dev/set={name}"
             gangs.append(await bench.start(kinds.SYNC_SETS, [gang(name)], selector=selector))

@@ -28,7 +28,7 @@ import work  # noqa: E402
 from figures import Figure, Gate  # noqa: E402
 
 import kilnwork as kiln  # noqa: E402
-from kilnwork.api import kinds, meta, resource  # noqa: E402
+from kilnwork.api import api_resources, kinds, meta  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
 from support import up_server as up_support  # noqa: E402
@@ -114,7 +114,7 @@ def is_over(status: meta.JsonObject) -> bool:
 
 @contextlib.asynccontextmanager
 async def following(
-    kube: kube_client.Client, kind: resource.Resource = kinds.JOBS
+    kube: kube_client.Client, kind: api_resources.Resource = kinds.JOBS
 ) -> AsyncIterator[Seen]:
     """Follow objects of a kind until the end of the block."""
     listed = await kube.list(kind, NS, type=meta.Partial)
@@ -135,7 +135,7 @@ async def following(
 
 
 async def create_all(
-    kube: kube_client.Client, kind: resource.Resource, bodies: Iterable[meta.JsonObject]
+    kube: kube_client.Client, kind: api_resources.Resource, bodies: Iterable[meta.JsonObject]
 ) -> float:
     """Create all of them, `WRITERS` at once; return the seconds."""
     left = iter(bodies)
@@ -150,7 +150,7 @@ async def create_all(
 
 
 async def delete_all(
-    kube: kube_client.Client, kind: resource.Resource, names: Iterable[str]
+    kube: kube_client.Client, kind: api_resources.Resource, names: Iterable[str]
 ) -> float:
     """Delete all of them; return the seconds."""
     left = iter(names)
@@ -167,15 +167,15 @@ async def delete_all(
 async def bare_rates(kube: kube_client.Client, count: int, word: str) -> tuple[float, float]:
     """Measure bare objects created a second, and created and deleted a second."""
     names = [f"bare-{word}-{n}" for n in range(count)]
-    created = await create_all(kube, resource.CONFIG_MAPS, map(bare_object, names))
-    deleted = await delete_all(kube, resource.CONFIG_MAPS, names)
+    created = await create_all(kube, api_resources.CONFIG_MAPS, map(bare_object, names))
+    deleted = await delete_all(kube, api_resources.CONFIG_MAPS, names)
     return count / created, count / (created + deleted)
 
 
 async def run_all(
     kube: kube_client.Client,
     bodies: list[meta.JsonObject],
-    kind: resource.Resource = kinds.JOBS,
+    kind: api_resources.Resource = kinds.JOBS,
 ) -> float:
     """Create Jobs and wait until all have finished; return the seconds."""
     async with following(kube, kind) as seen:
@@ -187,7 +187,7 @@ async def run_all(
 
 async def version(kube: kube_client.Client) -> int:
     """Return the resourceVersion, which every write raises by one."""
-    listed = await kube.list(resource.CONFIG_MAPS, NS, type=meta.Partial)
+    listed = await kube.list(api_resources.CONFIG_MAPS, NS, type=meta.Partial)
     return int(listed.resource_version)
 
 
@@ -276,7 +276,7 @@ async def ticks(server: up_support.UpServer, count: int) -> list[Figure]:
         every = max(1, count // 1_000)
         bodies = (config(f"tick-{n}", f"H H/{every} * * * * *") for n in range(count))
         await create_all(kube, kinds.JOB_CONFIGS, bodies)
-        async with following(kube) as seen, following(kube, resource.CONFIG_MAPS) as others:
+        async with following(kube) as seen, following(kube, api_resources.CONFIG_MAPS) as others:
             await wait_until_idle(manager)
             since = time.time()
             busy, sent = await asyncio.gather(
@@ -308,7 +308,7 @@ async def create_one_by_one(kube: kube_client.Client) -> dict[str, float]:
         await asyncio.sleep(0.1)
         name = f"beside-{len(sent)}"
         sent[name] = time.time()
-        await kube.create(resource.CONFIG_MAPS, bare_object(name), NS)
+        await kube.create(api_resources.CONFIG_MAPS, bare_object(name), NS)
     return sent
 
 
@@ -377,7 +377,7 @@ async def steps(server: up_support.UpServer, directory: Path) -> list[Figure]:
 
 
 async def delay_between(
-    kube: kube_client.Client, kind: resource.Resource, names: list[str], *, notes: Path
+    kube: kube_client.Client, kind: api_resources.Resource, names: list[str], *, notes: Path
 ) -> float:
     """Return the seconds from the call of the first to the call of the second, which waits for
     it.

@@ -30,7 +30,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
 import cluster_home  # noqa: E402
 from hack.image import worker as image  # noqa: E402
 
-from kilnwork.api import kinds, meta, resource  # noqa: E402
+from kilnwork.api import api_resources, kinds, meta  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
 from support import kube_cluster, kube_manager, waiting  # noqa: E402
@@ -46,10 +46,10 @@ QUIET_S = 3.0
 WRITTEN = ("jobs", "pods", "events", "tasks")
 """Resources that any client writes to because of a Job."""
 
-BATCH_JOBS = resource.Resource(
+BATCH_JOBS = api_resources.Resource(
     group="batch", version="v1", kind="Job", plural="jobs", singular="job"
 )
-CRON_JOBS = resource.Resource(
+CRON_JOBS = api_resources.Resource(
     group="batch", version="v1", kind="CronJob", plural="cronjobs", singular="cronjob"
 )
 
@@ -109,7 +109,7 @@ class World:
             before = now
             await asyncio.sleep(QUIET_S)
 
-    async def run(self, kind: resource.Resource, bodies: list[meta.JsonObject]) -> Run:
+    async def run(self, kind: api_resources.Resource, bodies: list[meta.JsonObject]) -> Run:
         """Create Jobs, wait for their ends, and delete them."""
         before = await self.writes()
         took = await jobs.run_all(self.kube, bodies, kind)
@@ -121,7 +121,7 @@ class World:
     async def wait_for_no_pods(self) -> None:
         """Wait until the Pods of Jobs are gone; that of the worker stays."""
         while True:
-            listed = await self.kube.list(resource.PODS, jobs.NS, type=meta.Partial)
+            listed = await self.kube.list(api_resources.PODS, jobs.NS, type=meta.Partial)
             if len(listed.items) <= 1:
                 return
             await asyncio.sleep(0.2)

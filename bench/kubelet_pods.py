@@ -23,7 +23,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
 
 from hack.image import worker as image  # noqa: E402
 
-from kilnwork.api import kinds, meta, resource  # noqa: E402
+from kilnwork.api import api_resources, kinds, meta  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
 from support import kube_cluster, kube_manager, waiting  # noqa: E402
@@ -65,7 +65,7 @@ async def rates(manager: kube_manager.Manager, node: str, repeat: int) -> Iterat
             names = [f"{number}-{n}" for n in range(COUNT)]
             before = writes(manager)
             bodies = [bare(f"b-{n}", node) for n in names]
-            alone.append(COUNT / await pods.run_all(kube, resource.PODS, bodies))
+            alone.append(COUNT / await pods.run_all(kube, api_resources.PODS, bodies))
             await asyncio.sleep(SETTLE_S)
             between = writes(manager)
             bodies = [task(f"t-{n}", node, sidecar=False) for n in names]

@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import frame  # noqa: E402
 from figures import Figure, Gate  # noqa: E402
 
-from kilnwork.api import kinds, meta, resource  # noqa: E402
+from kilnwork.api import api_resources, kinds, meta  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
 from kilnwork.kube import config as kube_config  # noqa: E402
 from support import up_server as up_support  # noqa: E402
@@ -57,7 +57,7 @@ def task(name: str, *argv: str, sidecar: bool = True) -> meta.JsonObject:
 class Ends:
     """When each object of a kind was first seen in a state, by a watch."""
 
-    def __init__(self, kube: kube_client.Client, kind: resource.Resource) -> None:
+    def __init__(self, kube: kube_client.Client, kind: api_resources.Resource) -> None:
         self._kube = kube
         self._kind = kind
         self._seen: dict[tuple[str, str], asyncio.Future[float]] = {}
@@ -87,7 +87,7 @@ class Ends:
 
 
 async def run_all(
-    kube: kube_client.Client, kind: resource.Resource, bodies: Iterable[meta.JsonObject]
+    kube: kube_client.Client, kind: api_resources.Resource, bodies: Iterable[meta.JsonObject]
 ) -> float:
     """Create and await all of them, `IN_FLIGHT` at a time; return the seconds."""
     listed = await kube.list(kind, "default", type=meta.Partial)
@@ -109,20 +109,20 @@ async def run_all(
 
 async def version(kube: kube_client.Client) -> int:
     """Return the resourceVersion, which every write raises by one."""
-    listed = await kube.list(resource.CONFIG_MAPS, "default", type=meta.Partial)
+    listed = await kube.list(api_resources.CONFIG_MAPS, "default", type=meta.Partial)
     return int(listed.resource_version)
 
 
 async def clear(kube: kube_client.Client) -> None:
     """Remove all Tasks and bare Pods, and wait until their Pods are gone."""
-    for kind in (kinds.TASKS, resource.PODS):
+    for kind in (kinds.TASKS, api_resources.PODS):
         listed = await kube.list(kind, "default", type=meta.Partial)
         for one in listed.items:
             if one.metadata.controller() is None:
                 await kube.delete(kind, one.metadata.name, "default", propagation="Background")
     while any(
         one.metadata.name.startswith(("b-", "t-"))
-        for one in (await kube.list(resource.PODS, "default", type=meta.Partial)).items
+        for one in (await kube.list(api_resources.PODS, "default", type=meta.Partial)).items
     ):
         await asyncio.sleep(0.2)
 
@@ -135,7 +135,9 @@ async def rates(server: up_support.UpServer, repeat: int) -> Iterator[Figure]:
         for number in range(repeat):
             before = await version(kube)
             names = [f"{number}-{n}" for n in range(COUNT)]
-            bare.append(COUNT / await run_all(kube, resource.PODS, [pod(f"b-{n}") for n in names]))
+            bare.append(
+                COUNT / await run_all(kube, api_resources.PODS, [pod(f"b-{n}") for n in names])
+            )
             between = await version(kube)
             same = [task(f"t-{n}", sidecar=False) for n in names]
             tasks.append(COUNT / await run_all(kube, kinds.TASKS, same))

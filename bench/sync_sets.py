@@ -27,7 +27,7 @@ import jobs  # noqa: E402
 import machine  # noqa: E402
 from figures import Figure, Gate  # noqa: E402
 
-from kilnwork.api import kinds, meta, resource  # noqa: E402
+from kilnwork.api import api_resources, kinds, meta  # noqa: E402
 from kilnwork.kube import client as kube_client  # noqa: E402
 from support import up_server as up_support  # noqa: E402
 
@@ -98,10 +98,12 @@ async def bare_pods(kube: kube_client.Client, word: str) -> float:
     container = {"name": "main", "image": "none", "command": ["sleep", "600"]}
     names = [f"bare-{word}-{number}" for number in range(WORKERS)]
     running: set[str] = set()
-    listed = await kube.list(resource.PODS, NS, type=meta.Partial)
+    listed = await kube.list(api_resources.PODS, NS, type=meta.Partial)
 
     async def follow() -> None:
-        changes = kube.watch(resource.PODS, NS, resource_version=listed.resource_version, type=dict)
+        changes = kube.watch(
+            api_resources.PODS, NS, resource_version=listed.resource_version, type=dict
+        )
         async for change in changes:
             status = (change.object or {}).get("status") or {}
             if status.get("phase") == "Running":
@@ -112,10 +114,10 @@ async def bare_pods(kube: kube_client.Client, word: str) -> float:
     following = asyncio.create_task(follow())
     began = time.perf_counter()
     bodies = [{"metadata": {"name": n}, "spec": {"containers": [container]}} for n in names]
-    await asyncio.gather(*(kube.create(resource.PODS, body, NS) for body in bodies))
+    await asyncio.gather(*(kube.create(api_resources.PODS, body, NS) for body in bodies))
     await asyncio.wait_for(following, 60)
     took = time.perf_counter() - began
-    await asyncio.gather(*(kube.delete(resource.PODS, n, NS, grace_s=0) for n in names))
+    await asyncio.gather(*(kube.delete(api_resources.PODS, n, NS, grace_s=0) for n in names))
     return took
 
 

@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.kube import client, config, errors
 
-WORKFLOWS = resource.Resource(
+WORKFLOWS = api_resources.Resource(
     group="argoproj.io",
     version="v1alpha1",
     kind="Workflow",

@@ -12,7 +12,7 @@ from typing import Any
 import jwt
 import pytest
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.kit import clock
 from kilnwork.kube import client, config, credentials, errors, events, finalizers
 from support import kube_cluster, waiting
@@ -50,7 +50,7 @@ async def _who(kube: client.Client) -> dict[str, Any]:
 
 
 async def _token(admin: client.Client, name: str = "default") -> str:
-    made = await admin.create_sub(resource.SERVICE_ACCOUNTS, name, "token", {"spec": {}})
+    made = await admin.create_sub(api_resources.SERVICE_ACCOUNTS, name, "token", {"spec": {}})
     return str(made["status"]["token"])
 
 
@@ -173,7 +173,7 @@ async def test_impersonation_acts_as_another_user(settings: config.Config) -> No
             "extra": {"example.org/scopes": ["read", "write"]},
         }
         with pytest.raises(errors.Forbidden, match='User "jane" cannot list resource "pods"'):
-            await other.list(resource.PODS, settings.namespace, type=dict)
+            await other.list(api_resources.PODS, settings.namespace, type=dict)
 
 
 async def test_impersonation_without_the_right_is_refused(
@@ -183,41 +183,43 @@ async def test_impersonation_without_the_right_is_refused(
     acting = dataclasses.replace(config.load(path), impersonate=config.Impersonation(user="jane"))
     async with client.Client(acting) as other:
         with pytest.raises(errors.Forbidden, match='"bob" cannot impersonate resource "users"'):
-            await other.list(resource.PODS, settings.namespace, type=dict)
+            await other.list(api_resources.PODS, settings.namespace, type=dict)
 
 
 async def test_apply_tracks_field_owners(admin: client.Client) -> None:
-    first = await admin.apply(resource.CONFIG_MAPS, _map("m", a="1", b="1"), manager="one")
+    first = await admin.apply(api_resources.CONFIG_MAPS, _map("m", a="1", b="1"), manager="one")
     assert first["data"] == {"a": "1", "b": "1"}
     with pytest.raises(errors.Conflict, match=r'conflict with "one".*: \.data\.a'):
-        await admin.apply(resource.CONFIG_MAPS, _map("m", a="2"), manager="two")
-    taken = await admin.apply(resource.CONFIG_MAPS, _map("m", a="2"), manager="two", force=True)
+        await admin.apply(api_resources.CONFIG_MAPS, _map("m", a="2"), manager="two")
+    taken = await admin.apply(
+        api_resources.CONFIG_MAPS, _map("m", a="2"), manager="two", force=True
+    )
     assert taken["data"] == {"a": "2", "b": "1"}
-    left = await admin.apply(resource.CONFIG_MAPS, _map("m"), manager="one")
+    left = await admin.apply(api_resources.CONFIG_MAPS, _map("m"), manager="one")
     assert left["data"] == {"a": "2"}
 
 
 async def test_finalizer_holds_an_object_until_it_is_removed(admin: client.Client) -> None:
-    made = await admin.create(resource.CONFIG_MAPS, _map("m"))
-    await admin.merge_patch(resource.CONFIG_MAPS, "m", {"data": {"by": "another"}})
-    await finalizers.add(admin, resource.CONFIG_MAPS, made, finalizer=_FINALIZER)
-    await admin.delete(resource.CONFIG_MAPS, "m", uid=made["metadata"]["uid"])
-    going = await admin.get(resource.CONFIG_MAPS, "m", type=meta.Partial)
+    made = await admin.create(api_resources.CONFIG_MAPS, _map("m"))
+    await admin.merge_patch(api_resources.CONFIG_MAPS, "m", {"data": {"by": "another"}})
+    await finalizers.add(admin, api_resources.CONFIG_MAPS, made, finalizer=_FINALIZER)
+    await admin.delete(api_resources.CONFIG_MAPS, "m", uid=made["metadata"]["uid"])
+    going = await admin.get(api_resources.CONFIG_MAPS, "m", type=meta.Partial)
     assert going.metadata.deletion_timestamp is not None
     assert going.metadata.finalizers == (_FINALIZER,)
     with pytest.raises(errors.Invalid, match="no new finalizers can be added"):
-        await finalizers.add(admin, resource.CONFIG_MAPS, going, finalizer="other.dev/x")
-    await finalizers.remove(admin, resource.CONFIG_MAPS, going, finalizer=_FINALIZER)
+        await finalizers.add(admin, api_resources.CONFIG_MAPS, going, finalizer="other.dev/x")
+    await finalizers.remove(admin, api_resources.CONFIG_MAPS, going, finalizer=_FINALIZER)
     with pytest.raises(errors.NotFound):
-        await admin.get(resource.CONFIG_MAPS, "m")
-    await finalizers.remove(admin, resource.CONFIG_MAPS, going, finalizer=_FINALIZER)
+        await admin.get(api_resources.CONFIG_MAPS, "m")
+    await finalizers.remove(admin, api_resources.CONFIG_MAPS, going, finalizer=_FINALIZER)
 
 
 async def test_kube_events_are_counted_up_and_kubectl_shows_them(
     kube: kube_cluster.Kube, admin: client.Client, namespace: str
 ) -> None:
-    made = await admin.create(resource.CONFIG_MAPS, _map("m"))
-    about = events.reference(resource.CONFIG_MAPS, made)
+    made = await admin.create(api_resources.CONFIG_MAPS, _map("m"))
+    about = events.reference(api_resources.CONFIG_MAPS, made)
     node = events.Reference(api_version="v1", kind="Node", name=f"node-of-{namespace}")
     recorder = events.Recorder(admin, component="kiln-test", host="here")
     await recorder.start()
@@ -231,7 +233,7 @@ async def test_kube_events_are_counted_up_and_kubectl_shows_them(
         assert await recorder.flush(timeout_s=30)
     finally:
         await recorder.stop()
-    listed = await admin.list(resource.EVENTS, namespace, type=dict)
+    listed = await admin.list(api_resources.EVENTS, namespace, type=dict)
     odd = [e for e in listed.items if e["reason"] == "Odd"]
     many = [e for e in listed.items if e["reason"] == "Many"]
     assert [(e["count"], e["source"]["component"]) for e in odd] == [(3, "kiln-test")]
@@ -239,7 +241,10 @@ async def test_kube_events_are_counted_up_and_kubectl_shows_them(
     shown = kube.kubectl("--namespace", namespace, "events", "--for=configmap/m")
     assert "(x3 over " in shown
     about_node = await admin.list(
-        resource.EVENTS, "default", type=dict, field_selector=f"involvedObject.name={node.name}"
+        api_resources.EVENTS,
+        "default",
+        type=dict,
+        field_selector=f"involvedObject.name={node.name}",
     )
     assert [e["message"] for e in about_node.items] == ["a node, which has no namespace"]
 
@@ -247,17 +252,19 @@ async def test_kube_events_are_counted_up_and_kubectl_shows_them(
 async def test_namespace_being_deleted_refuses_kube_events_without_harm(
     kube: kube_cluster.Kube, admin: client.Client, namespace: str
 ) -> None:
-    made = await admin.create(resource.CONFIG_MAPS, _map("m"))
-    await finalizers.add(admin, resource.CONFIG_MAPS, made, finalizer=_FINALIZER)
-    await admin.delete(resource.NAMESPACES, namespace)
+    made = await admin.create(api_resources.CONFIG_MAPS, _map("m"))
+    await finalizers.add(admin, api_resources.CONFIG_MAPS, made, finalizer=_FINALIZER)
+    await admin.delete(api_resources.NAMESPACES, namespace)
     with pytest.raises(errors.Forbidden, match="because it is being terminated"):
-        await admin.create(resource.CONFIG_MAPS, _map("late"))
+        await admin.create(api_resources.CONFIG_MAPS, _map("late"))
     recorder = events.Recorder(admin, component="kiln-test")
     await recorder.start()
-    recorder.emit(events.reference(resource.CONFIG_MAPS, made), events.NORMAL, "Late", "too late")
+    recorder.emit(
+        events.reference(api_resources.CONFIG_MAPS, made), events.NORMAL, "Late", "too late"
+    )
     assert await recorder.flush(timeout_s=30)
     await recorder.stop()
-    await finalizers.remove(admin, resource.CONFIG_MAPS, made, finalizer=_FINALIZER)
+    await finalizers.remove(admin, api_resources.CONFIG_MAPS, made, finalizer=_FINALIZER)
 
 
 async def test_server_away_for_a_moment_is_unavailable_and_then_back(
@@ -266,13 +273,13 @@ async def test_server_away_for_a_moment_is_unavailable_and_then_back(
     kube.stop_part("kube-apiserver")
     try:
         with pytest.raises(errors.Unavailable, match="cannot reach"):
-            await admin.create(resource.CONFIG_MAPS, _map("away"))
+            await admin.create(api_resources.CONFIG_MAPS, _map("away"))
     finally:
         kube.start_part("kube-apiserver")
 
     async def back() -> bool:
         with contextlib.suppress(errors.Unavailable, errors.Forbidden):
-            await admin.create(resource.CONFIG_MAPS, _map("back"))
+            await admin.create(api_resources.CONFIG_MAPS, _map("back"))
             return True
         return False
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from hack.kube import cluster
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.kube import cache, client, config, errors, objects, reflector
 from support import waiting
 
 NS = "default"
-KIND = resource.CONFIG_MAPS
+KIND = api_resources.CONFIG_MAPS
 ROUNDS = 4
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hack.kube import cluster
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.kube import cache, client, config, errors, objects, reflector
 from support import waiting
 
@@ -49,14 +49,14 @@ async def admin(control_plane: cluster.Cluster) -> AsyncIterator[client.Client]:
     settings = config.load(control_plane.kubeconfig)
     async with client.Client(settings) as opened:
         yield opened
-        for kind in (resource.CONFIG_MAPS, resource.SERVICE_ACCOUNTS):
+        for kind in (api_resources.CONFIG_MAPS, api_resources.SERVICE_ACCOUNTS):
             await opened.raw("DELETE", kind.base(NS))
 
 
 class Follower:
     """A running reflector, the changes that it reported, and how often it listed."""
 
-    def __init__(self, kube: client.Client, kind: resource.Resource) -> None:
+    def __init__(self, kube: client.Client, kind: api_resources.Resource) -> None:
         self.cache: cache.Cache[meta.Partial] = cache.Cache()
         self.changes: list[tuple[str, str]] = []
         self.kube = kube
@@ -89,7 +89,7 @@ class Follower:
 
 
 @contextlib.asynccontextmanager
-async def _following(kube: client.Client, kind: resource.Resource) -> AsyncIterator[Follower]:
+async def _following(kube: client.Client, kind: api_resources.Resource) -> AsyncIterator[Follower]:
     follower = Follower(kube, kind)
     async with _running(follower):
         await asyncio.wait_for(follower.reflector.synced.wait(), 60)
@@ -112,11 +112,13 @@ def _object(name: str, *, size: int = 1, **labels: str) -> meta.JsonObject:
     return {"metadata": {"name": name, "labels": labels}, "data": {"x": "x" * size}}
 
 
-async def _write(kube: client.Client, kind: resource.Resource, *names: str, size: int = 1) -> None:
+async def _write(
+    kube: client.Client, kind: api_resources.Resource, *names: str, size: int = 1
+) -> None:
     gate = asyncio.Semaphore(16)
 
     async def one(name: str) -> None:
-        body = _object(name, size=size) if kind is resource.CONFIG_MAPS else _bare(name)
+        body = _object(name, size=size) if kind is api_resources.CONFIG_MAPS else _bare(name)
         async with gate:
             await kube.create(kind, body, NS)
 
@@ -130,10 +132,10 @@ def _bare(name: str) -> meta.JsonObject:
 async def test_list_interrupted_by_compaction_is_complete(
     control_plane: cluster.Cluster, admin: client.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await _write(admin, resource.CONFIG_MAPS, *(f"m{n:03}" for n in range(30)))
-    torn = admin.pages(resource.CONFIG_MAPS, NS, type=meta.Partial, limit=10)
+    await _write(admin, api_resources.CONFIG_MAPS, *(f"m{n:03}" for n in range(30)))
+    torn = admin.pages(api_resources.CONFIG_MAPS, NS, type=meta.Partial, limit=10)
     assert len((await anext(torn)).items) == 10
-    await admin.create(resource.CONFIG_MAPS, _object("z"), NS)
+    await admin.create(api_resources.CONFIG_MAPS, _object("z"), NS)
     control_plane.compact()
     with pytest.raises(errors.Expired, match="The provided continue parameter is too old"):
         await anext(torn)
@@ -144,11 +146,13 @@ async def test_list_interrupted_by_compaction_is_complete(
         async for page in pages(*args, **more):
             yield page
             if more["limit"]:
-                await admin.create(resource.CONFIG_MAPS, _object(f"y{time.monotonic_ns()}"), NS)
+                await admin.create(
+                    api_resources.CONFIG_MAPS, _object(f"y{time.monotonic_ns()}"), NS
+                )
                 control_plane.compact()
 
     monkeypatch.setattr(admin, "pages", compacting)
-    async with _following(admin, resource.CONFIG_MAPS) as follower:
+    async with _following(admin, api_resources.CONFIG_MAPS) as follower:
         monkeypatch.undo()
         await follower.like_server()
         assert len(follower.cache) == 32
@@ -158,12 +162,12 @@ async def test_watch_from_before_a_compaction_lists_again(
     control_plane: cluster.Cluster, admin: client.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    await _write(admin, resource.CONFIG_MAPS, "a", "b")
-    follower = Follower(admin, resource.CONFIG_MAPS)
+    await _write(admin, api_resources.CONFIG_MAPS, "a", "b")
+    follower = Follower(admin, api_resources.CONFIG_MAPS)
     async with _running(follower):
         await follower.like_server()
-    await admin.delete(resource.CONFIG_MAPS, "a", NS)
-    await _write(admin, resource.CONFIG_MAPS, "c")
+    await admin.delete(api_resources.CONFIG_MAPS, "a", NS)
+    await _write(admin, api_resources.CONFIG_MAPS, "c")
     control_plane.compact()
     async with _running(follower):
         await follower.like_server()
@@ -181,11 +185,11 @@ async def _away(control_plane: cluster.Cluster, follower: Follower) -> None:
 async def test_watch_resumes_after_a_server_restart(
     control_plane: cluster.Cluster, admin: client.Client
 ) -> None:
-    await _write(admin, resource.SERVICE_ACCOUNTS, "before")
-    async with _following(admin, resource.SERVICE_ACCOUNTS) as follower:
+    await _write(admin, api_resources.SERVICE_ACCOUNTS, "before")
+    async with _following(admin, api_resources.SERVICE_ACCOUNTS) as follower:
         for round_ in range(2):
             await _away(control_plane, follower)
-            await _write(admin, resource.SERVICE_ACCOUNTS, f"after{round_}")
+            await _write(admin, api_resources.SERVICE_ACCOUNTS, f"after{round_}")
             await follower.like_server()
             await waiting.wait_until_async(
                 lambda: not follower.reflector.problem, what="no problem"
@@ -203,13 +207,13 @@ async def test_server_that_hangs_is_noticed(
         control_plane.pause_part("kube-apiserver")
         try:
             with pytest.raises(errors.Unavailable, match="did not respond in time"):
-                await hasty.list(resource.CONFIG_MAPS, NS, type=meta.Partial)
+                await hasty.list(api_resources.CONFIG_MAPS, NS, type=meta.Partial)
         finally:
             control_plane.resume_part("kube-apiserver")
 
         async def responses() -> bool:
             with contextlib.suppress(errors.Unavailable):  # it has to catch up first
-                await hasty.list(resource.CONFIG_MAPS, NS, type=meta.Partial)
+                await hasty.list(api_resources.CONFIG_MAPS, NS, type=meta.Partial)
                 return True
             return False
 
@@ -224,11 +228,11 @@ async def test_bookmarks_keep_a_quiet_watch_fresh(
     The server sends one a minute, and one two seconds before it ends a watch.
     """
     monkeypatch.setattr(client, "WATCH_S", 4)
-    listed = await admin.list(resource.SERVICE_ACCOUNTS, NS, type=meta.Partial)
+    listed = await admin.list(api_resources.SERVICE_ACCOUNTS, NS, type=meta.Partial)
 
     async def first() -> Any:
         changes = admin.watch(
-            resource.SERVICE_ACCOUNTS,
+            api_resources.SERVICE_ACCOUNTS,
             NS,
             resource_version=listed.resource_version,
             type=meta.Partial,
@@ -243,7 +247,9 @@ async def test_bookmarks_keep_a_quiet_watch_fresh(
             pending = asyncio.create_task(first())
             while not pending.done():
                 with contextlib.suppress(errors.AlreadyExists):
-                    await _write(admin, resource.SERVICE_ACCOUNTS, f"busy-{time.monotonic_ns()}")
+                    await _write(
+                        admin, api_resources.SERVICE_ACCOUNTS, f"busy-{time.monotonic_ns()}"
+                    )
                 await asyncio.wait([pending], timeout=0.5)
             change = await pending
     assert change.kind == "BOOKMARK"
@@ -266,7 +272,7 @@ async def test_slow_reader_is_cut_off_and_misses_nothing(
     def stand_still(*_: object) -> None:
         flooded.wait()
 
-    async with _following(admin, resource.PODS) as follower:
+    async with _following(admin, api_resources.PODS) as follower:
         follower.reflector.subscribe(stand_still)
         await asyncio.to_thread(flood)
         await follower.like_server()
@@ -287,10 +293,10 @@ async def _flood(settings: config.Config, names: list[str]) -> None:
             container = {"name": "c", "image": "localhost/none:1"}
             spec = {"containers": [container], "automountServiceAccountToken": False}
             async with gate:
-                await own.create(resource.PODS, {"metadata": metadata, "spec": spec}, NS)
+                await own.create(api_resources.PODS, {"metadata": metadata, "spec": spec}, NS)
 
         with contextlib.suppress(errors.AlreadyExists):
-            await own.create(resource.SERVICE_ACCOUNTS, _bare("default"), NS)
+            await own.create(api_resources.SERVICE_ACCOUNTS, _bare("default"), NS)
         await asyncio.gather(*(one(name) for name in names))
 
 
@@ -306,13 +312,13 @@ async def test_busy_server_loses_no_write(
         ]
         await asyncio.gather(
             *(
-                each.create(resource.CONFIG_MAPS, _object(f"w{number}-{n}"), NS)
+                each.create(api_resources.CONFIG_MAPS, _object(f"w{number}-{n}"), NS)
                 for number, each in enumerate(clients)
                 for n in range(50)
             )
         )
         assert sum(each.throttled for each in clients) > 0
-    listed = await admin.list(resource.CONFIG_MAPS, NS, type=meta.Partial)
+    listed = await admin.list(api_resources.CONFIG_MAPS, NS, type=meta.Partial)
     assert len([o for o in listed.items if o.metadata.name.startswith("w")]) == 500
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kilnwork as kiln
-from kilnwork.api import manager as names
+from kilnwork.api import manager_access as names
 from kilnwork.kit import errors
 from support import kube_manager, waiting
 from support import remote_driver as far

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import kilnwork as kiln
-from kilnwork.api import manager as names
+from kilnwork.api import manager_access as names
 from support import kube_cluster, kube_manager, kube_servers, waiting
 from support import remote_driver as far
 

@@ -1,6 +1,8 @@
 """Deleting: the response, preconditions, options, finalizers, grace of Pods, whole collections."""
 
+import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -261,6 +263,45 @@ def test_grace_period_comes_from_the_pod(admin: kube_servers.Http, pods: str) ->
     admin.post(pods, pod("p", nodeName="no-such-node", terminationGracePeriodSeconds=7)).ok()
     marked = admin.delete(f"{pods}/p").ok()["metadata"]
     assert marked["deletionGracePeriodSeconds"] == 7
+    admin.delete(f"{pods}/p", gracePeriodSeconds=0).ok()
+
+
+def seconds(timestamp: str) -> float:
+    return datetime.fromisoformat(timestamp).timestamp()
+
+
+def test_shorter_grace_period_counts_from_the_first_delete(
+    admin: kube_servers.Http, pods: str
+) -> None:
+    admin.post(pods, pod("p", nodeName="no-such-node")).ok()
+    first = admin.delete(f"{pods}/p", gracePeriodSeconds=3600).ok()["metadata"]
+    time.sleep(1.1)  # timestamps have whole seconds
+    second = admin.delete(f"{pods}/p", gracePeriodSeconds=600).ok()["metadata"]
+    earlier = seconds(first["deletionTimestamp"]) - seconds(second["deletionTimestamp"])
+    assert earlier == 3000
+    admin.delete(f"{pods}/p", gracePeriodSeconds=0).ok()
+
+
+def test_second_delete_without_options_changes_nothing(admin: kube_servers.Http, pods: str) -> None:
+    """Neither the grace period, which is longer than the Pod's own, nor the finalizers; the Pod
+    stays even when it has ended."""
+    admin.post(pods, pod("p", nodeName="no-such-node")).ok()
+    first = admin.delete(f"{pods}/p", gracePeriodSeconds=3600).ok()["metadata"]
+    assert admin.delete(f"{pods}/p").ok()["metadata"] == first
+    kept = admin.delete(f"{pods}/p", propagationPolicy="Foreground").ok()["metadata"]
+    assert kept == first
+    admin.patch(f"{pods}/p/status", {"status": {"phase": "Succeeded"}}).ok()
+    ended = admin.delete(f"{pods}/p").ok()["metadata"]
+    assert ended["deletionTimestamp"] == first["deletionTimestamp"]
+    assert admin.get(f"{pods}/p").status == 200
+    admin.delete(f"{pods}/p", gracePeriodSeconds=0).ok()
+    assert admin.get(f"{pods}/p").status == 404
+
+
+def test_negative_grace_period_is_one_second(admin: kube_servers.Http, pods: str) -> None:
+    admin.post(pods, pod("p", nodeName="no-such-node")).ok()
+    marked = admin.delete(f"{pods}/p", {"gracePeriodSeconds": -5}).ok()["metadata"]
+    assert marked["deletionGracePeriodSeconds"] == 1
     admin.delete(f"{pods}/p", gracePeriodSeconds=0).ok()
 
 

@@ -10,6 +10,7 @@ from support import kube_servers, waiting
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 GROUP = "rbac.authorization.k8s.io"
 EVERYBODY = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
 
 
 @pytest.fixture
@@ -461,6 +462,32 @@ def test_impersonation_uses_permissions_of_the_other_user(
         f"system:serviceaccounts:{namespace}",
         EVERYBODY,
     ]
+
+
+@pytest.mark.parametrize(
+    ("user", "given", "groups"),
+    [
+        ("system:anonymous", ["system:masters"], ["system:masters", UNAUTHENTICATED]),
+        (
+            "system:anonymous",
+            [UNAUTHENTICATED, "system:masters"],
+            [UNAUTHENTICATED, "system:masters"],
+        ),
+        (
+            "system:anonymous",
+            ["system:masters", EVERYBODY],
+            ["system:masters", EVERYBODY, UNAUTHENTICATED],
+        ),
+        ("bob", ["system:masters", UNAUTHENTICATED], ["system:masters", UNAUTHENTICATED]),
+        ("bob", [EVERYBODY, "system:masters"], [EVERYBODY, "system:masters"]),
+    ],
+)
+def test_impersonated_user_is_authenticated_unless_anonymous(
+    admin: kube_servers.Http, user: str, given: list[str], groups: list[str]
+) -> None:
+    other = admin.impersonating(user, *given)
+    found = other.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {}).ok()
+    assert found["status"]["userInfo"]["groups"] == groups
 
 
 def test_impersonated_groups_need_a_user(admin: kube_servers.Http, namespace: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.api import manager, resource
+from kilnwork.api import api_resources, manager_access
 from kilnwork.cli.wiring import adapters
 from kilnwork.controlplane import cluster
 from kilnwork.kit import asgi, clock
@@ -41,20 +41,20 @@ def access(
 
 async def reader_token(kube: client.Client, *audiences: str) -> str:
     """Return a token of a service account that may read the namespace."""
-    await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": "r", "namespace": NS}})
+    await kube.create(api_resources.SERVICE_ACCOUNTS, {"metadata": {"name": "r", "namespace": NS}})
     binding = {
         "metadata": {"name": "r", "namespace": NS},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
         "subjects": [{"kind": "ServiceAccount", "name": "r", "namespace": NS}],
     }
-    await kube.create(resource.ROLE_BINDINGS, binding)
+    await kube.create(api_resources.ROLE_BINDINGS, binding)
     spec = {"audiences": audiences} if audiences else {}
     body = {"kind": "TokenRequest", "spec": spec}
-    made = await kube.create_sub(resource.SERVICE_ACCOUNTS, "r", "token", body, NS)
+    made = await kube.create_sub(api_resources.SERVICE_ACCOUNTS, "r", "token", body, NS)
     return str(made["status"]["token"])
 
 
-@pytest.mark.parametrize("audiences", [(), (manager.AUDIENCE,)])
+@pytest.mark.parametrize("audiences", [(), (manager_access.AUDIENCE,)])
 async def test_token_of_service_account_authenticates_that_account(
     access: ports.Access, kube: client.Client, audiences: tuple[str, ...]
 ) -> None:
@@ -73,23 +73,25 @@ async def test_unknown_token_or_audience_authenticates_no_user(
 async def test_attempt_token_names_its_pod_and_has_no_other_audience(
     access: ports.Access, kube: client.Client
 ) -> None:
-    await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": "s", "namespace": NS}})
+    await kube.create(api_resources.SERVICE_ACCOUNTS, {"metadata": {"name": "s", "namespace": NS}})
     container = {"name": "c", "image": "i"}
     spec = {"containers": [container], "serviceAccountName": "s"}
     pod = {"metadata": {"name": "p", "namespace": NS}, "spec": spec}
-    made = await kube.create(resource.PODS, pod)
+    made = await kube.create(api_resources.PODS, pod)
     bound = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": made["metadata"]["uid"]}
-    spec_of_token = {"audiences": [manager.ATTEMPT_AUDIENCE], "boundObjectRef": bound}
+    spec_of_token = {"audiences": [manager_access.ATTEMPT_AUDIENCE], "boundObjectRef": bound}
     body = {"kind": "TokenRequest", "spec": spec_of_token}
-    response = await kube.create_sub(resource.SERVICE_ACCOUNTS, "s", "token", body, NS)
+    response = await kube.create_sub(api_resources.SERVICE_ACCOUNTS, "s", "token", body, NS)
     token = str(response["status"]["token"])
-    user = await access.token_user(token, audience=manager.ATTEMPT_AUDIENCE)
+    user = await access.token_user(token, audience=manager_access.ATTEMPT_AUDIENCE)
     assert user is not None
     facts = dict(user.extra)
     assert tuple(facts[adapters.POD_NAME]) == ("p",)
     assert tuple(facts[adapters.POD_UID]) == (made["metadata"]["uid"],)
     assert await access.token_user(token) is None
-    other = await access.token_user(await reader_token(kube), audience=manager.ATTEMPT_AUDIENCE)
+    other = await access.token_user(
+        await reader_token(kube), audience=manager_access.ATTEMPT_AUDIENCE
+    )
     assert other is None
 
 

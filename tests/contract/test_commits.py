@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.api import filejobs
-from kilnwork.data import commit_records, errors
+from kilnwork.data import errors, part_commits
 from kilnwork.data.stores import port
 from support import object_stores
 
@@ -40,40 +40,40 @@ def a_commit(part: int = 1, run: int = 1, *, attempt: int = 1) -> filejobs.Commi
 
 
 def test_commit_record_round_trips(store: port.Store) -> None:
-    assert commit_records.find(store, 1, 1) is None
-    assert commit_records.publish(store, a_commit()) == a_commit()
-    assert commit_records.find(store, 1, 1) == a_commit()
+    assert part_commits.find(store, 1, 1) is None
+    assert part_commits.publish(store, a_commit()) == a_commit()
+    assert part_commits.find(store, 1, 1) == a_commit()
     assert store.head("commits/1-1")
 
 
 def test_first_commit_wins_and_later_ones_get_it_returned(store: port.Store) -> None:
-    first = commit_records.publish(store, a_commit(attempt=2))
-    assert commit_records.publish(store, a_commit(attempt=1)) == first
-    assert commit_records.publish(store, a_commit(attempt=3)) == first
-    assert commit_records.publish(store, first) == first
-    assert commit_records.find(store, 1, 1) == first
+    first = part_commits.publish(store, a_commit(attempt=2))
+    assert part_commits.publish(store, a_commit(attempt=1)) == first
+    assert part_commits.publish(store, a_commit(attempt=3)) == first
+    assert part_commits.publish(store, first) == first
+    assert part_commits.find(store, 1, 1) == first
 
 
 def test_each_run_of_a_part_has_its_own_record(store: port.Store) -> None:
-    commit_records.publish(store, a_commit(run=1))
-    commit_records.publish(store, a_commit(run=2))
-    commit_records.publish(store, a_commit(part=10, run=1))
-    commit_records.publish(store, a_commit(part=0, run=1))
+    part_commits.publish(store, a_commit(run=1))
+    part_commits.publish(store, a_commit(run=2))
+    part_commits.publish(store, a_commit(part=10, run=1))
+    part_commits.publish(store, a_commit(part=0, run=1))
     store.put("commits/notes.txt", b"no record")
-    assert sorted(commit_records.list_runs(store)) == [(0, 1), (1, 1), (1, 2), (10, 1)]
-    found = commit_records.read_latest(store)
+    assert sorted(part_commits.list_runs(store)) == [(0, 1), (1, 1), (1, 2), (10, 1)]
+    found = part_commits.read_latest(store)
     assert list(found) == [0, 1, 10]
     assert {part: commit.run for part, commit in found.items()} == {0: 1, 1: 2, 10: 1}
 
 
 def test_failed_part_accepts_no_later_commit(store: port.Store) -> None:
-    ended = commit_records.fail_part(
+    ended = part_commits.fail_part(
         store, 1, 1, outcome=filejobs.PartOutcome.CANCELLED, message="cancelled by alice", at=7.0
     )
-    assert (ended.attempt, ended.outcome) == (commit_records.SERVER, filejobs.PartOutcome.CANCELLED)
-    assert commit_records.publish(store, a_commit()) == ended
-    assert commit_records.publish(store, a_commit(2)) == a_commit(2)
-    won = commit_records.fail_part(
+    assert (ended.attempt, ended.outcome) == (part_commits.SERVER, filejobs.PartOutcome.CANCELLED)
+    assert part_commits.publish(store, a_commit()) == ended
+    assert part_commits.publish(store, a_commit(2)) == a_commit(2)
+    won = part_commits.fail_part(
         store, 2, 1, outcome=filejobs.PartOutcome.FAILED, message="late", at=8.0
     )
     assert won == a_commit(2)
@@ -85,27 +85,27 @@ def test_twelve_concurrent_commits_all_get_the_same_record(store: port.Store) ->
     def end(attempt: int) -> filejobs.Commit:
         gate.wait()
         if attempt == 0:
-            return commit_records.fail_part(
+            return part_commits.fail_part(
                 store, 3, 1, outcome=filejobs.PartOutcome.FAILED, message="", at=1.0
             )
-        return commit_records.publish(store, a_commit(3, attempt=attempt))
+        return part_commits.publish(store, a_commit(3, attempt=attempt))
 
     with futures.ThreadPoolExecutor(12) as pool:
         results = list(pool.map(end, range(12)))
-    assert results == [commit_records.find(store, 3, 1)] * 12
+    assert results == [part_commits.find(store, 3, 1)] * 12
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b'{"part": 1}', b"null"])
 def test_damaged_record_raises_object_damaged(store: port.Store, raw: bytes) -> None:
     store.put("commits/1-1", raw)
     with pytest.raises(errors.ObjectDamaged, match="redrive"):
-        commit_records.find(store, 1, 1)
+        part_commits.find(store, 1, 1)
     with pytest.raises(errors.ObjectDamaged):
-        commit_records.read_latest(store)
+        part_commits.read_latest(store)
 
 
 def test_record_under_the_name_of_another_part_raises_object_damaged(store: port.Store) -> None:
-    commit_records.publish(store, a_commit(1))
+    part_commits.publish(store, a_commit(1))
     store.put("commits/2-1", port.read_all(store, "commits/1-1"))
     with pytest.raises(errors.ObjectDamaged, match="part 1, run 1"):
-        commit_records.publish(store, a_commit(2))
+        part_commits.publish(store, a_commit(2))

@@ -17,7 +17,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.journal import memory_store, port
 from kilnwork.dispatch.journal.sqlite import journal, queries, statements
-from kilnwork.dispatch.machine import instructions, lifecycle, records, transitions
+from kilnwork.dispatch.machine import instructions, records, task_starts, transition_table
 from kilnwork.kit import ids
 
 S = api_task.State
@@ -118,7 +118,7 @@ class Operations(RuleBasedStateMachine):
             task=an_id(number), namespace="ns", name=f"t{number}", spec=a_spec(function),
             declared=declared,
         )  # fmt: skip
-        task = lifecycle.new_run(self.rows, submission, CLUSTER)
+        task = task_starts.new_run(self.rows, submission, CLUSTER)
         task.run = self.next_run(number)
         self.add(number, task)
 
@@ -153,7 +153,7 @@ class Operations(RuleBasedStateMachine):
                 continue
             task.state, task.attempt = state, 1
             if state is S.STAGING:
-                task.attempt_state = transitions.AttemptState.RESERVED
+                task.attempt_state = transition_table.AttemptState.RESERVED
             elif state in FINAL:
                 task.finished = task.started = 2.0
                 self.unwritten.finals.append(task)
@@ -230,7 +230,7 @@ def some_tasks() -> tuple[records.Template, list[records.Task]]:
     ]  # fmt: skip
     calls[1].state, calls[1].finished = S.SUCCESS, 2.0
     submission = model.Submission(task=an_id(3), namespace="ns", name="t", spec=a_spec(""))
-    return template, [*calls, lifecycle.new_run(3, submission, CLUSTER)]
+    return template, [*calls, task_starts.new_run(3, submission, CLUSTER)]
 
 
 def test_memory_store_counts_tasks_by_function_and_state() -> None:

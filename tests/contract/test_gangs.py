@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kilnwork.api import kinds, reasons, resource, sync_set
+from kilnwork.api import api_resources, kinds, reasons, sync_set
 from kilnwork.controllers.gangs import port
 from support import controller_world, gang_world, waiting
 
@@ -209,7 +209,7 @@ async def test_failed_worker_breaks_a_group_that_fails_on_loss(
     await gangs.until(backend, wanted, all_bound, what="all Pods have a node")
     patch = {"status": {"phase": "Failed", "reason": "Evicted"}}
     await gangs.kube.merge_patch(
-        resource.PODS, "risk-g1-worker-0", patch, controller_world.NS, subresource="status"
+        api_resources.PODS, "risk-g1-worker-0", patch, controller_world.NS, subresource="status"
     )
     state = await gangs.until(backend, wanted, lambda s: bool(s.broken), what="broken")
     assert "Pod risk-g1-worker-0 failed: Evicted" in state.broken
@@ -365,8 +365,8 @@ async def test_replacement_waits_for_its_data(gangs: gang_world.GangWorld) -> No
     await gangs.connect()
     wanted = msgspec.structs.replace(wanted, running_since=1.0)
     [lost] = [name for name, node in (await gangs.bound()).items() if node == "a"]
-    await gangs.kube.delete(resource.NODES, "a")
-    await gangs.kube.delete(resource.PODS, lost, controller_world.NS, grace_s=0)
+    await gangs.kube.delete(api_resources.NODES, "a")
+    await gangs.kube.delete(api_resources.PODS, lost, controller_world.NS, grace_s=0)
     await gangs.node("c", cpu="1")
     state = await gangs.until(
         backend, wanted, lambda s: s.nodes == {"b", "c"}, what="the data is wanted on c"

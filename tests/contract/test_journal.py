@@ -22,7 +22,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.journal import port, task_rows
 from kilnwork.dispatch.journal.sqlite import journal, queries, statements
-from kilnwork.dispatch.machine import instructions, lifecycle, records, transitions
+from kilnwork.dispatch.machine import instructions, records, task_starts, transition_table
 from kilnwork.kit import ids
 from support import waiting
 
@@ -65,7 +65,7 @@ def a_record(number: int = 1, *, run: int = 1) -> records.Task:
         name=f"t-{number}",
         spec=api_task.TaskSpec(command=("true",), run=run),
     )
-    task = lifecycle.new_run(number, submission, records.Cluster(("ns", "default")))
+    task = task_starts.new_run(number, submission, records.Cluster(("ns", "default")))
     task.created = 100.0
     return task
 
@@ -93,7 +93,7 @@ def test_written_task_and_attempts_are_read_unchanged(tmp_path: Path) -> None:
     )
     task = a_record()
     task.state = api_task.State.SUCCESS
-    task.attempt, task.attempt_state = 2, transitions.AttemptState.SUCCEEDED
+    task.attempt, task.attempt_state = 2, transition_table.AttemptState.SUCCEEDED
     task.worker, task.reserved, task.started = worker, 101.0, 102.0
     task.finished, task.exit_code, task.stopped = 103.0, 0, True
     task.result = attempts.Payload("application/json", b"[1]")

@@ -12,7 +12,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.journal import memory_store, port
 from kilnwork.dispatch.journal.sqlite import journal, queries
-from kilnwork.dispatch.machine import instructions, lifecycle, records
+from kilnwork.dispatch.machine import instructions, records, task_starts
 from kilnwork.kit import ids
 
 NS = records.Cluster(("ns", "default"))
@@ -42,7 +42,7 @@ def declared(number: int, **spec: Any) -> records.Task:
     submission = model.Submission(
         task=an_id(number), namespace="ns", name=f"t{number}", spec=api_task.TaskSpec(**spec)
     )
-    task = lifecycle.new_run(number, submission, NS)
+    task = task_starts.new_run(number, submission, NS)
     task.created = task.pending_since = 1.0
     return task
 

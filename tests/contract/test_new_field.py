@@ -34,13 +34,14 @@ from kilnwork.api import attempts, task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.journal import memory_store, restore
 from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.dispatch.machine import inputs, instructions, lifecycle, memory, records, transitions
+from kilnwork.dispatch.machine import inputs, instructions, memory, records
+from kilnwork.dispatch.machine import task_starts, transition_table
 from kilnwork.kit import ids
 
 CLUSTER = records.Cluster(("ns", "default"))
 TEMPLATE = records.Template(1, CLUSTER, api_task.TaskSpec(call=api_task.Call(function="f")))
 WORKER = records.Worker(CLUSTER, b"s" * 16, row=1, name="w", pod_uid="u", node="n")
-S, A = api_task.State, transitions.AttemptState
+S, A = api_task.State, transition_table.AttemptState
 
 def an_id(number):
     return ids.TaskId(number.to_bytes(16, "big"))
@@ -53,7 +54,7 @@ def a_call(number, **facts):
 def a_command(number, **facts):
     spec, name = api_task.TaskSpec(command=("true",)), f"t{number}"
     given = model.Submission(task=an_id(number), namespace="ns", name=name, spec=spec, **facts)
-    task = lifecycle.new_run(number, given, CLUSTER)
+    task = task_starts.new_run(number, given, CLUSTER)
     task.created = task.pending_since = 1.0
     return task
 

@@ -13,7 +13,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.journal import port, restore
 from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.dispatch.machine import inputs, instructions, lifecycle, machine, memory, records
+from kilnwork.dispatch.machine import inputs, instructions, machine, memory, records, task_starts
 from kilnwork.kit import ids
 
 CLUSTER = records.Cluster(("ns", "default"))
@@ -122,7 +122,7 @@ def test_rerun_of_a_command_keeps_its_spec_and_inputs(
     submission = model.Submission(
         task=an_id(1), namespace="ns", name="t", spec=spec, inputs=b"{}", declared=False
     )
-    one = lifecycle.new_run(1, submission, CLUSTER)
+    one = task_starts.new_run(1, submission, CLUSTER)
     one.created = one.pending_since = 100.0
     finish(one, api_task.State.KILLED)
     write_task(store, one)

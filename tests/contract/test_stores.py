@@ -14,7 +14,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.journal import memory_store, port
 from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.dispatch.machine import inputs, instructions, lifecycle, records, transitions
+from kilnwork.dispatch.machine import inputs, instructions, records, task_starts, transition_table
 from kilnwork.kit import ids
 
 CLUSTER = records.Cluster(("ns", "default"))
@@ -59,7 +59,7 @@ def a_command(number: int) -> records.Task:
         name=f"t-{number}",
         spec=api_task.TaskSpec(command=("true",)),
     )
-    task = lifecycle.new_run(number, submission, CLUSTER)
+    task = task_starts.new_run(number, submission, CLUSTER)
     task.created = task.pending_since = 100.0
     return task
 
@@ -92,13 +92,13 @@ def a_call(number: int, template: records.Template, **facts: Any) -> records.Tas
 
 
 def reserve(task: records.Task) -> None:
-    task.state, task.attempt_state = api_task.State.STAGING, transitions.AttemptState.RESERVED
+    task.state, task.attempt_state = api_task.State.STAGING, transition_table.AttemptState.RESERVED
     task.attempt, task.worker, task.reserved = 1, WORKER, 101.0
     task.reason, task.message = "Starting", ""
 
 
 def succeed(task: records.Task, data: bytes = b"3", **payload: Any) -> None:
-    task.state, task.attempt_state = api_task.State.SUCCESS, transitions.AttemptState.SUCCEEDED
+    task.state, task.attempt_state = api_task.State.SUCCESS, transition_table.AttemptState.SUCCEEDED
     task.reason, task.started, task.attempt_started = "Succeeded", 102.0, 102.0
     task.finished, task.stopped = 103.0, True
     task.result = attempts.Payload(attempts.JSON, data, **payload)
@@ -198,7 +198,7 @@ def test_rarely_set_fields_are_stored(store: port.Store) -> None:
     row = store.reader.task_row(task.id)
     assert row is not None
     assert (row.attempt, row.losses, row.excused, row.parent_ref) == (3, 1, 1, parent)
-    task.state, task.attempt_state = api_task.State.RUNNING, transitions.AttemptState.SUCCEEDED
+    task.state, task.attempt_state = api_task.State.RUNNING, transition_table.AttemptState.SUCCEEDED
     task.delegate = an_id(5)
     write(store, tasks=[task])
     row = store.reader.task_row(task.id)

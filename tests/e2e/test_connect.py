@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kilnwork as kiln
-from kilnwork.kit import errors, paths
+from kilnwork.kit import data_directories, errors
 from support import up_server as up_support
 from support import waiting
 
@@ -70,7 +70,7 @@ def test_connect_by_the_default_directory(
     server: up_support.UpServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "kilnwork").symlink_to(server.data)
-    assert paths.data_dir() == tmp_path / "kilnwork"
+    assert data_directories.data_dir() == tmp_path / "kilnwork"
     with kiln.connect():
         assert double.submit(1).result(30) == 2
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
-from kilnwork.api import resource, substitution
+from kilnwork.api import api_resources, substitution
 from kilnwork.kube import client, config
 from support import argo_replay, object_subject, up_server, waiting
 
@@ -27,13 +27,13 @@ OPTIONS = {"option.user-name": "Ada", "option.image-tag": "3.20"}
 EXECUTOR = """
 import sys
 from kilnwork.cli import main
-from kilnwork.executors.http import connector
+from kilnwork.executors.http import guarded_connector
 name, port = sys.argv[1:3]
-real = connector.GuardedResolver.resolve
+real = guarded_connector.GuardedResolver.resolve
 async def resolve(self, host, *rest, **more):
     found = await real(self, "127.0.0.1" if host == name else host, *rest, **more)
     return [{**one, "port": int(port)} for one in found]
-connector.GuardedResolver.resolve = resolve
+guarded_connector.GuardedResolver.resolve = resolve
 sys.argv[1:3] = []
 sys.exit(main.main())
 """
@@ -92,7 +92,7 @@ async def test_pod_runs_once_a_job_has_put_its_options_in(
     apply(server, "pod", substitution.substitute(proposed("pod"), OPTIONS))
     assert (await ends(server, "pod"))["state"] == "Success"
     assert server.kiln("logs", "pod").stdout == "Hello world, Ada!\n"
-    pod = await admin.get(resource.PODS, status(server, "pod")["podName"], "default")
+    pod = await admin.get(api_resources.PODS, status(server, "pod")["podName"], "default")
     assert pod["metadata"]["annotations"]["custom-annotation"] == "value"
     assert pod["spec"]["containers"][0]["image"] == "alpine:3.20"
 
@@ -100,7 +100,7 @@ async def test_pod_runs_once_a_job_has_put_its_options_in(
 async def test_workflow_runs_in_both_of_its_forms_and_as_hera_writes_it(
     server: up_server.UpServer, admin: client.Client
 ) -> None:
-    await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
+    await admin.create(api_resources.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
     given = proposed("workflow")["workflow"]
     whole = {
         "apiVersion": argo_replay.WORKFLOWS.api_version,
@@ -189,7 +189,7 @@ async def test_http_request_is_sent_unchanged(
 async def test_custom_resource_succeeds_when_its_controller_says_so(
     server: up_server.UpServer, admin: client.Client
 ) -> None:
-    await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, object_subject.DEFINITION)
+    await admin.create(api_resources.CUSTOM_RESOURCE_DEFINITIONS, object_subject.DEFINITION)
     apply(server, "book", proposed("custom-resource"))
 
     async def look() -> list[dict[str, Any]]:

@@ -7,9 +7,9 @@ import msgspec
 
 import kilnwork as kiln
 from kilnwork.api import filejobs
-from kilnwork.data import blobs
+from kilnwork.data import local_blobs
 from kilnwork.jobs.work import part
-from kilnwork.sdk import pickling, session
+from kilnwork.sdk import serialization, session
 from support import local_parts
 
 map_part = kiln.task(part.run)
@@ -24,9 +24,9 @@ def test_function_in_a_blob_maps_parts(tmp_path: Path) -> None:
 
     content = b"".join(b'{"n":%d}\n' % n for n in range(6))
     with kiln.start(slots=1):
-        code = pickling.pack_by_value(counted, counted, along=True)
+        code = serialization.pack_by_value(counted, counted, along=True)
         digest, _ = session.current().blobs.put((code,))
-        mapper = {"function": "test:counted", "code": blobs.text(digest)}
+        mapper = {"function": "test:counted", "code": local_blobs.text(digest)}
         here = local_parts.World(tmp_path / "job", content, itemsPerPart=2, mapper=mapper)
         works = [here.work(each.number) for each in here.manifest.parts]
         done = [

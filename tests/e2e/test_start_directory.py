@@ -11,8 +11,8 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.kit import errors, paths, processes
-from kilnwork.sdk import durable_home, local_home
+from kilnwork.kit import data_directories, errors, processes
+from kilnwork.sdk import durable_home, home_supervisor
 from support import driver_program, waiting
 
 
@@ -24,7 +24,7 @@ def directory(tmp_path: Path, mark: str) -> Iterator[Path]:
     path = tmp_path / "home"
     yield path
     waiting.wait_until(lambda: not processes.find_marked(mark), what="nothing is left")
-    assert not paths.runtime_dir(path).exists()
+    assert not data_directories.runtime_dir(path).exists()
 
 
 @kiln.task
@@ -266,7 +266,8 @@ def test_dispatcher_without_driver_and_work_ends(
     program.path.write_text(
         program.path.read_text().replace(
             "import kilnwork as kiln",
-            "import kilnwork as kiln\nfrom kilnwork.sdk import local_home\nlocal_home.IDLE_S = 0.2",
+            "import kilnwork as kiln\nfrom kilnwork.sdk import home_supervisor\n"
+            "home_supervisor.IDLE_S = 0.2",
         )
     )
     gate = tmp_path / "gate"
@@ -276,4 +277,4 @@ def test_dispatcher_without_driver_and_work_ends(
     waiting.wait_until(Path(f"{gate}.begun").exists, what="the worker is connected")
     program.kill()  # a worker that the dispatcher does not know stays for a minute
     program.wait_gone()
-    assert local_home.IDLE_S == 60
+    assert home_supervisor.IDLE_S == 60

@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 
 import kilnwork as kiln
-from kilnwork.kit import database_loss, paths, processes
+from kilnwork.kit import data_directories, database_marker, processes
 from support import driver_program, waiting
 
 PROGRAM = """
     import os, signal, sys
     from pathlib import Path
     import kilnwork as kiln
-    from kilnwork.kit import locks, paths
+    from kilnwork.kit import locks, data_directories
     from kilnwork.endpoints import endpoint_files
-    from kilnwork.sdk import child_processes, driver, durable_home, local_home
+    from kilnwork.sdk import child_processes, driver_session, durable_home, home_supervisor
 
     STEPS = {
         "lock": (locks.OwnerLock, "take"),
         "blobs": (Path, "mkdir"),
-        "token": (local_home, "write_token"),
-        "socket": (local_home.Home, "_listen"),
+        "token": (home_supervisor, "write_token"),
+        "socket": (home_supervisor.Home, "_listen"),
         "spawn": (child_processes, "start"),
         "write": (endpoint_files, "write"),
-        "link": (driver.Driver, "open"),
+        "link": (driver_session.Driver, "open"),
     }
 
     def dying(call, left, after):
@@ -90,7 +90,7 @@ def take_over(directory: Path, mark: str) -> None:
             lambda: len(running(mark, "kilnwork.worker")) == 1, what="there is one worker"
         )
     waiting.wait_until(lambda: not processes.find_marked(mark), what="nothing is left")
-    assert not paths.runtime_dir(directory).exists()
+    assert not data_directories.runtime_dir(directory).exists()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_next_driver_takes_over_processes_that_are_starting(
     """They are found by their identity, not by how far they have started."""
     directory = tmp_path / "home"
     killed_driver(tmp_path, directory, *step.split())
-    made = database_loss.marker_path(directory / "journal.db")
+    made = database_marker.marker_path(directory / "journal.db")
     waiting.wait_until(made.exists, what="the dispatcher has the journal")
     take_over(directory, mark)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kilnwork.cli import embedded_kinds
-from kilnwork.controlplane import cluster, installed_kinds
+from kilnwork.cli import embedded_crds
+from kilnwork.controlplane import cluster, installed_kind_types
 from kilnwork.kit import asgi, errors
 from support import embedded_server, waiting
 
@@ -154,7 +154,9 @@ async def test_restart_keeps_objects_numbers_and_watches(tmp_path: Path) -> None
 async def test_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Path) -> None:
     mine = {"apiGroups": ["example.com"], "resources": ["boats"], "verbs": ["get"]}
 
-    async def start(extended: installed_kinds.Extensions, *, change: bool = False) -> list[Any]:
+    async def start(
+        extended: installed_kind_types.Extensions, *, change: bool = False
+    ) -> list[Any]:
         """The roles `view`, `edit` and `admin` after a start; before the next one two changed."""
         plane = cluster.ControlPlane(
             cluster.ControlPlaneSettings(data_dir=tmp_path, port=0, installed=extended)
@@ -176,17 +178,17 @@ async def test_restart_adds_rules_of_new_kinds_to_the_first_roles(tmp_path: Path
     def has_tasks(role: dict[str, Any]) -> bool:
         return any("kilnwork.dev" in rule["apiGroups"] for rule in role["rules"])
 
-    before = await start(installed_kinds.Extensions(), change=True)
+    before = await start(installed_kind_types.Extensions(), change=True)
     assert not any(map(has_tasks, before))
-    after = await start(embedded_kinds.EXTENSIONS)
+    after = await start(embedded_crds.EXTENSIONS)
     assert [has_tasks(role) for role in after] == [True, False, True]
     assert mine in after[0]["rules"]
-    assert await start(embedded_kinds.EXTENSIONS) == after
+    assert await start(embedded_crds.EXTENSIONS) == after
 
 
 async def test_stop_ends_watches(tmp_path: Path) -> None:
     plane = cluster.ControlPlane(
-        cluster.ControlPlaneSettings(data_dir=tmp_path, port=0, installed=embedded_kinds.EXTENSIONS)
+        cluster.ControlPlaneSettings(data_dir=tmp_path, port=0, installed=embedded_crds.EXTENSIONS)
     )
     await plane.start()
     async with embedded_server.http(plane) as http, http.watch(TASKS) as stream:
@@ -247,7 +249,7 @@ async def test_second_server_on_the_directory_is_refused_by_name(
 ) -> None:
     second = cluster.ControlPlane(
         cluster.ControlPlaneSettings(
-            data_dir=plane.data_dir, port=0, installed=embedded_kinds.EXTENSIONS
+            data_dir=plane.data_dir, port=0, installed=embedded_crds.EXTENSIONS
         )
     )
     with pytest.raises(errors.ConfigurationError, match=f"in use by process {os.getpid()} "):
@@ -258,7 +260,7 @@ async def test_port_in_use_is_refused_by_name(plane: cluster.ControlPlane, tmp_p
     for port in (plane.port, plane.port - 1):
         second = cluster.ControlPlane(
             cluster.ControlPlaneSettings(
-                data_dir=tmp_path / "b", port=port, installed=embedded_kinds.EXTENSIONS
+                data_dir=tmp_path / "b", port=port, installed=embedded_crds.EXTENSIONS
             )
         )
         with pytest.raises(errors.ConfigurationError, match=f"in use by process {os.getpid()} "):

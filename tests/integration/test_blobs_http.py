@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import pytest
 
-from kilnwork.api import attempts, manager
+from kilnwork.api import attempts, manager_access
 from kilnwork.channel import errors as channel_errors
-from kilnwork.data import blobs, cached_blobs, disk_checks, errors, remote_blobs
-from kilnwork.kit import asgi, http1, serving
+from kilnwork.data import cached_blobs, disk_checks, errors, local_blobs, remote_blobs
+from kilnwork.kit import asgi, http1_client, serving
 from kilnwork.kit import errors as kit_errors
 from kilnwork.server import blobs as blob_server
 from kilnwork.server import errors as server_errors
@@ -60,7 +60,7 @@ class Caller:
         return socket.create_connection(("127.0.0.1", self.port))
 
     def headers(self) -> Mapping[str, str]:
-        return {"Host": "x", manager.TOKEN_HEADER: self._tokens[0]}
+        return {"Host": "x", manager_access.TOKEN_HEADER: self._tokens[0]}
 
     def refused(self) -> None:
         if len(self._tokens) > 1:
@@ -81,7 +81,7 @@ class World:
         self.port = listening.getsockname()[1]
         self._app = blob_server.BlobsApp(self.root, Verifier())
         self.listener = serving.Listener(self._respond, listening)
-        self.kept = blobs.Blobs(self.root / "ns", durable=True)
+        self.kept = local_blobs.Blobs(self.root / "ns", durable=True)
 
     async def _respond(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         self.asked.append(scope["method"])
@@ -112,7 +112,7 @@ class World:
     def ask(
         self, method: str, path: str, body: bytes | None = None, /, **headers: str
     ) -> tuple[int, bytes, dict[str, str]]:
-        connection = http1.Connection(self.connect())
+        connection = http1_client.Connection(self.connect())
         reported = {
             "Host": "x",
             **{name.replace("_", "-"): value for name, value in headers.items()},
@@ -143,7 +143,7 @@ async def in_thread(story: Callable[[], R]) -> R:
 
 
 def name_of(content: bytes) -> str:
-    return blobs.text(hashlib.sha256(content).digest())
+    return local_blobs.text(hashlib.sha256(content).digest())
 
 
 # the server
@@ -157,7 +157,7 @@ async def test_blob_is_stored_and_returned(world: World, size: int) -> None:
         lambda: world.ask("PUT", path, content, authorization="Bearer d")
     )
     assert status == 201
-    assert world.kept.get(blobs.parse(name_of(content))) == content
+    assert world.kept.get(local_blobs.parse(name_of(content))) == content
     got = await in_thread(lambda: world.ask("GET", path, x_kiln_token="d"))
     assert got[:2] == (200, content)
     headers = (await in_thread(lambda: world.ask("HEAD", path, x_kiln_token="d")))[2]
@@ -237,7 +237,7 @@ async def test_put_that_is_cut_off_leaves_no_file(world: World) -> None:
     content = os.urandom(LARGE)
 
     def story() -> None:
-        connection = http1.Connection(world.connect())
+        connection = http1_client.Connection(world.connect())
         head = {"Host": "x", "X-Kiln-Token": "d", "Content-Length": str(LARGE)}
         connection.send("PUT", f"/blobs/ns/{name_of(content)}", head, body=(content[:-1],))
         connection.close()
@@ -257,7 +257,8 @@ async def test_stalled_reader_is_cut_off(
     digest = world.kept.put([bytes(size)])[0]
     before = file_descriptors.open_descriptors()
     with world.connect() as connection:
-        head = f"GET /blobs/ns/{blobs.text(digest)} HTTP/1.1\r\nHost: x\r\nX-Kiln-Token: d\r\n\r\n"
+        path = f"/blobs/ns/{local_blobs.text(digest)}"
+        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nX-Kiln-Token: d\r\n\r\n"
         connection.sendall(head.encode())
         async with asyncio.timeout(30):
             while not world.served:

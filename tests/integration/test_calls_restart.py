@@ -6,6 +6,7 @@ from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch.hub import hub
+from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from support import hubs, raw_peers, raw_worker
 
@@ -174,6 +175,38 @@ async def test_worker_that_is_not_back_yet_keeps_its_calls(tmp_path: Path) -> No
         await peers.slot.wait_until_acknowledged(peers.slot.succeed(run, b"1"))
         assert _holding(again) == [0]
         await peers.leave()
+
+
+async def test_slot_has_a_lease_from_the_latest_return_of_its_worker(tmp_path: Path) -> None:
+    peers = Peers(tmp_path)
+    async with hubs.running(tmp_path):
+        await peers.meet()
+        peers.driver.submit(peers.driver.item())
+        await peers.driver.wait_until_accepted(1)
+        await peers.open()
+        run = await peers.slot.run()
+        await peers.leave()
+    clock = clocks.ManualClock()
+    async with hubs.running(tmp_path, clock=clock) as again:
+        peers.worker.processes = (peers.slot.opening,)
+        peers.slot.running = [run.ref]
+        await peers.meet()
+        _pass_seconds(clock, again, 9)
+        await peers.worker.disconnect()
+        await peers.worker.connect()
+        await peers.worker.expect(messages.Welcome)
+        _pass_seconds(clock, again, 2)
+        await raw_peers.connect(peers.slot)
+        await peers.slot.wait_until_acknowledged(peers.slot.succeed(run, b"1"))
+        view = hubs.view(again, run.ref.task)
+        assert (view.state, view.attempt, view.losses) == ("Success", 1, 0)
+        await peers.leave()
+
+
+def _pass_seconds(clock: clocks.ManualClock, dispatcher: hub.Hub, seconds: int) -> None:
+    for _ in range(seconds):
+        clock.advance(1.0)
+        dispatcher.tick()
 
 
 def _holding(dispatcher: hub.Hub) -> list[int]:

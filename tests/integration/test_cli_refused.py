@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import manager
+from kilnwork.api import manager_access
 from kilnwork.cli import exits, main
 
 TASK = {
@@ -22,7 +22,7 @@ TASK = {
     "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
     "status": {"state": "Success", "attempts": 1, "run": 1, "reason": "Succeeded"},
 }
-PROXY = manager.proxy_path()
+PROXY = manager_access.proxy_path()
 TOKENS = "/api/v1/namespaces/ns/serviceaccounts/"
 
 
@@ -49,8 +49,8 @@ class RefusingHandler(server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         if path.startswith(PROXY):
-            token = self.headers.get(manager.TOKEN_HEADER, "")
-            self.server.shown.append((token, self.headers.get(manager.USER_HEADER, "")))
+            token = self.headers.get(manager_access.TOKEN_HEADER, "")
+            self.server.shown.append((token, self.headers.get(manager_access.USER_HEADER, "")))
             self._manager(path.removeprefix(PROXY))
         elif path.endswith("/tasks/a"):
             self._send(200, TASK)
@@ -83,7 +83,7 @@ class RefusingHandler(server.BaseHTTPRequestHandler):
     def _manager(self, path: str) -> None:
         if path.endswith("/logs"):
             self._send(200, b"printed\n")
-        elif path == manager.ENDPOINTS_PATH:
+        elif path == manager_access.ENDPOINTS_PATH:
             self._send(200, {"channel": {"unix": ""}})
         else:
             self._send(200, {"items": []})
@@ -182,8 +182,11 @@ def test_why_of_an_object_needs_no_manager(world: World, capfd: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("accounts", "shown"),
     [
-        ({manager.DRIVER_ACCOUNT, manager.READER_ACCOUNT}, f"of {manager.DRIVER_ACCOUNT}"),
-        ({manager.READER_ACCOUNT}, f"of {manager.READER_ACCOUNT}"),
+        (
+            {manager_access.DRIVER_ACCOUNT, manager_access.READER_ACCOUNT},
+            f"of {manager_access.DRIVER_ACCOUNT}",
+        ),
+        ({manager_access.READER_ACCOUNT}, f"of {manager_access.READER_ACCOUNT}"),
     ],
 )
 def test_strongest_token_is_shown_with_its_user(

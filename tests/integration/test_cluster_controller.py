@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kilnwork import controllers
-from kilnwork.api import kinds, resource
-from kilnwork.controllers import unserved_namespaces
+from kilnwork.api import api_resources, kinds
+from kilnwork.controllers import namespace_cleanup
 from kilnwork.kit import clock
 from kilnwork.kube import errors
 from support import controller_world, waiting
@@ -23,7 +23,7 @@ async def world(tmp_path: Path) -> AsyncIterator[controller_world.World]:
 async def test_cluster_gets_its_secret_and_pods(world: controller_world.World) -> None:
     await world.cluster("counter", replicas=3, deploymentName="dep", slotsPerWorker=2)
     pods = await world.wait_for_pods("dep-0", "dep-1", "dep-2")
-    secret = await world.kube.get(resource.SECRETS, "counter-channel", controller_world.NS)
+    secret = await world.kube.get(api_resources.SECRETS, "counter-channel", controller_world.NS)
     mounted = pods["dep-0"]["spec"]["volumes"][0]["secret"]["secretName"]
     assert mounted == "counter-channel"
     assert secret["metadata"]["ownerReferences"][0]["name"] == "counter"
@@ -41,7 +41,7 @@ async def test_deleted_pod_is_replaced_and_its_worker_is_lost(
     await world.cluster()
     first = (await world.wait_for_pods("default-0"))["default-0"]
     world.hub.publish_cluster((controller_world.NS, "default"), controller_world.worker(first))
-    await world.kube.delete(resource.PODS, "default-0", controller_world.NS)
+    await world.kube.delete(api_resources.PODS, "default-0", controller_world.NS)
     await waiting.wait_until_async(lambda: world.hub.gone, what="worker is removed")
     assert world.hub.gone[0] == first["metadata"]["uid"]
 
@@ -57,7 +57,7 @@ async def test_failed_pod_is_replaced(world: controller_world.World) -> None:
     first = (await world.wait_for_pods("default-0"))["default-0"]
     patch = {"status": {"phase": "Failed", "reason": "Evicted"}}
     await world.kube.merge_patch(
-        resource.PODS, "default-0", patch, controller_world.NS, subresource="status"
+        api_resources.PODS, "default-0", patch, controller_world.NS, subresource="status"
     )
 
     async def replaced() -> bool:
@@ -96,11 +96,11 @@ async def test_pods_that_stay_terminating_are_replaced(world: controller_world.W
     await world.cluster(replicas=2)
     await world.wait_for_pods("default-0", "default-1")
     held = {"metadata": {"finalizers": ["test.kilnwork.dev/held"]}}
-    await world.kube.merge_patch(resource.PODS, "default-0", held, controller_world.NS)
-    await world.kube.delete(resource.PODS, "default-0", controller_world.NS)
+    await world.kube.merge_patch(api_resources.PODS, "default-0", held, controller_world.NS)
+    await world.kube.delete(api_resources.PODS, "default-0", controller_world.NS)
     await world.wait_for_pods("default-0", "default-1", "default-2")
     freed: dict[str, Any] = {"metadata": {"finalizers": None}}
-    await world.kube.merge_patch(resource.PODS, "default-0", freed, controller_world.NS)
+    await world.kube.merge_patch(api_resources.PODS, "default-0", freed, controller_world.NS)
     await world.wait_for_pods("default-1", "default-2")
 
 
@@ -126,9 +126,9 @@ async def test_status_counts_workers_slots_and_queue(world: controller_world.Wor
 
 async def test_taken_name_is_reported(world: controller_world.World) -> None:
     pod = controller_world.body(
-        resource.PODS, "default-0", spec={"containers": [{"name": "x", "image": "x"}]}
+        api_resources.PODS, "default-0", spec={"containers": [{"name": "x", "image": "x"}]}
     )
-    await world.kube.create(resource.PODS, pod, controller_world.NS)
+    await world.kube.create(api_resources.PODS, pod, controller_world.NS)
     await world.cluster()
 
     async def reported() -> bool:
@@ -136,7 +136,7 @@ async def test_taken_name_is_reported(world: controller_world.World) -> None:
         return any(c["reason"] == "PodNameTaken" for c in status.get("conditions", ()))
 
     await waiting.wait_until_async(reported, what="PodNameTaken")
-    await world.kube.delete(resource.PODS, "default-0", controller_world.NS)
+    await world.kube.delete(api_resources.PODS, "default-0", controller_world.NS)
 
     async def made() -> bool:
         found = (await world.pods()).get("default-0")
@@ -194,12 +194,14 @@ async def test_deleted_secret_is_created_again_with_a_new_token(
 ) -> None:
     await world.cluster()
     await world.wait_for_pods("default-0")
-    before = await world.kube.get(resource.SECRETS, "default-channel", controller_world.NS)
-    await world.kube.delete(resource.SECRETS, "default-channel", controller_world.NS)
+    before = await world.kube.get(api_resources.SECRETS, "default-channel", controller_world.NS)
+    await world.kube.delete(api_resources.SECRETS, "default-channel", controller_world.NS)
 
     async def made() -> dict[str, Any] | None:
         try:
-            found = await world.kube.get(resource.SECRETS, "default-channel", controller_world.NS)
+            found = await world.kube.get(
+                api_resources.SECRETS, "default-channel", controller_world.NS
+            )
         except errors.NotFound:
             return None
         return found if found["data"] != before["data"] else None
@@ -281,9 +283,7 @@ async def test_namespace_that_is_no_longer_served_loses_its_workers(
     await waiting.wait_until_async(held, what="the finalizer")
     await world.controllers.stop()
     for _ in range(2):
-        await unserved_namespaces.clean_up(
-            world.kube, controller_world.NS, time=clock.SystemClock()
-        )
+        await namespace_cleanup.clean_up(world.kube, controller_world.NS, time=clock.SystemClock())
     status = await world.status("left", kinds.TASK_CLUSTERS)
     assert {(c["status"], c["reason"]) for c in status["conditions"]} == {("False", "NotServed")}
     assert not await held()
@@ -326,16 +326,16 @@ async def test_default_cluster_is_created_again_with_its_definition(
 ) -> None:
     """Only then: a default cluster that a user deletes is not created again."""
     name = kinds.TASK_CLUSTERS.qualified
-    definition = await world.kube.get(resource.CUSTOM_RESOURCE_DEFINITIONS, name)
+    definition = await world.kube.get(api_resources.CUSTOM_RESOURCE_DEFINITIONS, name)
     made = controllers.DefaultCluster(world.kube, slots=2, time=clock.SystemClock())
     await made.start()
     if again == "while it is stopped":
         await made.stop()
-    await world.kube.delete(resource.CUSTOM_RESOURCE_DEFINITIONS, name)
+    await world.kube.delete(api_resources.CUSTOM_RESOURCE_DEFINITIONS, name)
 
     async def undefined() -> bool:
         try:
-            await world.kube.get(resource.CUSTOM_RESOURCE_DEFINITIONS, name)
+            await world.kube.get(api_resources.CUSTOM_RESOURCE_DEFINITIONS, name)
         except errors.NotFound:
             return True
         return False
@@ -343,7 +343,7 @@ async def test_default_cluster_is_created_again_with_its_definition(
     await waiting.wait_until_async(undefined, what="the definition is gone")
     metadata = {"name": name}
     await world.kube.create(
-        resource.CUSTOM_RESOURCE_DEFINITIONS,
+        api_resources.CUSTOM_RESOURCE_DEFINITIONS,
         {key: definition[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": metadata},
     )
     if again == "while it is stopped":
@@ -365,7 +365,7 @@ async def test_default_cluster_of_an_earlier_version_is_not_created_again(
     world: controller_world.World,
 ) -> None:
     patch = {"metadata": {"annotations": {"kilnwork.dev/default-cluster": "made"}}}
-    await world.kube.merge_patch(resource.NAMESPACES, controller_world.NS, patch)
+    await world.kube.merge_patch(api_resources.NAMESPACES, controller_world.NS, patch)
     await start_default(world)
     assert await gone(world)
 

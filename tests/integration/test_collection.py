@@ -12,7 +12,7 @@ import pytest
 
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
-from kilnwork.data import blobs
+from kilnwork.data import local_blobs
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import blob_collection, hub
 from kilnwork.dispatch.journal.sqlite import journal
@@ -48,7 +48,7 @@ class Values:
     """The blobs of the namespace, all many hours old."""
 
     def __init__(self, directory: Path) -> None:
-        self.kept = blobs.Blobs(directory / "blobs" / "ns", durable=False)
+        self.kept = local_blobs.Blobs(directory / "blobs" / "ns", durable=False)
         self._count = 0
 
     def one(self) -> bytes:
@@ -97,7 +97,9 @@ async def test_blobs_of_tasks_and_templates_are_kept(
 ) -> None:
     values, socket = Values(tmp_path), tmp_path / "run" / "channel.sock"
     code, environment, _ = values.one(), values.one(), values.one()
-    call = api_task.Call(function="m:f", code=blobs.text(code), environment=blobs.text(environment))
+    call = api_task.Call(
+        function="m:f", code=local_blobs.text(code), environment=local_blobs.text(environment)
+    )
     running, queued, small = values.payload(), values.payload(), values.inline()
     async with (
         raw_worker.RawWorker(socket, slots=1) as worker,
@@ -181,7 +183,7 @@ async def test_prune_removes_blobs_of_forgotten_tasks_only(
 async def test_namespaces_are_directories(
     dispatcher: hub.Hub, tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
-    other = blobs.Blobs(tmp_path / "blobs" / "other", durable=False)
+    other = local_blobs.Blobs(tmp_path / "blobs" / "other", durable=False)
     digest, _ = other.put([b"unused"])
     os.utime(other.path(digest), (1.0, 1.0))
     assert await collect(dispatcher, clock, Values(tmp_path)) == set()

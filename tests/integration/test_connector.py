@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from kilnwork.api import manager as names
-from kilnwork.channel import tunnel
+from kilnwork.api import manager_access as names
+from kilnwork.channel import http_upgrade
 from kilnwork.data import cached_blobs, remote_blobs
 from kilnwork.endpoints import connector
 from kilnwork.kit import asgi, clock, errors, serving
 from kilnwork.kube import config
-from kilnwork.sdk import driver
+from kilnwork.sdk import driver_session
 from support import certificates, remote_manager, tcp_proxy
 
 R = TypeVar("R")
@@ -91,8 +91,8 @@ async def test_driver_account_token_is_requested_once(cluster: Cluster) -> None:
 
     def story() -> None:
         to.find()
-        opened = driver.Driver(
-            connect=lambda: tunnel.open_channel(to), credential=to.token, namespace="ns"
+        opened = driver_session.Driver(
+            connect=lambda: http_upgrade.open_channel(to), credential=to.token, namespace="ns"
         )
         opened.open(timeout_s=10)
         opened.close()
@@ -127,10 +127,10 @@ async def test_refused_token_is_requested_again(cluster: Cluster) -> None:
     await in_thread(to.find)
     cluster.far.forced_status = 401
     with pytest.raises(errors.ConfigurationError, match="refuses the channel: a test says so"):
-        await in_thread(lambda: tunnel.open_channel(to))
+        await in_thread(lambda: http_upgrade.open_channel(to))
     assert len(cluster.minted) == 2
     cluster.far.forced_status = None
-    (await in_thread(lambda: tunnel.open_channel(to))).close()
+    (await in_thread(lambda: http_upgrade.open_channel(to))).close()
 
 
 async def test_failed_renewal_of_a_token_is_retried(cluster: Cluster) -> None:
@@ -139,9 +139,9 @@ async def test_failed_renewal_of_a_token_is_retried(cluster: Cluster) -> None:
     to.refused()
     cluster.responses["/api/v1/namespaces/ns/serviceaccounts"] = 503, {"message": "etcd is away"}
     with pytest.raises(OSError, match="is not ready: etcd is away"):  # links try again after these
-        await in_thread(lambda: tunnel.open_channel(to))
+        await in_thread(lambda: http_upgrade.open_channel(to))
     cluster.responses.clear()
-    (await in_thread(lambda: tunnel.open_channel(to))).close()
+    (await in_thread(lambda: http_upgrade.open_channel(to))).close()
 
 
 async def test_own_token_is_sent_to_api_server_and_manager(cluster: Cluster) -> None:
@@ -157,8 +157,8 @@ async def test_connection_to_an_unready_manager_is_retried(cluster: Cluster) -> 
     to = cluster.to_manager()
     await in_thread(to.find)
     cluster.far.forced_status = 503
-    opened = driver.Driver(
-        connect=lambda: tunnel.open_channel(to), credential=to.token, namespace="ns"
+    opened = driver_session.Driver(
+        connect=lambda: http_upgrade.open_channel(to), credential=to.token, namespace="ns"
     )
     opening = asyncio.get_running_loop().run_in_executor(
         _clients, lambda: opened.open(timeout_s=20)
@@ -229,7 +229,7 @@ async def test_proxy_of_the_kubeconfig_is_used(cluster: Cluster) -> None:
             token=remote_manager.SECRET, proxy_url=f"http://127.0.0.1:{proxy.port}"
         )
         await in_thread(to.find)
-        (await in_thread(lambda: tunnel.open_channel(to))).close()
+        (await in_thread(lambda: http_upgrade.open_channel(to))).close()
         assert set(proxy.asked) == {to.server.removeprefix("https://")}
         proxy.status = 403
         with pytest.raises(errors.ConfigurationError, match="responds with 403"):

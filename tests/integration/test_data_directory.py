@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.kit import errors, paths
+from kilnwork.kit import data_directories, errors
 from support import embedded_server
 
 
@@ -17,7 +17,7 @@ async def test_long_path_leaves_nothing_in_tmp(long_path: Path) -> None:
     async with embedded_server.control_plane(long_path) as plane:
         run = plane.run_dir
         assert run.is_dir()
-        assert len(str(run)) < paths.MAX_SOCKET_DIRECTORY
+        assert len(str(run)) < data_directories.MAX_SOCKET_DIRECTORY
         assert run.stat().st_mode & 0o777 == 0o700
     assert not run.exists()
 
@@ -25,7 +25,7 @@ async def test_long_path_leaves_nothing_in_tmp(long_path: Path) -> None:
 async def test_symlink_in_tmp_is_not_followed(long_path: Path, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir(mode=0o755)
-    run = paths.runtime_dir(long_path)
+    run = data_directories.runtime_dir(long_path)
     run.symlink_to(victim)
     try:
         with pytest.raises(errors.ConfigurationError, match="is no directory of yours"):

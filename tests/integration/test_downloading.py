@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kilnwork.api import manager
+from kilnwork.api import manager_access
 from kilnwork.cli import downloads, errors, options, session, uploads, wait_notice
 from kilnwork.kube import config
 from kilnwork.kube import errors as kube_errors
@@ -84,7 +84,7 @@ class Flaky:
 async def flaky() -> AsyncIterator[tuple[Flaky, session.Session]]:
     served = Flaky()
     app = web.Application(client_max_size=1 << 30)
-    app.router.add_get(manager.ENDPOINTS_PATH, served.endpoints)
+    app.router.add_get(manager_access.ENDPOINTS_PATH, served.endpoints)
     app.router.add_get(f"/jobs/{JOB}/results", served.results)
     app.router.add_post("/files", served.made)
     app.router.add_route("HEAD", "/files/up-1", served.looked)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane import cluster
 from kilnwork.kube import client, errors
 from support import short_paths, waiting
@@ -90,16 +90,16 @@ class Pod:
             "metadata": {"name": self.name},
             "spec": spec,
         }
-        await self.world.kube.create(resource.PODS, obj, NS)
+        await self.world.kube.create(api_resources.PODS, obj, NS)
 
     async def add(self, *containers: Spec) -> None:
         """Add an ephemeral container as kubectl debug does."""
         body = msgspec.json.encode({"spec": {"ephemeralContainers": containers}})
-        path = f"{resource.PODS.base(NS)}/{self.name}/ephemeralcontainers"
+        path = f"{api_resources.PODS.base(NS)}/{self.name}/ephemeralcontainers"
         await self.world.kube.raw("PATCH", path, body=body, content_type=STRATEGIC)
 
     async def read(self) -> Spec:
-        return await self.world.kube.get(resource.PODS, self.name, NS)
+        return await self.world.kube.get(api_resources.PODS, self.name, NS)
 
     async def states(self) -> dict[str, Spec]:
         """Return the states of its ephemeral containers."""
@@ -130,12 +130,12 @@ class Pod:
         return found
 
     async def log(self, container: str) -> str:
-        path = f"{resource.PODS.base(NS)}/{self.name}/log"
+        path = f"{api_resources.PODS.base(NS)}/{self.name}/log"
         query = {"container": container}
         return (await self.world.kube.raw("GET", path, query=query, accept="*/*")).body.decode()
 
     async def delete(self) -> None:
-        await self.world.kube.delete(resource.PODS, self.name, NS)
+        await self.world.kube.delete(api_resources.PODS, self.name, NS)
 
         async def gone() -> bool:
             try:
@@ -153,7 +153,7 @@ async def pod(world: World, request: pytest.FixtureRequest) -> AsyncIterator[Pod
     made = Pod(world, request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-"))
     yield made
     with contextlib.suppress(errors.NotFound):
-        await world.kube.delete(resource.PODS, made.name, NS, grace_s=0)
+        await world.kube.delete(api_resources.PODS, made.name, NS, grace_s=0)
 
 
 def shell(name: str, script: str, **more: Any) -> Spec:
@@ -242,7 +242,7 @@ async def test_container_that_cannot_run_waits_and_the_pod_goes_on(pod: Pod) -> 
         "spec.ephemeralContainers[1].securityContext.seccompProfile.localhostProfile: refused"
     )
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": pod.name}}
-    await pod.world.kube.create(resource.CONFIG_MAPS, {**config, "data": {"A": "came"}}, NS)
+    await pod.world.kube.create(api_resources.CONFIG_MAPS, {**config, "data": {"A": "came"}}, NS)
     await pod.until("later", "terminated")
     assert await pod.log("later") == "came\n"
     assert (await pod.read())["status"]["phase"] == "Running"
@@ -359,7 +359,7 @@ async def test_container_costs_at_most_two_status_writes(
     async def watch() -> None:
         nonlocal writes
         changes = pod.world.kube.watch(
-            resource.PODS,
+            api_resources.PODS,
             NS,
             resource_version=version,
             type=dict[str, Any],

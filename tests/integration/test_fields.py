@@ -14,11 +14,11 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from kilnwork.api import field_effects, kinds, resource, task_fields
-from kilnwork.api.field_effects import Effect, Side
-from kilnwork.cli import embedded_kinds
+from kilnwork.api import api_resources, field_support, field_support_table, kinds
+from kilnwork.api.field_support import Effect, Side
+from kilnwork.cli import embedded_crds
 from kilnwork.controlplane import cluster
-from kilnwork.controlplane.node import pod_fields, statuses
+from kilnwork.controlplane.node import pod_field_effects, statuses
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import client, errors, transport
 from support import field_samples, short_paths, waiting
@@ -38,7 +38,7 @@ class World:
         self.kube: client.Client
 
     async def write(
-        self, kind: resource.Resource, obj: dict[str, Any], *, dry_run: bool = True
+        self, kind: api_resources.Resource, obj: dict[str, Any], *, dry_run: bool = True
     ) -> str:
         """Create an object; return why it was refused, or "". Sets `warnings`."""
         self.warnings.clear()
@@ -61,7 +61,7 @@ class World:
         self.warnings.clear()
         request = http_types.ClientRequest(
             method="PATCH",
-            path=f"{resource.PODS.base(NS)}/{pod}/ephemeralcontainers",
+            path=f"{api_resources.PODS.base(NS)}/{pod}/ephemeralcontainers",
             query={"dryRun": "All"} if dry_run else {},
             body=msgspec.json.encode({"spec": {"ephemeralContainers": containers}}),
             content_type="application/strategic-merge-patch+json",
@@ -75,7 +75,7 @@ class World:
 
     async def pod(self, name: str, spec: dict[str, Any]) -> None:
         refused = await self.write(
-            resource.PODS, {"metadata": {"name": name}, "spec": spec}, dry_run=False
+            api_resources.PODS, {"metadata": {"name": name}, "spec": spec}, dry_run=False
         )
         assert refused == ""
 
@@ -85,7 +85,7 @@ class World:
 
         async def reported() -> bool:
             nonlocal found
-            found = (await self.kube.get(resource.PODS, name, NS))["status"]
+            found = (await self.kube.get(api_resources.PODS, name, NS))["status"]
             return has in str(found)
 
         await waiting.wait_until_async(reported, what=f"{name}: {has}", timeout_s=60)
@@ -100,7 +100,7 @@ async def world() -> AsyncIterator[World]:
         port=0,
         workdir=made.data,
         node_name="n1",
-        installed=embedded_kinds.EXTENSIONS,
+        installed=embedded_crds.EXTENSIONS,
     )
     plane = cluster.ControlPlane(settings)
     async with contextlib.AsyncExitStack() as stack:
@@ -121,8 +121,8 @@ async def world() -> AsyncIterator[World]:
         yield made
 
 
-def effect_of(path: str, rows: field_effects.Table) -> Effect | None:
-    row = field_effects.row_for(rows, path)
+def effect_of(path: str, rows: field_support.Table) -> Effect | None:
+    row = field_support.row_for(rows, path)
     return None if row is None else row.embedded
 
 
@@ -155,7 +155,7 @@ async def test_every_field_of_a_pod_does_what_the_table_states(world: World) -> 
     volumes = {"volumes": [{**field_samples.VOLUME, "emptyDir": {}}]}
     await world.pod("grows", {**field_samples.POD, **gate, **volumes})
     for path in field_samples.pod_fields():
-        effect = effect_of(path, pod_fields.TABLE)
+        effect = effect_of(path, pod_field_effects.TABLE)
         if effect is None:
             wrong[path] = "no row"
             continue
@@ -163,7 +163,7 @@ async def test_every_field_of_a_pod_does_what_the_table_states(world: World) -> 
             refused = await world.add("grows", field_samples.ephemeral_container(path))
         else:
             obj = {"metadata": {"name": "p"}, "spec": field_samples.pod_spec(path)}
-            refused = await world.write(resource.PODS, obj)
+            refused = await world.write(api_resources.PODS, obj)
         if problem := await deviation(world, path, effect, refused):
             wrong[path] = problem
     assert wrong == {}
@@ -171,11 +171,11 @@ async def test_every_field_of_a_pod_does_what_the_table_states(world: World) -> 
 
 @pytest.mark.parametrize("kind", kinds.OURS, ids=lambda kind: str(kind.kind))
 async def test_every_field_of_our_kinds_does_what_the_table_states(
-    world: World, kind: resource.Resource
+    world: World, kind: api_resources.Resource
 ) -> None:
     wrong = {}
     for path in field_samples.fields_of(kind):
-        effect = effect_of(path, task_fields.TABLES[kind.kind])
+        effect = effect_of(path, field_support_table.TABLES[kind.kind])
         if effect is None:
             wrong[path] = "no row"
             continue
@@ -188,7 +188,7 @@ async def test_every_field_of_our_kinds_does_what_the_table_states(
 
 async def test_tables_have_only_existing_fields() -> None:
     used = {_row(path) for path in field_samples.pod_fields()}
-    assert [row.path for row in pod_fields.ROWS if row.path not in used] == []
+    assert [row.path for row in pod_field_effects.ROWS if row.path not in used] == []
 
 
 async def test_taskcluster_warns_of_template_fields_that_it_replaces(world: World) -> None:
@@ -227,7 +227,7 @@ async def test_fields_that_the_node_refuses_fail_the_pod_with_their_path(world: 
 
 def refused_fields(*, of_ephemeral: bool) -> dict[str, str]:
     """Return one field for each row of what the node refuses."""
-    rows = [row.path for row in pod_fields.ROWS if row.cluster is Effect.REFUSED]
+    rows = [row.path for row in pod_field_effects.ROWS if row.cluster is Effect.REFUSED]
     rows = [row for row in rows if row.startswith(field_samples.EPHEMERAL) is of_ephemeral]
     chosen = {_row(path): path for path in field_samples.pod_fields() if _row(path) in rows}
     assert sorted(chosen) == sorted(rows)
@@ -263,14 +263,14 @@ async def test_event_names_fields_of_an_ephemeral_container_without_effect(
     assert [text.partition(": a ")[0] for text in world.warnings] == [field]
 
     async def reported() -> bool:
-        found = await world.kube.list(resource.EVENTS, NS, type=dict[str, Any])
+        found = await world.kube.list(api_resources.EVENTS, NS, type=dict[str, Any])
         return any(e["message"].startswith(field) for e in found.items)
 
     await waiting.wait_until_async(reported, what="the event")
 
 
 def _row(path: str) -> str:
-    row = field_effects.row_for(pod_fields.TABLE, path)
+    row = field_support.row_for(pod_field_effects.TABLE, path)
     return "" if row is None else row.path
 
 
@@ -302,7 +302,7 @@ async def test_condition_and_an_event_name_fields_without_effect_on_the_node(
     assert condition["status"] == "True"
 
     async def reported() -> bool:
-        found = await world.kube.list(resource.EVENTS, NS, type=dict[str, Any])
+        found = await world.kube.list(api_resources.EVENTS, NS, type=dict[str, Any])
         return any(
             e["involvedObject"]["name"] == "ignored" and e["reason"] == "FieldsIgnored"
             for e in found.items
@@ -320,7 +320,7 @@ async def test_plain_pod_has_no_condition_about_fields(world: World) -> None:
 
 async def test_tables_agree_on_the_fields_of_a_node() -> None:
     """The node is the same on both sides; only the scheduler and the API server differ."""
-    for row in pod_fields.ROWS:
+    for row in pod_field_effects.ROWS:
         if row.embedded is not row.cluster:
             allowed = (Effect.SCHEDULED, Effect.IGNORED)
             assert row.effect(Side.CLUSTER) in allowed, row.path
@@ -383,12 +383,14 @@ async def test_termination_message_falls_back_to_the_log(world: World) -> None:
 async def test_node_taint_is_respected_and_evicts_pods(
     world: World,
 ) -> None:
-    node = (await world.kube.list(resource.NODES, type=dict[str, Any])).items[0]["metadata"]["name"]
+    node = (await world.kube.list(api_resources.NODES, type=dict[str, Any])).items[0]["metadata"][
+        "name"
+    ]
     await world.pod("stays", {**shell("sleep 600"), "tolerations": [{"operator": "Exists"}]})
     await world.pod("goes", shell("sleep 600"))
     await world.status("goes", has="Running")
     await world.kube.merge_patch(
-        resource.NODES, node, {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}
+        api_resources.NODES, node, {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}
     )
     try:
         await world.pod("late", field_samples.POD)
@@ -396,13 +398,15 @@ async def test_node_taint_is_respected_and_evicts_pods(
 
         async def gone() -> bool:
             try:
-                await world.kube.get(resource.PODS, "goes", NS)
+                await world.kube.get(api_resources.PODS, "goes", NS)
             except errors.NotFound:
                 return True
             return False
 
         await waiting.wait_until_async(gone, what="the Pod is driven out", timeout_s=60)
-        assert (await world.kube.get(resource.PODS, "stays", NS))["status"]["phase"] == "Running"
+        assert (await world.kube.get(api_resources.PODS, "stays", NS))["status"][
+            "phase"
+        ] == "Running"
     finally:
-        await world.kube.merge_patch(resource.NODES, node, {"spec": {"taints": None}})
+        await world.kube.merge_patch(api_resources.NODES, node, {"spec": {"taints": None}})
     await world.status("late", has="Succeeded")

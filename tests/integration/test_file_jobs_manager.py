@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import api_resources, kinds
 from kilnwork.cli.installation import rights
-from kilnwork.cli.wiring import embedded, in_cluster
+from kilnwork.cli.wiring import embedded, in_cluster_server
 from kilnwork.controlplane import cluster
 from kilnwork.kube import client
 from support import embedded_server, free_ports, pages
@@ -39,10 +39,10 @@ def ignore_event(_: str) -> None:
 @pytest.fixture
 async def manager(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
-) -> AsyncIterator[in_cluster.InClusterServer]:
+) -> AsyncIterator[in_cluster_server.InClusterServer]:
     """Run a manager whose workers connect over TLS."""
     port = free_ports.free()
-    settings = in_cluster.InClusterSettings(
+    settings = in_cluster_server.InClusterSettings(
         data_dir=tmp_path / "manager",
         kube=plane.admin_config(),
         namespace=NS,
@@ -54,7 +54,7 @@ async def manager(
         worker_command=embedded.WORKER_COMMAND,
         machine="here",
     )
-    made = in_cluster.InClusterServer(settings, on_failure=print)
+    made = in_cluster_server.InClusterServer(settings, on_failure=print)
     try:
         await made.start(say=ignore_event)
         spec = {"metadata": {"name": "default", "namespace": NS}, "spec": {"replicas": 1}}
@@ -67,7 +67,7 @@ async def manager(
 class Caller:
     """A client with a token, or without one."""
 
-    def __init__(self, manager: in_cluster.InClusterServer, token: str = "") -> None:
+    def __init__(self, manager: in_cluster_server.InClusterServer, token: str = "") -> None:
         self._url = f"https://127.0.0.1:{manager.port}"
         self._headers = {"X-Kiln-Token": token} if token else {}
 
@@ -86,10 +86,10 @@ class Caller:
 
 async def create_account(kube: client.Client, name: str, *allowed: rights.Right) -> str:
     """Return the token of a new account with this right in the namespace."""
-    await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": name, "namespace": NS}})
+    await kube.create(api_resources.SERVICE_ACCOUNTS, {"metadata": {"name": name, "namespace": NS}})
     if allowed:
         role = rights.cluster_role(name, allowed)
-        await kube.create(resource.CLUSTER_ROLES, role)
+        await kube.create(api_resources.CLUSTER_ROLES, role)
         binding = {
             "metadata": {"name": name, "namespace": NS},
             "roleRef": {
@@ -97,9 +97,9 @@ async def create_account(kube: client.Client, name: str, *allowed: rights.Right)
             },
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NS}],
         }  # fmt: skip
-        await kube.create(resource.ROLE_BINDINGS, binding)
+        await kube.create(api_resources.ROLE_BINDINGS, binding)
     asked = {"kind": "TokenRequest", "spec": {}}
-    response = await kube.create_sub(resource.SERVICE_ACCOUNTS, name, "token", asked, NS)
+    response = await kube.create_sub(api_resources.SERVICE_ACCOUNTS, name, "token", asked, NS)
     return str(response["status"]["token"])
 
 
@@ -114,7 +114,7 @@ async def wait_until_finished(caller: Caller, job: str) -> Any:
 
 
 async def test_remote_workers_map_a_file(
-    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
+    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster_server.InClusterServer
 ) -> None:
     await plane.start_node()
     caller = Caller(manager, await create_account(kube, "editor", *rights.EDIT, *rights.VIEW))
@@ -126,7 +126,7 @@ async def test_remote_workers_map_a_file(
 
 
 async def test_jobs_are_seen_and_created_only_with_rights(
-    kube: client.Client, manager: in_cluster.InClusterServer
+    kube: client.Client, manager: in_cluster_server.InClusterServer
 ) -> None:
     anonymous = Caller(manager)
     outsider = Caller(manager, await create_account(kube, "stranger"))

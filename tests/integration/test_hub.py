@@ -5,8 +5,9 @@ import contextlib
 import os
 import socket
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -16,6 +17,9 @@ from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.journal import port, task_rows
+from kilnwork.dispatch.journal.sqlite import journal
+from kilnwork.dispatch.machine import memory, records
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from support import hubs, raw_worker, waiting
@@ -170,6 +174,23 @@ async def test_changes_are_published_in_order_and_once(
         await asyncio.wait_for(dispatcher.changes(since), 0.1)
     _, everything = await dispatcher.changes(0)
     assert [known.task for known in everything] == [submission.task]
+
+
+@pytest.mark.parametrize("later", [1, 2])
+async def test_number_of_an_earlier_dispatcher_is_followed_by_all_tasks(
+    directory: Path, later: int
+) -> None:
+    async with hubs.running(directory) as dispatcher:
+        await dispatcher.submit(a_task("before"))
+        since, _ = await dispatcher.changes(0)
+        clusters_since, _ = await dispatcher.clusters_changed(0)
+    async with hubs.running(directory) as dispatcher, asyncio.timeout(10):
+        names = [f"later-{number}" for number in range(later)]
+        for name in names:
+            await dispatcher.submit(a_task(name))
+        _, views = await dispatcher.changes(since)
+        assert sorted(view.name for view in views) == ["before", *names]
+        assert (await dispatcher.clusters_changed(clusters_since))[1] == {("ns", "default")}
 
 
 async def test_waiting_task_shows_its_reason(dispatcher: hub.Hub, directory: Path) -> None:
@@ -458,6 +479,24 @@ async def test_after_a_stall_every_lease_gets_a_full_term(directory: Path) -> No
         assert view.state is api_task.State.RUNNING
 
 
+async def test_dispatcher_ends_when_a_deadline_cannot_be_handled(directory: Path) -> None:
+    clock, failures = clocks.ManualClock(), list[BaseException]()
+    options = hub.HubOptions(on_failure=failures.append)
+    async with hubs.running(directory, clock=clock, options=options) as dispatcher:
+        submission = a_task(timeouts=api_task.Timeouts(pending_seconds=1))
+        await dispatcher.submit(submission)
+        broken = cast(records.Task, None)
+        dispatcher._core.machine.memory.set_timer(1.0, memory.Timer.RETRY, broken)
+        clock.advance(1.0)
+        dispatcher.tick()
+        assert [type(error) for error in failures] == [AttributeError]
+        with pytest.raises(errors.HubStopped, match="failed"):
+            await dispatcher.submit(a_task())
+    # The next one meets the deadline, which the failed tick took from memory.
+    async with hubs.running(directory) as dispatcher:
+        await state_of(dispatcher, submission.task, api_task.State.FAILED)
+
+
 async def test_attempt_that_runs_too_long_is_stopped_and_retried(directory: Path) -> None:
     clock = clocks.ManualClock()
     timeouts = api_task.Timeouts(running_seconds=5.0)
@@ -689,6 +728,45 @@ async def test_shorter_lease_setting_ends_no_granted_lease(directory: Path) -> N
         view = await state_of(dispatcher, submission.task, api_task.State.PENDING)
         assert view.losses == 1
         assert "did not come back within 90 s" in view.loss
+
+
+class SlowJournal(journal.Journal):
+    """A journal that takes a minute to read."""
+
+    def __init__(self, path: Path, clock: clocks.ManualClock) -> None:
+        super().__init__(path)
+        self._clock = clock
+
+    def open(self, *, lease_s: float = 0.0) -> port.Opened:
+        opened = super().open(lease_s=lease_s)
+        assert opened.saved is not None
+        rows = list(opened.saved.unfinished())
+
+        def unfinished() -> Iterator[task_rows.TaskRow]:
+            self._clock.advance(60.0)
+            yield from rows
+
+        opened.saved.unfinished = unfinished  # type: ignore[method-assign]
+        return opened
+
+
+async def test_leases_count_from_the_end_of_a_long_restore(directory: Path) -> None:
+    runs, killed = a_task("runs"), a_task("killed")
+    async with hubs.running(directory) as dispatcher, a_worker(directory) as worker:
+        for submission in (runs, killed):
+            await dispatcher.submit(submission)
+            await worker.start_next_run()
+        await dispatcher.kill(killed.task, reason=reasons.Reason.KILLED)
+    clock = clocks.ManualClock()
+    slow = SlowJournal(directory / "journal.db", clock)
+    async with hubs.running(directory, kept=slow, clock=clock) as dispatcher:
+        pass_seconds(clock, dispatcher, 9)
+        await dispatcher.submit(a_task("later"))
+        assert hubs.view(dispatcher, runs.task).state is api_task.State.RUNNING
+        assert hubs.view(dispatcher, killed.task).state is api_task.State.KILLING
+        pass_seconds(clock, dispatcher, 2)
+        view = await state_of(dispatcher, runs.task, api_task.State.PENDING)
+        assert "did not come back within 10 s" in view.loss
 
 
 async def test_loss_of_a_worker_that_could_not_renew_is_not_counted(

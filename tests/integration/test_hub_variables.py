@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kilnwork.api import env_sources
 from kilnwork.api import task as api_task
-from kilnwork.api import variables
 from kilnwork.channel import messages
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
@@ -24,7 +24,9 @@ ENV = (
 
 
 class Secrets:
-    """A `hub.variables.VariableSource`: the Secrets of each namespace, and a count of reads."""
+    """A `hub.environment_variables.VariableSource`: the Secrets of each namespace, and a count of
+    reads.
+    """
 
     def __init__(self) -> None:
         self.known = {("ns", "db"): {"token": b"t-1", "other": b"not asked for"}}
@@ -32,7 +34,7 @@ class Secrets:
         self.failures = 0
 
     async def read(
-        self, namespace: str, source: variables.VariableSource
+        self, namespace: str, source: env_sources.VariableSource
     ) -> Mapping[str, bytes] | None:
         self.reads[namespace, source.name] += 1
         if self.failures:
@@ -76,7 +78,7 @@ async def test_holder_of_an_attempt_gets_the_values_of_its_spec(
         worker.say(messages.GetVariables(7, run.ref), messages.GetVariables(8, run.ref))
         responses = [await worker.expect(messages.Response) for _ in range(2)]
         assert {(a.serial, a.status) for a in responses} == {(7, 200), (8, 200)}
-        assert all(variables.decode(a.body) == {"TOKEN": "t-1"} for a in responses)
+        assert all(env_sources.decode(a.body) == {"TOKEN": "t-1"} for a in responses)
         assert secrets.reads["ns", "db"] <= 2
         worker.say(messages.GetVariables(9, run.ref))
         await worker.expect(messages.Response)
@@ -111,7 +113,7 @@ async def test_unavailable_source_is_queried_again(
         assert waits.message == "the API server is away"
         secrets.failures = 0
         response = await worker.expect(messages.Response)
-        assert variables.decode(response.body) == {"TOKEN": "t-1"}
+        assert env_sources.decode(response.body) == {"TOKEN": "t-1"}
         await waiting.wait_until_async(
             lambda: _reason(dispatcher, run, "Started"), what="it goes on"
         )
@@ -126,6 +128,6 @@ async def test_missing_variable_is_named_without_values(
         run = await worker.expect(messages.Run)
         worker.say(messages.GetVariables(1, run.ref))
         response = await worker.expect(messages.Response)
-        assert response.status == variables.MISSING
-        message = variables.refusal(response.body)
+        assert response.status == env_sources.MISSING
+        message = env_sources.refusal(response.body)
         assert message == "variable TOKEN: key token of Secret db does not exist"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import items
+from kilnwork.jobs import item_states
 from support import index_job_server
 
 _P, _T = api_job.Phase, api_task.State
@@ -20,7 +20,7 @@ async def test_all_items_are_done_without_a_record_each(tmp_path: Path) -> None:
         assert world.services.engine.tasks == {}
         assert world.services.engine.live == {}
         pages = world.hub.participation.select("job_pages", 1, 0)
-        assert len(pages) == 300 // items.PAGE_ITEMS + 1
+        assert len(pages) == 300 // item_states.PAGE_ITEMS + 1
 
 
 async def test_only_some_succeeded_items_leave_a_task(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from kilnwork.data.stores import local
-from kilnwork.server.jobs import files, quotas, settings, uploads
+from kilnwork.server.jobs import settings, upload_handlers, upload_quotas, upload_storage
 from support import jobs_http, waiting
 
 LINES = b'{"id":"1"}\n{"id":"2"}\n{"id":"3"}\n'
@@ -118,7 +118,7 @@ async def test_job_copies_an_upload_that_it_converts(world: jobs_http.World, cha
 async def test_client_that_disconnects_creates_no_job(
     world: jobs_http.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_STEP_BYTES", 1)
+    monkeypatch.setattr(upload_handlers, "_STEP_BYTES", 1)
     file = (await world.ask("POST", "/files", LARGE)).json["id"]
     before = world.stored()
     _, writer = await asyncio.open_connection("127.0.0.1", world.port)
@@ -276,7 +276,7 @@ async def test_old_uploads_are_removed(
 ) -> None:
     await _begun(world, LINES)
     assert world.app.delete_stale() == 0
-    monkeypatch.setattr(uploads, "KEEP_S", -1)
+    monkeypatch.setattr(upload_storage, "KEEP_S", -1)
     assert world.app.delete_stale() == 1
     assert world.stored() == []
 
@@ -284,9 +284,11 @@ async def test_old_uploads_are_removed(
 async def test_upload_in_progress_is_not_removed(world: jobs_http.World, tmp_path: Path) -> None:
     """An upload that takes longer than a day is not lost halfway."""
     path = await _begun(world, LINES)
-    uploaded = uploads.Uploads(local.LocalStore(tmp_path / "files"))
+    uploaded = upload_storage.Uploads(local.LocalStore(tmp_path / "files"))
     (kept,) = uploaded.list("default")
-    old = msgspec.structs.replace(kept.state, created=kept.state.created - 2 * uploads.KEEP_S)
+    old = msgspec.structs.replace(
+        kept.state, created=kept.state.created - 2 * upload_storage.KEEP_S
+    )
     uploaded.save(kept, old)
     assert world.app.delete_stale() == 0
     (data,) = world.directory.rglob("data/kept")
@@ -331,14 +333,14 @@ async def test_upload_limit_holds_during_the_cleanup(tmp_path: Path) -> None:
         tmp_path, settings.JobsApiSettings(files_per_user=1)
     ).running() as world:
         await _begun(world, b"one")
-        check_count = quotas.Quotas.check_count
+        check_count = upload_quotas.Quotas.check_count
 
-        def beside(self: quotas.Quotas, user: str) -> None:
+        def beside(self: upload_quotas.Quotas, user: str) -> None:
             assert world.app.delete_stale() == 0
             check_count(self, user)
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(quotas.Quotas, "check_count", beside)
+            patched.setattr(upload_quotas.Quotas, "check_count", beside)
             assert (await world.ask("POST", "/files", LINES)).status == 429
 
 

@@ -11,7 +11,13 @@ from urllib import parse
 
 import pytest
 
-from kilnwork.server.jobs import ignored_fields, parameters, reference, settings, source_sizing
+from kilnwork.server.jobs import (
+    ignored_fields,
+    parameter_reference,
+    parameters,
+    settings,
+    source_system_settings,
+)
 from support import jobs_http
 
 LINES = b'{"id":"1"}\n{"id":"2"}\n'
@@ -53,7 +59,7 @@ SENT: dict[str, tuple[str, tuple[str, ...], Any]] = {
 """What is sent of each, and where the job's spec has it."""
 
 BESIDE = {"batchRecords": {"mapper": "os.path:join"}, "delimiter": {"format": "csv"}}
-ROWS = [(name, one.outcome) for one in reference.TABLE for name in one.names]
+ROWS = [(name, one.outcome) for one in parameter_reference.TABLE for name in one.names]
 
 
 @pytest.fixture
@@ -77,7 +83,7 @@ def _found(spec: Any, place: tuple[str, ...]) -> Any:
 @pytest.mark.parametrize("way", ["query", "form"])
 @pytest.mark.parametrize(("name", "outcome"), [row for row in ROWS if row[0] != "file"])
 async def test_each_parameter_does_what_the_table_states(
-    world: jobs_http.World, name: str, outcome: reference.Outcome, way: str
+    world: jobs_http.World, name: str, outcome: parameter_reference.Outcome, way: str
 ) -> None:
     text, place, wanted = SENT[name]
     given = {**BESIDE.get(name, {}), name: text}
@@ -91,7 +97,7 @@ async def test_each_parameter_does_what_the_table_states(
     assert made.status == 202, made.body
     assert _found(made.json["spec"], place) == (wanted if place else made.json["spec"])
     named = [one for one in made.json.get("warnings", ()) if one.startswith((f"{name}=", name))]
-    if outcome is reference.Outcome.WARNED:
+    if outcome is parameter_reference.Outcome.WARNED:
         assert len(named) == 1
         assert made.headers["warning"].startswith('299 - "')
         assert "ignored" in named[0] or "changes nothing" in named[0]
@@ -189,7 +195,7 @@ async def test_namespace_with_all_namespaces_is_refused(world: jobs_http.World) 
 
 
 async def test_unknown_parameter_without_a_token_is_a_warning(tmp_path: Path) -> None:
-    chosen = settings.JobsApiSettings(source=source_sizing.Source())
+    chosen = settings.JobsApiSettings(source=source_system_settings.Source())
     async with jobs_http.World(tmp_path, chosen).running() as world:
         made = await world.ask(
             "POST", "/jobs?flavour=x", LINES, token="", Accept="application/json"

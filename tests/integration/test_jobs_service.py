@@ -15,7 +15,7 @@ from kilnwork.api import filejobs
 from kilnwork.data.records import intake
 from kilnwork.data.stores import port, store_urls
 from kilnwork.dispatch.hub import hub
-from kilnwork.jobs import assembly, model, service
+from kilnwork.jobs import assembly, file_job_service, model
 from kilnwork.kit import clock, processes
 from support import hubs, short_paths, waiting, worker_process
 
@@ -33,7 +33,7 @@ class World:
             directory, channel=self.socket, PYTHONPATH=os.pathsep.join(_PATHS)
         )
         self.hub: hub.Hub
-        self.jobs: service.FileJobs
+        self.jobs: file_job_service.FileJobs
 
     async def start(self) -> None:
         self.hub = hubs.make(self.directory, secret="opensesame")

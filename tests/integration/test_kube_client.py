@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import kinds, meta, resource, task
-from kilnwork.cli import embedded_kinds
+from kilnwork.api import api_resources, kinds, meta, task
+from kilnwork.cli import embedded_crds
 from kilnwork.controlplane import cluster
 from kilnwork.kube import cache, client, config, errors, events, objects, reflector
 from support import certificates, waiting
@@ -22,7 +22,7 @@ NS = "default"
 async def _server(directory: Path, port: int = 0) -> cluster.ControlPlane:
     server = cluster.ControlPlane(
         cluster.ControlPlaneSettings(
-            data_dir=directory, port=port, installed=embedded_kinds.EXTENSIONS
+            data_dir=directory, port=port, installed=embedded_crds.EXTENSIONS
         )
     )
     await server.start()
@@ -49,7 +49,9 @@ async def following(
     """Run a cache of the ConfigMaps of the namespace, kept up to date by a reflector."""
     known: cache.Cache[dict[str, Any]] = cache.Cache()
     scope = reflector.Scope(namespace=NS, label_selector="test=yes")
-    follower = reflector.Reflector(kube, resource.CONFIG_MAPS, dict, known, on_change, scope=scope)
+    follower = reflector.Reflector(
+        kube, api_resources.CONFIG_MAPS, dict, known, on_change, scope=scope
+    )
     running = asyncio.create_task(follower.run())
     try:
         await asyncio.wait_for(follower.synced.wait(), 30)
@@ -91,42 +93,42 @@ async def test_object_passes_all_verbs(kube: client.Client) -> None:
 
 
 async def test_each_refusal_has_its_error_class(kube: client.Client) -> None:
-    await kube.create(resource.CONFIG_MAPS, _map("a"))
+    await kube.create(api_resources.CONFIG_MAPS, _map("a"))
     with pytest.raises(errors.AlreadyExists):
-        await kube.create(resource.CONFIG_MAPS, _map("a"))
+        await kube.create(api_resources.CONFIG_MAPS, _map("a"))
     with pytest.raises(errors.Invalid):
-        await kube.create(resource.CONFIG_MAPS, _map("Not_A_Name"))
+        await kube.create(api_resources.CONFIG_MAPS, _map("Not_A_Name"))
     with pytest.raises(errors.Expired):
-        async for _ in kube.watch(resource.PODS, resource_version="99999999", type=dict):
+        async for _ in kube.watch(api_resources.PODS, resource_version="99999999", type=dict):
             pass
     stranger = dataclasses.replace(kube.config, token="wrong")
     async with client.Client(stranger) as other:
         with pytest.raises(errors.Unauthorized):
-            await other.list(resource.PODS, type=dict)
+            await other.list(api_resources.PODS, type=dict)
     fooled = dataclasses.replace(kube.config, ca_data=certificates.Authority().pem, ca_file=None)
     async with client.Client(fooled) as other:
         with pytest.raises(errors.Untrusted):
-            await other.list(resource.PODS, type=dict)
+            await other.list(api_resources.PODS, type=dict)
 
 
 async def test_pages_are_one_snapshot(kube: client.Client) -> None:
     for n in range(7):
-        await kube.create(resource.CONFIG_MAPS, _map(f"m{n}"))
+        await kube.create(api_resources.CONFIG_MAPS, _map(f"m{n}"))
     names: list[str] = []
     pages = kube.pages(
-        resource.CONFIG_MAPS, NS, type=meta.Partial, label_selector="test=yes", limit=3
+        api_resources.CONFIG_MAPS, NS, type=meta.Partial, label_selector="test=yes", limit=3
     )
     async for page in pages:
         names += [item.metadata.name for item in page.items]
         if len(names) == 3:
-            await kube.create(resource.CONFIG_MAPS, _map("m99"))
+            await kube.create(api_resources.CONFIG_MAPS, _map("m99"))
     assert names == [f"m{n}" for n in range(7)]
 
 
 async def test_large_objects_pass_through_a_watch(kube: client.Client) -> None:
     big = "x" * 400_000
     async with following(kube) as known:
-        await kube.create(resource.CONFIG_MAPS, _map("big", text=big))
+        await kube.create(api_resources.CONFIG_MAPS, _map("big", text=big))
         await waiting.wait_until_async(lambda: (NS, "big") in known, what="the object")
         found = known.get((NS, "big"))
         assert found is not None
@@ -142,12 +144,12 @@ async def test_cache_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
     server = await _server(tmp_path / "data")
     port = int(config.load(server.kubeconfig).server.rpartition(":")[2])
     async with client.Client(config.load(server.kubeconfig)) as kube:
-        await kube.create(resource.CONFIG_MAPS, _map("before"))
+        await kube.create(api_resources.CONFIG_MAPS, _map("before"))
         async with following(kube, on_change) as known:
             await server.stop()
             server = await _server(tmp_path / "data", port)
-            await kube.create(resource.CONFIG_MAPS, _map("after"))
-            await kube.delete(resource.CONFIG_MAPS, "before")
+            await kube.create(api_resources.CONFIG_MAPS, _map("after"))
+            await kube.delete(api_resources.CONFIG_MAPS, "before")
             await waiting.wait_until_async(
                 lambda: (NS, "before") not in known and (NS, "after") in known, what="both changes"
             )
@@ -163,12 +165,14 @@ async def test_slow_reader_misses_no_change(kube: client.Client) -> None:
         for n in range(60):
             name = f"m{worker}-{n % 20}"
             with contextlib.suppress(errors.AlreadyExists):
-                await kube.create(resource.CONFIG_MAPS, _map(name))
-            await kube.merge_patch(resource.CONFIG_MAPS, name, {"data": {"n": str(n)}})
+                await kube.create(api_resources.CONFIG_MAPS, _map(name))
+            await kube.merge_patch(api_resources.CONFIG_MAPS, name, {"data": {"n": str(n)}})
 
     async with following(kube, slow) as known:
         await asyncio.gather(*(fill(worker) for worker in range(4)))
-        listed = await kube.list(resource.CONFIG_MAPS, NS, type=dict, label_selector="test=yes")
+        listed = await kube.list(
+            api_resources.CONFIG_MAPS, NS, type=dict, label_selector="test=yes"
+        )
         expected = {objects.key(m): objects.resource_version(m) for m in listed.items}
         await waiting.wait_until_async(
             lambda: {objects.key(m): objects.resource_version(m) for m in known.list()} == expected,
@@ -180,10 +184,12 @@ async def test_slow_reader_misses_no_change(kube: client.Client) -> None:
 async def test_kube_events_are_counted_on_the_server(kube: client.Client) -> None:
     recorder = events.Recorder(kube, component="test")
     await recorder.start()
-    about = events.reference(resource.CONFIG_MAPS, {"metadata": {"name": "m", "namespace": NS}})
+    about = events.reference(
+        api_resources.CONFIG_MAPS, {"metadata": {"name": "m", "namespace": NS}}
+    )
     for _ in range(3):
         recorder.emit(about, events.WARNING, "Odd", "something is odd")
         assert await recorder.flush()
     await recorder.stop()
-    listed = await kube.list(resource.EVENTS, NS, type=dict)
+    listed = await kube.list(api_resources.EVENTS, NS, type=dict)
     assert [(e["reason"], e["count"]) for e in listed.items] == [("Odd", 3)]

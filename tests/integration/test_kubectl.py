@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.cli import embedded_kinds
+from kilnwork.cli import embedded_crds
 from kilnwork.controlplane import cluster
 
 _MISSING = "kubectl is not on PATH: put a release from https://dl.k8s.io there to run these tests"
@@ -79,7 +79,7 @@ async def plane(tmp_path: Path) -> AsyncIterator[cluster.ControlPlane]:
         port=0,
         workdir=tmp_path,
         node_name="local",
-        installed=embedded_kinds.EXTENSIONS,
+        installed=embedded_crds.EXTENSIONS,
     )
     made = cluster.ControlPlane(settings)
     await made.start()

@@ -10,15 +10,15 @@ from typing import Any
 import aiohttp
 import pytest
 
-from kilnwork.api import kinds, resource
-from kilnwork.api import manager as names
-from kilnwork.channel import worker_lease
-from kilnwork.cli.wiring import embedded, in_cluster, journal_claim
+from kilnwork.api import api_resources, kinds
+from kilnwork.api import manager_access as names
+from kilnwork.channel import worker_side_lease
+from kilnwork.cli.wiring import embedded, in_cluster_server, journal_identity_check
 from kilnwork.controlplane import cluster
 from kilnwork.dispatch.journal.sqlite import connections
 from kilnwork.kit import clock, errors
 from kilnwork.kube import client
-from kilnwork.server import ports, reviews, why
+from kilnwork.server import ports, reviews, state_explanations
 from support import embedded_server, waiting
 
 NS = "default"
@@ -42,7 +42,7 @@ def server(
     *,
     on_failure: Callable[[str], None] = print,
     **more: Any,
-) -> in_cluster.InClusterServer:
+) -> in_cluster_server.InClusterServer:
     """Return a manager, not started, for workers on this machine."""
     chosen: dict[str, Any] = {
         "data_dir": directory,
@@ -56,8 +56,8 @@ def server(
         "worker_command": embedded.WORKER_COMMAND,
         "machine": "here",
     }
-    settings = in_cluster.InClusterSettings(**(chosen | more))
-    return in_cluster.InClusterServer(settings, on_failure=on_failure)
+    settings = in_cluster_server.InClusterSettings(**(chosen | more))
+    return in_cluster_server.InClusterServer(settings, on_failure=on_failure)
 
 
 def ignore_event(_: str) -> None:
@@ -67,7 +67,7 @@ def ignore_event(_: str) -> None:
 @pytest.fixture
 async def manager(
     plane: cluster.ControlPlane, tmp_path: Path
-) -> AsyncIterator[in_cluster.InClusterServer]:
+) -> AsyncIterator[in_cluster_server.InClusterServer]:
     made = server(plane, tmp_path / "manager")
     try:
         await made.start(say=ignore_event)
@@ -77,7 +77,7 @@ async def manager(
 
 
 async def ask(
-    made: in_cluster.InClusterServer, path: str, *, method: str = "GET", **headers: str
+    made: in_cluster_server.InClusterServer, path: str, *, method: str = "GET", **headers: str
 ) -> tuple[int, Any]:
     """Return status and document from the manager's own port, whose certificate only workers
     check.
@@ -96,7 +96,7 @@ async def ask(
 async def create_account(kube: client.Client, name: str, *roles: str) -> str:
     """Return the token of a new account with these ClusterRoles in the namespace."""
     metadata = {"name": name, "namespace": NS}
-    await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": metadata})
+    await kube.create(api_resources.SERVICE_ACCOUNTS, {"metadata": metadata})
     for role in roles:
         binding = {
             "metadata": {"name": f"{name}-{role}", "namespace": NS},
@@ -104,15 +104,15 @@ async def create_account(kube: client.Client, name: str, *roles: str) -> str:
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NS}],
         }
         binding["roleRef"]["name"] = role  # type: ignore[index]
-        await kube.create(resource.ROLE_BINDINGS, binding)
+        await kube.create(api_resources.ROLE_BINDINGS, binding)
     response = await kube.create_sub(
-        resource.SERVICE_ACCOUNTS, name, "token", {"kind": "TokenRequest", "spec": {}}, NS
+        api_resources.SERVICE_ACCOUNTS, name, "token", {"kind": "TokenRequest", "spec": {}}, NS
     )
     return str(response["status"]["token"])
 
 
 async def test_task_runs_and_is_visible_to_its_users(
-    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
+    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster_server.InClusterServer
 ) -> None:
     await plane.start_node()
     spec = {"metadata": {"name": "default", "namespace": NS}, "spec": {"replicas": 1}}
@@ -134,7 +134,7 @@ async def test_task_runs_and_is_visible_to_its_users(
 async def test_manager_of_one_namespace_ignores_others(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
-    await kube.create(resource.NAMESPACES, {"metadata": {"name": "other"}})
+    await kube.create(api_resources.NAMESPACES, {"metadata": {"name": "other"}})
     for space in (NS, "other"):
         task = {"metadata": {"name": "waits", "namespace": space}, "spec": {"command": ["true"]}}
         await kube.create(kinds.TASKS, task)
@@ -170,7 +170,7 @@ async def test_manager_of_one_namespace_ignores_others(
     ],
 )
 async def test_unauthorized_names_the_expected_header(
-    manager: in_cluster.InClusterServer, method: str, path: str
+    manager: in_cluster_server.InClusterServer, method: str, path: str
 ) -> None:
     async with (
         aiohttp.ClientSession(f"https://127.0.0.1:{manager.port}") as http,
@@ -180,7 +180,7 @@ async def test_unauthorized_names_the_expected_header(
 
 
 async def test_requests_are_authenticated_and_limited_by_rbac(
-    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
+    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster_server.InClusterServer
 ) -> None:
     path = f"/v1/namespaces/{NS}/tasks"
     assert (await ask(manager, path))[0] == 401
@@ -210,7 +210,7 @@ async def test_requests_are_authenticated_and_limited_by_rbac(
 
 
 async def test_second_manager_waits_and_takes_over_by_force(
-    plane: cluster.ControlPlane, manager: in_cluster.InClusterServer, tmp_path: Path
+    plane: cluster.ControlPlane, manager: in_cluster_server.InClusterServer, tmp_path: Path
 ) -> None:
     second = server(plane, tmp_path / "second", adopt=True)
     starting = asyncio.ensure_future(second.start(say=ignore_event))
@@ -240,13 +240,13 @@ async def test_deposed_manager_reports_it_and_is_not_ready(
     try:
         await made.start(say=ignore_event)
         change = {"spec": {"holderIdentity": "another"}}
-        await kube.merge_patch(resource.LEASES, in_cluster.LEASE, change, NS)
+        await kube.merge_patch(api_resources.LEASES, in_cluster_server.LEASE, change, NS)
         await waiting.wait_until_async(lambda: failures, what="it says so")
         assert "another" in failures[0]
         assert (await ask(made, "/readyz"))[0] == 503
     finally:
         await made.stop(say=ignore_event)
-    held = await kube.get(resource.LEASES, in_cluster.LEASE, NS)
+    held = await kube.get(api_resources.LEASES, in_cluster_server.LEASE, NS)
     assert held["spec"]["holderIdentity"] == "another"
 
 
@@ -268,19 +268,19 @@ async def test_manager_with_another_journal_does_not_lead(
         await waiting.wait_until_async(refuses, what="it says why it does not lead")
 
         async def reported() -> bool:
-            found = await kube.list(resource.EVENTS, NS, type=dict[str, Any])
+            found = await kube.list(api_resources.EVENTS, NS, type=dict[str, Any])
             return any(one["reason"] == "AnotherJournal" for one in found.items)
 
         await waiting.wait_until_async(reported, what="a kube event says so")
-        await kube.delete(resource.LEASES, in_cluster.LEASE, NS)
+        await kube.delete(api_resources.LEASES, in_cluster_server.LEASE, NS)
         again = server(plane, tmp_path / "manager")
         await again.start(say=ignore_event)
         await again.stop(say=ignore_event)
         assert not starting.done()
-        held = await kube.get(resource.LEASES, in_cluster.LEASE, NS)
-        annotations = {journal_claim.ANNOTATION: (await identity(tmp_path / "second"))}
+        held = await kube.get(api_resources.LEASES, in_cluster_server.LEASE, NS)
+        annotations = {journal_identity_check.ANNOTATION: (await identity(tmp_path / "second"))}
         changed = {**held, "metadata": {**held["metadata"], "annotations": annotations}}
-        await kube.replace(resource.LEASES, changed)
+        await kube.replace(api_resources.LEASES, changed)
         await asyncio.wait_for(starting, 30)
         assert (await ask(second, "/readyz"))[0] == 200
     finally:
@@ -300,10 +300,10 @@ async def test_restarted_manager_gets_its_directory_back_at_once(
     """Also if it could not release its Lease: the Lease names it, so it acquires it again."""
     first = server(plane, tmp_path / "manager")
     await first.start(say=ignore_event)
-    lease = await kube.get(resource.LEASES, in_cluster.LEASE, NS)
+    lease = await kube.get(api_resources.LEASES, in_cluster_server.LEASE, NS)
     await first.stop(say=ignore_event)
-    now = await kube.get(resource.LEASES, in_cluster.LEASE, NS)
-    await kube.replace(resource.LEASES, {**now, "spec": lease["spec"]})
+    now = await kube.get(api_resources.LEASES, in_cluster_server.LEASE, NS)
+    await kube.replace(api_resources.LEASES, {**now, "spec": lease["spec"]})
     second = server(plane, tmp_path / "manager")
     async with asyncio.timeout(30):
         await second.start(say=ignore_event)
@@ -331,19 +331,21 @@ async def test_manager_reports_tasks_restarted_after_a_long_absence(
     await waiting.wait_until_async((tmp_path / "begun").exists, what="it runs")
     await wait_until_running(kube, attempt=1)
     await first.stop(say=ignore_event)
-    await asyncio.sleep(worker_lease.length_for(0.3, renew_s=0.1))
+    await asyncio.sleep(worker_side_lease.length_for(0.3, renew_s=0.1))
     second = server(plane, tmp_path / "manager", absence_s=0.3)
     try:
         await second.start(say=ignore_event)
         status = await wait_until_running(kube, attempt=2)
         assert status["losses"] == 1
         assert "DispatcherAway" in status["message"]
-        facts = why.WhyFacts.of_object({"metadata": {"name": "long"}, "status": status})
-        message = why.sentence(facts, now=time.time())
+        facts = state_explanations.WhyFacts.of_object(
+            {"metadata": {"name": "long"}, "status": status}
+        )
+        message = state_explanations.sentence(facts, now=time.time())
         assert "attempt 2; an attempt before was lost (DispatcherAway: " in message
 
         async def reported() -> bool:
-            found = await kube.list(resource.EVENTS, NS, type=dict[str, Any])
+            found = await kube.list(api_resources.EVENTS, NS, type=dict[str, Any])
             return any(one["reason"] == "AttemptLost" for one in found.items)
 
         await waiting.wait_until_async(reported, what="a kube event tells of it")
@@ -376,11 +378,11 @@ async def test_epochs_continue_when_the_lease_is_deleted(
             assert f"kilnwork_term {term}" in text
         finally:
             await made.stop(say=ignore_event)
-        await kube.delete(resource.LEASES, in_cluster.LEASE, NS)
+        await kube.delete(api_resources.LEASES, in_cluster_server.LEASE, NS)
 
 
 async def test_directory_or_port_in_use_is_refused(
-    plane: cluster.ControlPlane, manager: in_cluster.InClusterServer, tmp_path: Path
+    plane: cluster.ControlPlane, manager: in_cluster_server.InClusterServer, tmp_path: Path
 ) -> None:
     again = server(plane, tmp_path / "manager")
     with pytest.raises(errors.ConfigurationError, match="is in use by"):
@@ -393,7 +395,7 @@ async def test_directory_or_port_in_use_is_refused(
 
 
 async def test_unreachable_api_server_is_a_503(
-    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster.InClusterServer
+    plane: cluster.ControlPlane, kube: client.Client, manager: in_cluster_server.InClusterServer
 ) -> None:
     token = await create_account(kube, "reader", "view")
     path = f"/v1/namespaces/{NS}/tasks"
@@ -414,7 +416,7 @@ async def test_token_reviews_are_cached_for_seconds(kube: client.Client) -> None
     assert user.name == "system:serviceaccount:default:reader"
     may = ports.Question(verb="list", namespace=NS)
     assert await people.refusal(user, may) is None
-    await kube.delete(resource.ROLE_BINDINGS, "reader-view", NS)
+    await kube.delete(api_resources.ROLE_BINDINGS, "reader-view", NS)
     assert await people.refusal(user, may) is None
     time.advance(reviews.REMEMBER_S)
     assert "cannot list" in str(await people.refusal(user, may))
@@ -424,9 +426,11 @@ async def test_token_reviews_are_cached_for_seconds(kube: client.Client) -> None
 async def test_manager_token_is_refused_by_the_api_server(
     plane: cluster.ControlPlane, kube: client.Client
 ) -> None:
-    await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": "driver", "namespace": NS}})
+    await kube.create(
+        api_resources.SERVICE_ACCOUNTS, {"metadata": {"name": "driver", "namespace": NS}}
+    )
     asked = {"kind": "TokenRequest", "spec": {"audiences": [names.AUDIENCE]}}
-    made = await kube.create_sub(resource.SERVICE_ACCOUNTS, "driver", "token", asked, NS)
+    made = await kube.create_sub(api_resources.SERVICE_ACCOUNTS, "driver", "token", asked, NS)
     token = str(made["status"]["token"])
     user = await reviews.Reviews(kube, time=clock.SystemClock()).token_user(token)
     assert user is not None

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane import cluster
 from kilnwork.controlplane.apiserver import discovery
-from kilnwork.controlplane.node import container, node_lease, registration, statuses
+from kilnwork.controlplane.node import node_lease, registration, shim_container, statuses
 from kilnwork.kit import clock, processes
 from kilnwork.kube import client, errors
 from support import short_paths, waiting
@@ -66,7 +66,7 @@ class World:
     def close(self) -> None:
         for uid in self.uids:
             for number in range(4):
-                marker = f"{container.MARKER}={uid}/main/{number}"
+                marker = f"{shim_container.MARKER}={uid}/main/{number}"
                 assert processes.find_members(None, marker=marker) == set()
         shutil.rmtree(self.data)
 
@@ -80,7 +80,7 @@ class World:
             **more,
         }
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-        made = await self.kube.create(resource.PODS, pod, NS)
+        made = await self.kube.create(api_resources.PODS, pod, NS)
         self.uids.add(made["metadata"]["uid"])
         return made
 
@@ -88,7 +88,7 @@ class World:
         return await self.run(name, "sh", "-c", script, **more)
 
     async def get(self, name: str) -> dict[str, Any]:
-        return await self.kube.get(resource.PODS, name, NS)
+        return await self.kube.get(api_resources.PODS, name, NS)
 
     async def until(self, name: str, *phases: str, timeout_s: float = 30.0) -> dict[str, Any]:
         """Wait for a phase; return the Pod."""
@@ -125,7 +125,7 @@ class World:
         await waiting.wait_until_async(gone, what=f"{name} is gone")
 
     async def log(self, name: str, **query: str) -> str:
-        path = f"{resource.PODS.base(NS)}/{name}/log"
+        path = f"{api_resources.PODS.base(NS)}/{name}/log"
         response = await self.kube.raw("GET", path, query=query, accept="*/*")
         return response.body.decode()
 
@@ -139,7 +139,7 @@ class World:
 
     def pid(self, uid: str, number: int = 0) -> int:
         """Return the container's first process."""
-        found = processes.find_marked(f"{container.MARKER}={uid}/main/{number}")
+        found = processes.find_marked(f"{shim_container.MARKER}={uid}/main/{number}")
         return min(found, default=0)
 
     def shim(self, pid: int) -> int:
@@ -163,7 +163,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def test_node_registers_itself(world: World) -> None:
-    node = await world.kube.get(resource.NODES, "n1")
+    node = await world.kube.get(api_resources.NODES, "n1")
     assert node["metadata"]["labels"]["kilnwork.dev/local"] == "true"
     ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
     assert ready["status"] == "True"
@@ -172,7 +172,7 @@ async def test_node_registers_itself(world: World) -> None:
 
     async def lease() -> bool:
         with contextlib.suppress(errors.NotFound):
-            found = await world.kube.get(resource.LEASES, "n1", "kube-node-lease")
+            found = await world.kube.get(api_resources.LEASES, "n1", "kube-node-lease")
             return bool(found["spec"]["holderIdentity"] == world.holder())
         return False
 
@@ -192,7 +192,7 @@ async def test_pod_runs_and_reports_its_exit_code(world: World, code: int, phase
 async def test_pod_gets_environment_volumes_and_account(world: World) -> None:
     secret = {"k": base64.b64encode(b"hush").decode()}
     await world.kube.create(
-        resource.SECRETS,
+        api_resources.SECRETS,
         {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s"}, "data": secret},
         NS,
     )
@@ -235,10 +235,10 @@ async def test_pod_gets_environment_volumes_and_account(world: World) -> None:
 @pytest.mark.parametrize("deed", ["delete", "not ready"])
 async def test_deleted_or_changed_node_is_restored(world: World, deed: str) -> None:
     if deed == "delete":
-        await world.kube.delete(resource.NODES, "n1")
+        await world.kube.delete(api_resources.NODES, "n1")
     else:
         broken = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
-        await world.kube.merge_patch(resource.NODES, "n1", broken, subresource="status")
+        await world.kube.merge_patch(api_resources.NODES, "n1", broken, subresource="status")
     now = clock.SystemClock()
     identity = registration.NodeIdentity("n1", "127.0.0.1", 1, holder=world.holder())
     again = registration.Registration(world.kube, identity, now=now)
@@ -246,7 +246,7 @@ async def test_deleted_or_changed_node_is_restored(world: World, deed: str) -> N
 
     async def ready() -> bool:
         try:
-            node = await world.kube.get(resource.NODES, "n1")
+            node = await world.kube.get(api_resources.NODES, "n1")
         except errors.NotFound:
             return False
         conditions = node.get("status", {}).get("conditions", ())
@@ -277,7 +277,7 @@ async def test_missing_secret_is_named_and_waited_for(world: World) -> None:
         "metadata": {"name": "later"},
         "stringData": {"k": "v"},
     }
-    await world.kube.create(resource.SECRETS, made, NS)
+    await world.kube.create(api_resources.SECRETS, made, NS)
     await world.until("p", "Succeeded")
     assert await world.log("p") == "v\n"
 
@@ -286,7 +286,7 @@ async def test_missing_program_fails_the_pod(world: World) -> None:
     await world.run("p", "no-such-program")
     await world.until("p", "Failed")
     ended = await world.until_state("p", "terminated", "StartError")
-    assert ended["exitCode"] == container.START_ERROR
+    assert ended["exitCode"] == shim_container.START_ERROR
     assert '"no-such-program": executable file not found in PATH' in ended["message"]
 
 
@@ -334,7 +334,7 @@ async def test_deleting_ends_the_process_within_its_grace(world: World) -> None:
     await world.until("p", "Running")
     await world.until_logged("p")
     before = time.monotonic()
-    await world.kube.delete(resource.PODS, "p", NS)
+    await world.kube.delete(api_resources.PODS, "p", NS)
     await world.until_gone("p")
     assert time.monotonic() - before < 20  # the grace would be 30
     uid = made["metadata"]["uid"]
@@ -347,7 +347,7 @@ async def test_container_that_ignores_sigterm_is_killed(world: World) -> None:
     made = await world.shell("p", "trap '' TERM; echo up; while :; do sleep 0.1; done")
     await world.until("p", "Running")
     await world.until_logged("p")
-    await world.kube.delete(resource.PODS, "p", NS, grace_s=1)
+    await world.kube.delete(api_resources.PODS, "p", NS, grace_s=1)
     await world.until_gone("p")
     assert world.pid(made["metadata"]["uid"]) == 0
 
@@ -355,7 +355,7 @@ async def test_container_that_ignores_sigterm_is_killed(world: World) -> None:
 async def test_forced_deletion_ends_the_process_too(world: World) -> None:
     made = await world.shell("p", "trap '' TERM; while :; do sleep 0.1; done")
     await world.until("p", "Running")
-    await world.kube.delete(resource.PODS, "p", NS, grace_s=0)
+    await world.kube.delete(api_resources.PODS, "p", NS, grace_s=0)
     await waiting.wait_until_async(
         lambda: world.pid(made["metadata"]["uid"]) == 0, what="the process is gone"
     )
@@ -410,7 +410,7 @@ async def test_container_of_a_vanished_pod_is_ended(world: World) -> None:
     await world.until("p", "Running")
     assert world.plane.node is not None
     await world.plane.node.abandon()
-    await world.kube.delete(resource.PODS, "p", NS, grace_s=0)
+    await world.kube.delete(api_resources.PODS, "p", NS, grace_s=0)
     await world.shell("p", "sleep 300")
     await world.plane.start_node()
     uid = made["metadata"]["uid"]
@@ -430,7 +430,7 @@ async def test_killed_shim_is_replaced_without_loss(world: World) -> None:
     await world.until("q", "Succeeded")
     assert world.pid(made["metadata"]["uid"]) == pid
     assert (await world.get("p"))["status"]["phase"] == "Running"
-    await world.kube.delete(resource.PODS, "p", NS, grace_s=1)
+    await world.kube.delete(api_resources.PODS, "p", NS, grace_s=1)
     await world.until_gone("p")
 
 
@@ -441,7 +441,7 @@ async def test_container_ends_although_the_shim_dies(world: World) -> None:
     await world.until("p", "Running")
     await world.until_logged("p")
     shim = world.shim(world.pid(made["metadata"]["uid"]))
-    await world.kube.delete(resource.PODS, "p", NS, grace_s=2)
+    await world.kube.delete(api_resources.PODS, "p", NS, grace_s=2)
     await waiting.wait_until_async(reported.exists, what="SIGTERM was sent")
     processes.signal_all([shim], signal.SIGKILL)
     await world.until_gone("p")

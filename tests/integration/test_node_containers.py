@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.kube import errors
 from support import control_plane_world, waiting
 from support import free_ports as support_ports
@@ -32,10 +32,10 @@ class World(control_plane_world.World):
         for field in ("containers", "initContainers"):
             spec[field] = [{"image": "label", **c} for c in spec.get(field) or ()]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
-        await self.kube.create(resource.PODS, pod, NS)
+        await self.kube.create(api_resources.PODS, pod, NS)
 
     async def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.kube.get(resource.PODS, "p", NS))["status"]
+        found: dict[str, Any] = (await self.kube.get(api_resources.PODS, "p", NS))["status"]
         return found
 
     async def until_phase(self, phase: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class World(control_plane_world.World):
         return found
 
     async def log(self, container: str) -> str:
-        path = f"{resource.PODS.base(NS)}/p/log"
+        path = f"{api_resources.PODS.base(NS)}/p/log"
         query = {"container": container}
         return (await self.kube.raw("GET", path, query=query, accept="*/*")).body.decode()
 
@@ -72,7 +72,7 @@ class World(control_plane_world.World):
 
         async def look() -> bool:
             nonlocal found
-            listed = await self.kube.list(resource.EVENTS, NS, type=dict)
+            listed = await self.kube.list(api_resources.EVENTS, NS, type=dict)
             texts = [e["message"] for e in listed.items if e["reason"] == reason]
             found = texts[0] if texts else ""
             return bool(texts)
@@ -297,7 +297,7 @@ async def test_hooks_run_after_the_start_and_before_the_end(world: World) -> Non
     }
     await world.create(containers=[shell("a", WAITS, lifecycle=hooks)])
     await waiting.wait_until_async(reported.exists, what="postStart has run")
-    await world.kube.delete(resource.PODS, "p", NS)
+    await world.kube.delete(api_resources.PODS, "p", NS)
 
     async def gone() -> bool:
         with contextlib.suppress(errors.NotFound):
@@ -318,12 +318,12 @@ async def test_restarted_node_keeps_a_container_unready_until_probed(world: Worl
     await world.until_phase("Running")
     assert world.plane.node is not None
     await world.plane.node.abandon()
-    before = await world.kube.get(resource.PODS, "p", NS)
+    before = await world.kube.get(api_resources.PODS, "p", NS)
     await world.plane.start_node()
     assert world.plane.node is not None
     world.plane.node._reconciler.enqueue_all()
     await asyncio.sleep(0.5)
-    after = await world.kube.get(resource.PODS, "p", NS)
+    after = await world.kube.get(api_resources.PODS, "p", NS)
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     status = after["status"]["containerStatuses"][0]
     assert (status["ready"], status["started"]) == (False, False)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.node import node_lease, registration, virtual_node
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
@@ -34,7 +34,7 @@ class World(control_plane_world.World):
         await self.node(holder, now).claim()
 
     async def lease(self) -> dict[str, Any]:
-        return await self.kube.get(resource.LEASES, "n", node_lease.NAMESPACE)
+        return await self.kube.get(api_resources.LEASES, "n", node_lease.NAMESPACE)
 
     async def holder(self) -> str:
         return str((await self.lease())["spec"]["holderIdentity"])
@@ -68,7 +68,7 @@ async def test_second_node_is_refused_with_the_name_of_the_first(world: World) -
     )
     assert await world.lease() == before
     with pytest.raises(errors.NotFound):
-        await world.kube.get(resource.NODES, "n")
+        await world.kube.get(api_resources.NODES, "n")
 
 
 async def test_restarted_node_gets_its_name_at_once(world: World) -> None:
@@ -132,7 +132,7 @@ async def test_name_is_released_during_a_renewal(world: World) -> None:
     await first.claim()
     await first.register()
     unheard = {"spec": {"renewTime": clock.rfc3339_micro(world.now.wall() + 1)}}
-    await world.kube.merge_patch(resource.LEASES, "n", unheard, node_lease.NAMESPACE)
+    await world.kube.merge_patch(api_resources.LEASES, "n", unheard, node_lease.NAMESPACE)
     await first.leave()
     await world.claimed("second_2")
     assert await world.holder() == "second_2"
@@ -149,7 +149,7 @@ async def test_lease_belongs_to_the_node_from_the_first_renewal(world: World) ->
         return str(owners[0]["uid"])
 
     uid = await waiting.wait_until_async(owner, what="an owner")
-    assert uid == (await world.kube.get(resource.NODES, "n"))["metadata"]["uid"]
+    assert uid == (await world.kube.get(api_resources.NODES, "n"))["metadata"]["uid"]
     keeping.cancel()
 
 
@@ -162,8 +162,10 @@ async def test_node_that_was_away_too_long_notices_its_loss(world: World) -> Non
     await asyncio.wait_for(first.keep(), 30)
     assert world.taken == ["first_1"]
     assert await world.holder() == "second_2"
+    before = await world.kube.get(api_resources.NODES, "n")
     await first.leave()
     assert await world.holder() == "second_2"
+    assert await world.kube.get(api_resources.NODES, "n") == before
 
 
 async def test_second_kiln_node_starts_nothing(world: World) -> None:
@@ -193,10 +195,10 @@ async def test_kiln_node_that_lost_its_name_ends_its_pods_silently(world: World)
         pid = int(marker.read_text())
         assert Path(f"/proc/{pid}").exists()
         patch = {"spec": {"holderIdentity": "second_2"}}
-        await world.kube.merge_patch(resource.LEASES, "n", patch, node_lease.NAMESPACE)
+        await world.kube.merge_patch(api_resources.LEASES, "n", patch, node_lease.NAMESPACE)
         await waiting.wait_until_async(lambda: world.taken == ["one"], what="it stops renewing")
         assert not Path(f"/proc/{pid}").exists()
-        pod = await world.kube.get(resource.PODS, "p", "default")
+        pod = await world.kube.get(api_resources.PODS, "p", "default")
         assert pod["status"]["phase"] == "Running"
     finally:
         await first.stop()
@@ -211,4 +213,4 @@ async def _pod(world: World, command: list[str]) -> None:
         "metadata": {"name": "p"},
         "spec": {"nodeName": "n", "containers": [container]},
     }
-    await world.kube.create(resource.PODS, body, "default")
+    await world.kube.create(api_resources.PODS, body, "default")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from kilnwork.api import resource
-from kilnwork.controlplane.node import node_lease, registration, removal, virtual_node
+from kilnwork.api import api_resources
+from kilnwork.controlplane.node import node_lease, node_removal, registration, virtual_node
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors
@@ -34,7 +34,7 @@ class World(control_plane_world.World):
         self.removals += 1
 
     async def node(self) -> dict[str, Any]:
-        return await self.kube.get(resource.NODES, "n")
+        return await self.kube.get(api_resources.NODES, "n")
 
     async def conditions(self) -> dict[str, str]:
         return {c["type"]: c["status"] for c in (await self.node())["status"]["conditions"]}
@@ -58,7 +58,7 @@ async def test_new_node_has_its_taint_and_labels(world: World) -> None:
 async def test_existing_node_gets_the_taint_and_keeps_foreign_taints(world: World) -> None:
     await world.registration().register()
     other = {"key": "other", "effect": "NoExecute"}
-    await world.kube.merge_patch(resource.NODES, "n", {"spec": {"taints": [other]}})
+    await world.kube.merge_patch(api_resources.NODES, "n", {"spec": {"taints": [other]}})
     await world.registration(TAINT).register()
     taints = (await world.node())["spec"]["taints"]
     assert [(t["key"], t["effect"]) for t in taints] == [
@@ -71,13 +71,13 @@ async def test_node_of_a_kubelet_is_unchanged(world: World) -> None:
     await world.registration().register()
     info = {"containerRuntimeVersion": "containerd://1.7.0", "kubeletVersion": "v1.33.0"}
     patch = {"status": {"nodeInfo": info}}
-    before = await world.kube.merge_patch(resource.NODES, "n", patch, subresource="status")
+    before = await world.kube.merge_patch(api_resources.NODES, "n", patch, subresource="status")
     with pytest.raises(kit_errors.ConfigurationError, match="another --name"):
         await world.registration(TAINT).register()
     settings = virtual_node.VirtualNodeSettings("n", world.data, world.data, "127.0.0.1")
     config = world.plane.admin_config()
     with pytest.raises(kit_errors.ConfigurationError, match=r"a kubelet \(v1\.33\.0, containerd"):
-        await removal.remove(config, settings, say=print, time=clock.SystemClock())
+        await node_removal.remove(config, settings, say=print, time=clock.SystemClock())
     assert await world.node() == before
 
 
@@ -86,7 +86,7 @@ async def test_foreign_conditions_are_kept(world: World) -> None:
     status = (await world.node())["status"]
     foreign = {"type": "NetworkUnavailable", "status": "False", "reason": "r", "message": "m"}
     patch = {"status": {"conditions": [*status["conditions"], foreign]}}
-    await world.kube.merge_patch(resource.NODES, "n", patch, subresource="status")
+    await world.kube.merge_patch(api_resources.NODES, "n", patch, subresource="status")
     await world.registration().register()
     assert (await world.conditions())["NetworkUnavailable"] == "False"
 
@@ -106,7 +106,7 @@ async def test_lease_is_owned_by_the_node_and_removed_with_it(world: World) -> N
 
     async def lease() -> dict[str, Any]:
         try:
-            return await world.kube.get(resource.LEASES, "n", node_lease.NAMESPACE)
+            return await world.kube.get(api_resources.LEASES, "n", node_lease.NAMESPACE)
         except errors.NotFound:
             return {}
 
@@ -124,7 +124,7 @@ async def test_removal_annotation_is_cleared_by_a_new_start(world: World) -> Non
     known = world.registration()
     await known.register()
     mark = {"metadata": {"annotations": {registration.REMOVE: "true"}}}
-    await world.kube.merge_patch(resource.NODES, "n", mark)
+    await world.kube.merge_patch(api_resources.NODES, "n", mark)
     keeping = asyncio.create_task(known.keep())
     await waiting.wait_until_async(lambda: world.removals == 1, what="it is asked to go")
     keeping.cancel()

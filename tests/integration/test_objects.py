@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import meta, object_task, resource
+from kilnwork.api import api_resources, meta, object_task
 from kilnwork.api import task as api_task
-from kilnwork.data import blobs
+from kilnwork.data import local_blobs
 from kilnwork.dispatch import model
 from kilnwork.executors.custom_resource import executor, template
 from kilnwork.kit import ids
@@ -114,13 +114,13 @@ async def test_kind_may_be_deleted_and_created_again(setting: Setting) -> None:
     async with object_subject.running_printer(setting.admin):
         task = await setting.submit(object_subject.book("sleep 300"))
         await setting.world.wait_for_state(task, "Running")
-        await setting.admin.delete(resource.CUSTOM_RESOURCE_DEFINITIONS, BOOKS.qualified)
+        await setting.admin.delete(api_resources.CUSTOM_RESOURCE_DEFINITIONS, BOOKS.qualified)
         view = await setting.world.wait_for_state(task, "Staging", "ExecutorUnavailable")
         assert (view.attempt, view.losses) == (2, 1)
 
         async def gone() -> bool:
             try:
-                await setting.admin.get(resource.CUSTOM_RESOURCE_DEFINITIONS, BOOKS.qualified)
+                await setting.admin.get(api_resources.CUSTOM_RESOURCE_DEFINITIONS, BOOKS.qualified)
             except errors.NotFound:
                 return True
             return False
@@ -185,7 +185,7 @@ async def test_forbidden_object_fails_the_task_at_once(
 async def test_cluster_scoped_kind_is_refused_even_if_allowed(bare: Setting) -> None:
     definition = msgspec.json.decode(msgspec.json.encode(object_subject.DEFINITION))
     definition["spec"]["scope"] = "Cluster"
-    await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, definition)
+    await bare.admin.create(api_resources.CUSTOM_RESOURCE_DEFINITIONS, definition)
     task = await bare.submit(object_subject.book("exit 0"))
     view = await bare.world.wait_for_state(task, "Failed", "AdmissionError")
     assert "books.my.custom.domain belong to no namespace" in view.message
@@ -272,7 +272,7 @@ async def test_large_result_is_a_blob_if_there_is_a_store(
     view = await setting.world.wait_for_state(task, "Success")
     assert view.result is not None
     assert view.result.digest is not None
-    found = blobs.Blobs(tmp_path / NS, durable=True).get(view.result.digest)
+    found = local_blobs.Blobs(tmp_path / NS, durable=True).get(view.result.digest)
     assert bytes(found) == b'"' + b"x" * 100_000 + b'"'
 
 
@@ -340,13 +340,13 @@ async def test_task_with_an_account_has_only_its_rights(setting: Setting) -> Non
     )
     rule = {"apiGroups": [BOOKS.group], "resources": [BOOKS.plural], "verbs": ["create"]}
     role = {"metadata": {"name": "author"}, "rules": [rule]}
-    await setting.admin.create(resource.ROLES, role, NS)
+    await setting.admin.create(api_resources.ROLES, role, NS)
     binding = {
         "metadata": {"name": "author"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "author"},
         "subjects": [{"kind": "ServiceAccount", "name": "author", "namespace": NS}],
     }
-    await setting.admin.create(resource.ROLE_BINDINGS, binding, NS)
+    await setting.admin.create(api_resources.ROLE_BINDINGS, binding, NS)
     await setting.say(await setting.only_book(), phase="Succeeded")
     await setting.world.wait_for_state(task, "Success")
 
@@ -386,7 +386,7 @@ async def test_unknown_fields_are_refused_and_not_dropped(bare: Setting) -> None
     fields = {"type": "object", "properties": {"script": {"type": "string"}}}
     schema = {"type": "object", "properties": {"spec": fields}}
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema
-    await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, definition)
+    await bare.admin.create(api_resources.CUSTOM_RESOURCE_DEFINITIONS, definition)
     manifest = {**object_subject.book(""), "spec": {"scirpt": "exit 0"}}
     task = await bare.submit(manifest)
     view = await bare.world.wait_for_state(task, "Failed", "AdmissionError")

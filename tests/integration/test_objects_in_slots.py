@@ -11,7 +11,7 @@ import pytest
 
 import kilnwork as kiln
 from kilnwork.api import filejobs
-from kilnwork.data import commit_records
+from kilnwork.data import part_commits
 from kilnwork.data.stores import local, port
 from kilnwork.jobs.work import part as parts
 from kilnwork.jobs.work import reduce
@@ -92,9 +92,9 @@ async def test_parts_go_through_the_manager_and_back(world: remote_worker_world.
         world.wire.cut()
         await asyncio.wait((asked,), timeout=0.4)
     reported = await asked
-    assert reported == [commit_records.find(job, number, 1) for number in range(1, PARTS + 1)]
+    assert reported == [part_commits.find(job, number, 1) for number in range(1, PARTS + 1)]
     assert all(commit.records.succeeded == LINES // PARTS for commit in reported)
-    result = commit_records.find(job, 0, 1)
+    result = part_commits.find(job, 0, 1)
     assert result is not None
     assert result.output is not None
     assert port.read_all(job, result.output.key) == content

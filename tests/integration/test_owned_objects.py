@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import attempts, kinds, resource, task
+from kilnwork.api import api_resources, attempts, kinds, task
 from kilnwork.executors import port
 from kilnwork.executors.custom_resource import template as objects
 from kilnwork.executors.pod import template as pods
@@ -41,7 +41,7 @@ class Owned:
     runs it; both None for Pods, which a node runs.
     """
 
-    kind: resource.Resource
+    kind: api_resources.Resource
     definition: dict[str, Any] | None = None
     controller: type[object_subject.Printer] | None = None
 
@@ -57,7 +57,7 @@ class Owned:
 
 
 OWNED = {
-    "pod": Owned(resource.PODS),
+    "pod": Owned(api_resources.PODS),
     "object": Owned(object_subject.BOOKS, object_subject.DEFINITION, object_subject.Printer),
     "workflow": Owned(argo_replay.WORKFLOWS, argo_replay.DEFINITION, workflow_subject.Controller),
 }
@@ -172,7 +172,7 @@ def named_like(owned: Owned, uid: str, *, owner: tuple[str, str]) -> dict[str, A
         owner_uid=uid,
         spec=msgspec.convert(owned.spec(FOREVER), task.TaskSpec),
     )
-    if owned.kind is resource.PODS:
+    if owned.kind is api_resources.PODS:
         body = pods.pod(attempt)
     else:
         body = dict(objects.wanted(attempt, str(attempt.spec.executor)).body)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kilnwork.api import filejobs
-from kilnwork.data import commit_records
+from kilnwork.data import part_commits
 from kilnwork.jobs.work import reduce
 from support import local_parts
 
@@ -34,7 +34,7 @@ def test_part_survives_a_kill_at_any_effect(tmp_path: Path) -> None:
     for at in range(1, 100):
         here = local_parts.World(tmp_path / str(at), CONTENT, **SPEC)
         died = run_until_effect("part", here.work(), at)
-        before = commit_records.find(here.store, 1, 1)
+        before = part_commits.find(here.store, 1, 1)
         commit = here.map(attempt=at + 1)
         assert before in (None, commit)
         assert here.content(commit.output) == RESULTS
@@ -52,7 +52,7 @@ def test_part_survives_repeated_kills(tmp_path: Path) -> None:
     at = 1
     while run_until_effect("part", here.work(), at):
         at += 1
-    (commit,) = commit_records.read_latest(here.store).values()
+    (commit,) = part_commits.read_latest(here.store).values()
     assert here.content(commit.output) == RESULTS
 
 
@@ -63,9 +63,9 @@ def test_reducer_survives_a_kill_at_any_effect(tmp_path: Path) -> None:
         runs = tuple((here.map(part.number).part, 1) for part in here.manifest.parts)
         work = filejobs.ReduceWork(store=here.store.url, job="job", parts=runs, run=1)
         died = run_until_effect("reduce", work, at)
-        before = commit_records.find(here.store, reduce.PART, 1)
+        before = part_commits.find(here.store, reduce.PART, 1)
         assert here.reduce_call(attempt=at + 1) == {"damaged": []}
-        commit = commit_records.find(here.store, reduce.PART, 1)
+        commit = part_commits.find(here.store, reduce.PART, 1)
         assert commit is not None
         assert before in (None, commit)
         assert here.content(commit.output) == RESULTS

@@ -12,7 +12,7 @@ import pytest
 
 from kilnwork.api import attempts, filejobs
 from kilnwork.channel import messages
-from kilnwork.data import commit_records
+from kilnwork.data import part_commits
 from kilnwork.jobs.work import pipes
 from kilnwork.kit import processes
 from support import local_parts, scripted_slots, waiting, worker_process
@@ -84,7 +84,7 @@ async def test_parts_are_mapped_and_reduced_in_a_slot(
     for part in here.manifest.parts:
         ref = call(hub, slot, here, part.number)
         commit = msgspec.convert(await hub.result(slot, ref), filejobs.Commit)
-        assert commit == commit_records.find(here.store, part.number, 1)
+        assert commit == part_commits.find(here.store, part.number, 1)
         assert (commit.attempt, commit.outcome) == (ref.attempt, filejobs.PartOutcome.SUCCEEDED)
         assert commit.worker == os.uname().nodename
         assert commit.started <= commit.finished
@@ -93,7 +93,7 @@ async def test_parts_are_mapped_and_reduced_in_a_slot(
     )
     end = await hub.end(slot, hub.call(slot, REDUCE, msgspec.to_builtins(work)))
     assert end.payload == attempts.Payload(attempts.JSON, b'{"damaged":[]}')
-    commit_of_all = commit_records.find(here.store, 0, 1)
+    commit_of_all = part_commits.find(here.store, 0, 1)
     assert commit_of_all is not None
     expected = b"".join(b'{"n":%d}\n' % (2 * n) for n in range(100))
     assert here.content(commit_of_all.output) == expected
@@ -223,6 +223,6 @@ async def test_mapper_output_is_in_the_log_of_its_task(
 
 
 def commits_of(here: local_parts.World) -> filejobs.Commit:
-    found = commit_records.find(here.store, 1, 1)
+    found = part_commits.find(here.store, 1, 1)
     assert found is not None
     return found

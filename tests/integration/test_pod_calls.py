@@ -17,12 +17,12 @@ import pytest
 import kilnwork as kiln
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.channel import client, frames, messages
-from kilnwork.dispatch.hub import executor_links
+from kilnwork.channel import blocking_link, frames, messages
 from kilnwork.dispatch.hub import hub as hubs_hub
+from kilnwork.dispatch.hub import in_process_executors
 from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids
-from kilnwork.sdk import driver
+from kilnwork.sdk import driver_session
 from support import hubs, pod_functions, raw_link, remote_manager, slot_functions, waiting
 
 E = attempts.Ending
@@ -52,9 +52,9 @@ class World:
         self.directory = directory
         self.socket = hubs.socket_of(directory)
         self.hub: hubs_hub.Hub
-        self.link: executor_links.ExecutorLink
+        self.link: in_process_executors.ExecutorLink
         self.instructions: list[instructions.ForExecutor] = []
-        self.driver: driver.Driver
+        self.driver: driver_session.Driver
         self.processes: dict[attempts.AttemptRef, subprocess.Popen[bytes]] = {}
         self._token = directory / "token"
         self._token.write_text(f"{secret}\n")
@@ -72,8 +72,8 @@ class World:
         )
 
     async def connect(self) -> None:
-        self.driver = driver.Driver(
-            connect=lambda: client.unix(str(self.socket)),
+        self.driver = driver_session.Driver(
+            connect=lambda: blocking_link.unix(str(self.socket)),
             credential=lambda: self._token.read_text().strip(),
             namespace="ns",
         )

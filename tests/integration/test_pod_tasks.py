@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import api_resources, kinds
 from kilnwork.controlplane import pod_gc
 from kilnwork.controlplane.apiserver import deletion
 from kilnwork.executors.pod import template
@@ -119,7 +119,7 @@ async def test_unknown_pod_is_kept_until_it_is_deleted(
     orphan = await world.kube.get(kinds.TASKS, "a", NS)
     [pod] = await world.pods()
     change = {"metadata": {"ownerReferences": None}}
-    await world.kube.merge_patch(resource.PODS, pod["metadata"]["name"], change, NS)
+    await world.kube.merge_patch(api_resources.PODS, pod["metadata"]["name"], change, NS)
     await world.kube.delete(kinds.TASKS, orphan["metadata"]["name"], NS)
     await world.start()
     await world.task("b")
@@ -128,7 +128,7 @@ async def test_unknown_pod_is_kept_until_it_is_deleted(
     assert held["metadata"]["finalizers"] == [template.FINALIZER]
     assert "deletionTimestamp" not in held["metadata"]
     assert pod_world.programs(pod)
-    await world.kube.delete(resource.PODS, pod["metadata"]["name"], NS, grace_s=1)
+    await world.kube.delete(api_resources.PODS, pod["metadata"]["name"], NS, grace_s=1)
     await world.kube.delete(kinds.TASKS, "b", NS)
     await world.wait_for_no_pods()
 
@@ -147,7 +147,7 @@ async def test_pod_deleted_unseen_after_its_end_keeps_its_outcome(
         return pod["metadata"]["name"] if pod["status"]["phase"] == "Succeeded" else ""
 
     name = await waiting.wait_until_async(over, what="its Pod is over")
-    await world.kube.delete(resource.PODS, name, NS)
+    await world.kube.delete(api_resources.PODS, name, NS)
     await world.start()
     status = await world.wait_for_state("a", "Success", "Succeeded")
     assert (status["attempts"], status.get("losses", 0)) == (1, 0)
@@ -165,14 +165,14 @@ async def test_pod_removed_by_force_during_a_kill_is_unconfirmed(
     await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
 
     async def terminating() -> bool:
-        found = await world.kube.get(resource.PODS, name, NS)
+        found = await world.kube.get(api_resources.PODS, name, NS)
         return "deletionTimestamp" in found["metadata"]
 
     await waiting.wait_until_async(terminating, what="the Pod is being deleted")
     change = {"metadata": {"finalizers": None}}
-    await world.kube.merge_patch(resource.PODS, name, change, NS)
+    await world.kube.merge_patch(api_resources.PODS, name, change, NS)
     with contextlib.suppress(errors.NotFound):
-        await world.kube.delete(resource.PODS, name, NS, grace_s=0)
+        await world.kube.delete(api_resources.PODS, name, NS, grace_s=0)
     status = await world.wait_for_state("a", "Killed", "Unconfirmed")
     assert "removed by force: its containers were not seen to end" in status["message"]
     assert stopped_condition(status) == "Unknown"
@@ -219,7 +219,7 @@ async def test_pod_created_by_a_deposed_manager_is_ended(
     await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
     await world.wait_for_state("a", "Killed", "Killed")
     await world.wait_for_no_pods()
-    late = await world.kube.create(resource.PODS, body, NS)
+    late = await world.kube.create(api_resources.PODS, body, NS)
     await world.wait_for_no_pods()
     assert pod_world.programs(late) == set()
     assert (await world.status("a"))["reason"] == "Killed"
@@ -258,8 +258,8 @@ async def test_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
     assert world.plane.node is not None
     await world.plane.node.abandon()
     world.plane.node = None
-    await world.kube.delete(resource.PODS, pod["metadata"]["name"], NS, grace_s=0)
-    await world.kube.delete(resource.NODES, "n1")
+    await world.kube.delete(api_resources.PODS, pod["metadata"]["name"], NS, grace_s=0)
+    await world.kube.delete(api_resources.NODES, "n1")
     writer = world.plane.writer
     orphans = pod_gc.PodCollector(writer, deletion.Deleter(writer), quarantine_s=0.1, check_s=0.05)
     orphans.start()
@@ -416,7 +416,7 @@ async def test_pod_without_its_labels_is_still_followed(
     [pod] = await world.pods()
     labels = dict.fromkeys(pod["metadata"]["labels"])
     name = pod["metadata"]["name"]
-    await world.kube.merge_patch(resource.PODS, name, {"metadata": {"labels": labels}}, NS)
+    await world.kube.merge_patch(api_resources.PODS, name, {"metadata": {"labels": labels}}, NS)
     gate.touch()
     status = await world.wait_for_state("a", "Success")
     assert status["attempts"] == 1

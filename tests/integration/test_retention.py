@@ -1,5 +1,7 @@
 """Retention: finished tasks are removed after a while with their output; others are kept."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -74,6 +76,49 @@ async def test_old_task_is_forgotten_with_its_output(
     await dispatcher.forget_old()
     assert dispatcher.view(task) is None
     assert not directory.exists()
+
+
+async def test_new_run_of_a_task_being_forgotten_keeps_its_output(
+    dispatcher: hub.Hub,
+    worker: raw_worker.RawWorker,
+    clock: clocks.ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tasks = [await run_one(dispatcher, worker, prints=b"old") for _ in range(2)]
+    await dispatcher.release(tasks)
+    clock.advance(WEEK_S + 1)
+    begun, submitted, delete = threading.Event(), threading.Event(), dispatcher.logs.delete
+
+    def slow_delete(task: ids.TaskId) -> None:
+        begun.set()
+        assert submitted.wait(30)
+        delete(task)
+
+    monkeypatch.setattr(dispatcher.logs, "delete", slow_delete)
+    forgetting = asyncio.create_task(dispatcher.forget_old())
+    await asyncio.to_thread(begun.wait)
+    spec = api_task.TaskSpec(command=("true",), run=2)
+    again = model.Submission(task=tasks[1], namespace="ns", name="t", spec=spec)
+    await dispatcher.submit(again, force=True)
+    run = await worker.expect(messages.Run)
+    worker.say(messages.Log(run.ref, 0, b"new"))
+    await worker.expect(messages.LogKept)
+    submitted.set()
+    await forgetting
+    assert dispatcher.view(tasks[0]) is None
+    assert hubs.view(dispatcher, tasks[1]).run == 2
+    assert dispatcher.log_file(tasks[1], run=2, attempt=1).read_bytes() == b"new"
+    assert dispatcher.logs.has_output(tasks[1], new=True)
+
+
+async def test_reader_of_a_task_being_forgotten_leaves_no_file_behind(
+    dispatcher: hub.Hub, worker: raw_worker.RawWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = await run_one(dispatcher, worker)
+    monkeypatch.setattr(dispatcher._core.reader, "output", lambda _: b"from a row")
+    with dispatcher._core.machine.memory.pins.retire((task,)):
+        assert not dispatcher.log_file(task, run=1, attempt=1).exists()
+    assert dispatcher.log_file(task, run=1, attempt=1).read_bytes() == b"from a row"
 
 
 async def test_task_whose_object_exists_is_kept(

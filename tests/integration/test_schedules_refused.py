@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import kinds, meta, resource
+from kilnwork.api import api_resources, kinds, meta
 from kilnwork.kit import clock
 from support import schedule_world, short_paths
 
@@ -60,7 +60,7 @@ async def until_missed(world: schedule_world.World, reasons: dict[str, int]) -> 
 
 
 async def event_messages(world: schedule_world.World, reason: str) -> list[str]:
-    listed = await world.kube.list(resource.EVENTS, NS, type=dict[str, Any])
+    listed = await world.kube.list(api_resources.EVENTS, NS, type=dict[str, Any])
     return [one["message"] for one in listed.items if one["reason"] == reason]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import kinds, resource, task
+from kilnwork.api import api_resources, kinds, task
 from kilnwork.controllers import status_writer
 from kilnwork.kube import client, errors
 from support import controller_world, embedded_server
@@ -56,7 +56,7 @@ class Early:
         self.postponed = False
         self.writer = status_writer.StatusWriter(self, kinds.TASKS, task.TaskStatus)  # type: ignore[arg-type]
 
-    async def replace(self, kind: resource.Resource, body: Any, *, subresource: str) -> Any:
+    async def replace(self, kind: api_resources.Resource, body: Any, *, subresource: str) -> Any:
         response = await self._kube.replace(kind, body, subresource=subresource)
         stored = msgspec.convert(response, task.Task)
         version = self.version or stored.metadata.resource_version

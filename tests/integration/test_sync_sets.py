@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.api import kinds, resource
-from kilnwork.controllers.sync_set import waits
+from kilnwork.api import api_resources, kinds
+from kilnwork.controllers.sync_set import wait_events
 from kilnwork.jobs.flows import model
 from kilnwork.kube import errors
 from support import controller_world, set_world, waiting
@@ -79,7 +79,7 @@ async def test_set_of_higher_priority_takes_room_first(world: set_world.SetWorld
     container = {"name": "x", "image": "x", "resources": {"requests": {"cpu": "1"}}}
     filler = {"nodeName": "a", "containers": [container]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "filler"}, "spec": filler}
-    await world.kube.create(resource.PODS, body, controller_world.NS)
+    await world.kube.create(api_resources.PODS, body, controller_world.NS)
     await world.declare_set("large", priority=5)
     await world.wait_for_set("Placing", "WaitingForRoom", name="large")
     await world.declare_set("small", resources={"groups": world.groups(replicas=1)})
@@ -118,7 +118,7 @@ async def test_set_that_would_never_fit_does_not_block_others(world: set_world.S
 async def test_long_wait_is_a_kube_event_once(
     world: set_world.SetWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "ANNOUNCE_S", 0.2)
+    monkeypatch.setattr(wait_events, "ANNOUNCE_S", 0.2)
     await world.gangs.node("a", cpu="1")
     await world.declare_set()
     await world.wait_for_set("Placing", "WaitingForRoom")
@@ -143,7 +143,7 @@ async def test_forbidden_object_is_reported_with_its_path(
 ) -> None:
     await world.gangs.node("a")
     taken = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "taken"}}
-    await world.kube.create(resource.CONFIG_MAPS, taken, controller_world.NS)
+    await world.kube.create(api_resources.CONFIG_MAPS, taken, controller_world.NS)
     await world.declare_set(resources={"groups": world.groups(), "objects": [taken]})
     status = await world.wait_for_set("Placing", "ObjectRefused")
     assert status["message"] == (
@@ -363,7 +363,7 @@ async def test_worker_that_ends_fails_the_generation(world: set_world.SetWorld) 
     await world.running(resources={"groups": world.groups(onPodFailed="fail")})
     patch = {"status": {"phase": "Failed", "reason": "Evicted"}}
     await world.kube.merge_patch(
-        resource.PODS, "risk-g1-worker-0", patch, controller_world.NS, subresource="status"
+        api_resources.PODS, "risk-g1-worker-0", patch, controller_world.NS, subresource="status"
     )
     status = await world.wait_for_set("Failed", "WorkerEnded")
     assert "Pod risk-g1-worker-0 failed: Evicted" in status["message"]
@@ -382,7 +382,7 @@ async def test_objects_are_created_first_and_removed_with_the_set(
     uid = await world.declare_set(resources={"groups": world.groups(), "objects": [settings]})
     await world.connect_workers()
     await world.wait_for_set("Running")
-    made = await world.kube.get(resource.CONFIG_MAPS, "settings", controller_world.NS)
+    made = await world.kube.get(api_resources.CONFIG_MAPS, "settings", controller_world.NS)
     assert made["data"] == {"curve": "flat"}
     assert made["metadata"]["ownerReferences"][0]["uid"] == uid
 

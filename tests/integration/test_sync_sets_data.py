@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import api_resources, kinds
 from kilnwork.jobs.flows import model
 from support import controller_world, fake_pond_agents, ponds, set_world, waiting
 
@@ -103,7 +103,7 @@ async def test_node_lost_while_fetching_is_replaced(world: World) -> None:
     await world.set_with_data("lead")
     await world.until_leased("a")
     await world.gangs.node("b")
-    await world.kube.delete(resource.NODES, "a")
+    await world.kube.delete(api_resources.NODES, "a")
     world.agents.ledger.node_gone(controller_world.NS, fake_pond_agents.POND, "a")
 
     async def wanted() -> bool:
@@ -127,10 +127,10 @@ async def test_node_lost_under_waiting_workers_is_replaced(
     await world.until_leased("a")
     await world.connect_workers()
     await world.gangs.node("b")
-    await world.kube.delete(resource.NODES, "a")
+    await world.kube.delete(api_resources.NODES, "a")
     world.agents.ledger.node_gone(controller_world.NS, fake_pond_agents.POND, "a")
     for name in await world.gangs.bound():
-        await world.kube.delete(resource.PODS, name, controller_world.NS, grace_s=0)
+        await world.kube.delete(api_resources.PODS, name, controller_world.NS, grace_s=0)
 
     async def wanted() -> bool:
         await world.agents.work("b")
@@ -250,9 +250,9 @@ async def test_replacement_of_a_lost_worker_waits_for_its_data(world: World) -> 
     await world.connect_workers()
     await world.wait_for_set("Running")
     [lost] = [name for name, node in (await world.gangs.bound()).items() if node == "a"]
-    await world.kube.delete(resource.NODES, "a")
+    await world.kube.delete(api_resources.NODES, "a")
     world.agents.ledger.node_gone(controller_world.NS, fake_pond_agents.POND, "a")
-    await world.kube.delete(resource.PODS, lost, controller_world.NS, grace_s=0)
+    await world.kube.delete(api_resources.PODS, lost, controller_world.NS, grace_s=0)
     await world.gangs.node("c", cpu="1")
     world.agents.start("b", "c")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from support import controller_world, fake_pond_agents, ponds, set_world, waiting
 
 FILES = {f"{number}.csv": b"1\n" for number in range(8)}
@@ -35,11 +35,11 @@ class World(set_world.SetWorld):
     async def lose(self, name: str) -> None:
         """Remove a node with its agent and its workers."""
         lost = [pod for pod, node in (await self.gangs.bound()).items() if node == name]
-        await self.kube.delete(resource.NODES, name)
+        await self.kube.delete(api_resources.NODES, name)
         self.nodes.remove(name)
         self.agents.ledger.node_gone(controller_world.NS, fake_pond_agents.POND, name)
         for pod in lost:
-            await self.kube.delete(resource.PODS, pod, controller_world.NS, grace_s=0)
+            await self.kube.delete(api_resources.PODS, pod, controller_world.NS, grace_s=0)
 
     async def declare(self, *, replicas: int = 4, order: str = "lead", **group: Any) -> None:
         """Declare a SyncSet whose one step has a task for each of eight shards."""

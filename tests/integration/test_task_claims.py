@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import api_resources, kinds
 from kilnwork.controllers.task_claim import claim_executor
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
@@ -335,11 +335,13 @@ async def holder_token(kube: client.Client, executor: str) -> str:
         {"apiGroups": [group], "resources": ["taskclaims/status"], "verbs": ["patch"]},
     ]  # fmt: skip
     named = {"metadata": {"name": "holder", "namespace": NS}}
-    await kube.create(resource.SERVICE_ACCOUNTS, named)
-    await kube.create(resource.ROLES, {**named, "rules": rules})
+    await kube.create(api_resources.SERVICE_ACCOUNTS, named)
+    await kube.create(api_resources.ROLES, {**named, "rules": rules})
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "holder"}
     subjects = [{"kind": "ServiceAccount", "name": "holder", "namespace": NS}]
-    await kube.create(resource.ROLE_BINDINGS, {**named, "roleRef": reference, "subjects": subjects})
+    await kube.create(
+        api_resources.ROLE_BINDINGS, {**named, "roleRef": reference, "subjects": subjects}
+    )
     asked = {"kind": "TokenRequest", "spec": {}}
-    made = await kube.create_sub(resource.SERVICE_ACCOUNTS, "holder", "token", asked, NS)
+    made = await kube.create_sub(api_resources.SERVICE_ACCOUNTS, "holder", "token", asked, NS)
     return str(made["status"]["token"])

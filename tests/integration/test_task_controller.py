@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork import controllers
-from kilnwork.api import attempts, kinds, resource, task
+from kilnwork.api import api_resources, attempts, kinds, task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.dispatch.journal.sqlite import journal
@@ -148,8 +148,8 @@ async def test_missing_account_is_reported_and_its_creation_makes_workers(
     await world.task("a")
     status = await world.wait_for_state("a", "Pending", "WaitingForServiceAccount", within_s=1.0)
     assert "ServiceAccount counter" in status["message"]
-    account = controller_world.body(resource.SERVICE_ACCOUNTS, "counter")
-    await world.kube.create(resource.SERVICE_ACCOUNTS, account, controller_world.NS)
+    account = controller_world.body(api_resources.SERVICE_ACCOUNTS, "counter")
+    await world.kube.create(api_resources.SERVICE_ACCOUNTS, account, controller_world.NS)
     pods = await world.wait_for_pods("default-0")
     assert pods["default-0"]["spec"]["serviceAccountName"] == "counter"
 

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import pytest
 
-from kilnwork.api import manager as names
-from kilnwork.channel import errors, messages, tunnel
+from kilnwork.api import manager_access as names
+from kilnwork.channel import errors, http_upgrade, messages
 from kilnwork.kit import asgi, serving
 from support import certificates, raw_peers, raw_worker, remote_manager, tcp_proxy
 
@@ -84,7 +84,7 @@ class World:
         return self._client.wrap_socket(plain, server_hostname="127.0.0.1")
 
     def link(self, port: int | None = None) -> socket.socket:
-        made = tunnel.switch(self.connect(port), names.CHANNEL_PATH, HEADERS)
+        made = http_upgrade.switch(self.connect(port), names.CHANNEL_PATH, HEADERS)
         made.settimeout(30)
         assert exactly(made, 5) == b"early"
         return made
@@ -169,8 +169,8 @@ async def test_cut_network_closes_the_tunnel(world: World) -> None:
 
 
 async def test_unexpected_response_is_reported(world: World) -> None:
-    with pytest.raises(tunnel.NotSwitched) as caught:
-        await in_thread(lambda: tunnel.switch(world.connect(), "/other", HEADERS))
+    with pytest.raises(http_upgrade.NotSwitched) as caught:
+        await in_thread(lambda: http_upgrade.switch(world.connect(), "/other", HEADERS))
     response = caught.value.response
     assert (response.status, response.body) == (403, b"no")
     assert isinstance(caught.value, errors.ChannelError)
@@ -206,7 +206,7 @@ async def test_frames_of_a_driver_pass(tmp_path: Path) -> None:
         def link() -> socket.socket:
             plain = socket.create_connection(("127.0.0.1", far.port), timeout=5)
             secure = context.wrap_socket(plain, server_hostname=names.SERVER_NAME)
-            return tunnel.switch(secure, names.CHANNEL_PATH, HEADERS)
+            return http_upgrade.switch(secure, names.CHANNEL_PATH, HEADERS)
 
         made = await in_thread(link)
         driver = raw_peers.RawDriver(far.socket, credential=remote_manager.SECRET)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import kilnwork as kiln
-from kilnwork.data import blobs, errors
+from kilnwork.data import errors, local_blobs
 from support import value_tasks
 
 LARGE = 300_000
@@ -79,7 +79,7 @@ def test_damaged_value_fails_its_task_by_name(session: kiln.Session) -> None:
     (digest,) = entries(session) - before
     path = session.blobs.path(digest)
     path.write_bytes(b"z" * path.stat().st_size)
-    with pytest.raises(errors.BlobDamaged, match=blobs.text(digest)):
+    with pytest.raises(errors.BlobDamaged, match=local_blobs.text(digest)):
         value_tasks.size.submit(ref).result(30)
     assert kiln.put(b"y" * LARGE) == ref
     assert value_tasks.size.submit(ref).result(30) == LARGE
@@ -90,7 +90,7 @@ def test_missing_value_fails_its_task_by_name(session: kiln.Session) -> None:
     ref = kiln.put(b"w" * LARGE)
     (digest,) = entries(session) - before
     session.blobs.path(digest).unlink()
-    with pytest.raises(errors.BlobMissing, match=blobs.text(digest)):
+    with pytest.raises(errors.BlobMissing, match=local_blobs.text(digest)):
         value_tasks.size.submit(ref).result(30)
     assert kiln.put(b"w" * LARGE) == ref
     assert value_tasks.size.submit(ref).result(30) == LARGE

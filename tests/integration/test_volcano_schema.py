@@ -4,13 +4,13 @@ from pathlib import Path
 
 import yaml
 
-from kilnwork.api import resource, volcano_job
+from kilnwork.api import api_resources, volcano_rendering
 from kilnwork.kube import errors
 from support import embedded_server, peer_sources, waiting
 
 GOLDEN = Path(__file__).parents[1] / "support" / "volcano" / "volcano.yaml"
 
-JOBS = resource.Resource(
+JOBS = api_resources.Resource(
     group="batch.volcano.sh", version="v1alpha1", kind="Job", plural="jobs", singular="job"
 )
 
@@ -22,12 +22,12 @@ async def test_job_is_valid_without_unknown_fields(tmp_path: Path) -> None:
     [job] = [
         one
         for one in yaml.safe_load_all(GOLDEN.read_text())
-        if one["apiVersion"] == volcano_job.API_VERSION
+        if one["apiVersion"] == volcano_rendering.API_VERSION
     ]
     async with embedded_server.admin_client(tmp_path) as kube:
-        await kube.create(resource.CUSTOM_RESOURCE_DEFINITIONS, yaml.safe_load(text))
+        await kube.create(api_resources.CUSTOM_RESOURCE_DEFINITIONS, yaml.safe_load(text))
         spaces = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quant"}}
-        await kube.create(resource.NAMESPACES, spaces)
+        await kube.create(api_resources.NAMESPACES, spaces)
 
         async def made() -> dict[str, object] | None:
             try:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import object_task, resource, rules
+from kilnwork.api import api_resources, object_task, result_rule_compiler
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.executors import port
@@ -69,7 +69,7 @@ async def with_node() -> AsyncIterator[Setting]:
     """Run a `setting` with a node."""
     directory = short_paths.directory()
     async with embedded_server.admin_beside_node(directory, node=True) as admin:
-        await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
+        await admin.create(api_resources.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
         subject = argo_replay.WorkflowSubject(admin)
         async with (
             executor_world.running(directory, subject) as world,
@@ -81,7 +81,7 @@ async def with_node() -> AsyncIterator[Setting]:
 @pytest.fixture
 async def unheard(bare: Setting) -> Setting:
     """Run a setting with Argo installed and its controller stopped."""
-    await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
+    await bare.admin.create(api_resources.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
     return bare
 
 
@@ -178,7 +178,7 @@ async def test_workflow_is_killed_when_its_pods_have_ended(setting: Setting) -> 
         "metadata": {"name": "step", "labels": {"workflows.argoproj.io/workflow": name}},
         "spec": {"containers": [{"name": "main", "image": "label"}]},
     }
-    await setting.admin.create(resource.PODS, pod, NS)
+    await setting.admin.create(api_resources.PODS, pod, NS)
     await setting.world.kill(task)
 
     async def over() -> bool:
@@ -187,7 +187,7 @@ async def test_workflow_is_killed_when_its_pods_have_ended(setting: Setting) -> 
 
     await waiting.wait_until_async(over, what="the Workflow is over")
     assert setting.world.view(task).state == "Killing"
-    await setting.admin.delete(resource.PODS, "step", NS, grace_s=0)
+    await setting.admin.delete(api_resources.PODS, "step", NS, grace_s=0)
     view = await setting.world.wait_for_state(task, "Killed", "Killed")
     assert view.stopped is True
 
@@ -240,10 +240,10 @@ async def test_output_of_steps_is_kept_without_argos_containers(
             "annotations": {"workflows.argoproj.io/node-name": f"{flow}[0].{name}"},
         }
         spec = {"containers": containers, "restartPolicy": "Never"}
-        await with_node.admin.create(resource.PODS, {"metadata": metadata, "spec": spec}, NS)
+        await with_node.admin.create(api_resources.PODS, {"metadata": metadata, "spec": spec}, NS)
 
         async def over() -> bool:
-            found = await with_node.admin.get(resource.PODS, name, NS)
+            found = await with_node.admin.get(api_resources.PODS, name, NS)
             return bool(found["status"]["phase"] == "Succeeded")
 
         await waiting.wait_until_async(over, what=f"{name} is over")
@@ -276,7 +276,7 @@ class AnyKind(object_subject.ObjectSubject):
         """Return the spec of a task that goes through a story; `script` is its name."""
         result = object_task.ObjectResult(
             success_condition='.status.phase == "Succeeded"',
-            failure_condition=rules.Rule(
+            failure_condition=result_rule_compiler.Rule(
                 json_path=".status.phase", operator="In", value=["Failed", "Error"]
             ),
             running_condition='.status.phase == "Running"',
@@ -296,7 +296,7 @@ async def as_object() -> AsyncIterator[Setting]:
     """Run a `setting` with the executor of objects of any kind."""
     directory = short_paths.directory()
     async with embedded_server.admin_beside_node(directory) as admin:
-        await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
+        await admin.create(api_resources.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
         async with (
             executor_world.running(directory, AnyKind(admin)) as world,
             argo_replay.running(admin),
@@ -324,6 +324,6 @@ async def test_task_waits_until_argo_is_installed(bare: Setting) -> None:
     task = await bare.submit("success")
     view = await bare.world.wait_for_state(task, "Staging", "ExecutorUnavailable")
     assert "no kind Workflow in argoproj.io/v1alpha1" in view.message
-    await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
+    await bare.admin.create(api_resources.CUSTOM_RESOURCE_DEFINITIONS, argo_replay.DEFINITION)
     async with argo_replay.running(bare.admin):
         await bare.world.wait_for_state(task, "Success", "Succeeded")

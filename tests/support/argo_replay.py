@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from kilnwork.api import object_task, resource
+from kilnwork.api import api_resources, object_task
 from kilnwork.api import task as api_task
 from kilnwork.executors import custom_resource, workflow
 from kilnwork.kit import coroutines
@@ -20,7 +20,7 @@ from kilnwork.kube import cache, client, errors, reflector
 from support import object_subject, waiting
 
 NS = object_subject.NS
-WORKFLOWS = resource.Resource(
+WORKFLOWS = api_resources.Resource(
     group="argoproj.io",
     version="v1alpha1",
     kind="Workflow",

@@ -127,6 +127,7 @@ class Simulation:
         )
         if opened.saved is not None:
             restore.restore(self.memory, opened.saved, self.store.reader.values, self.now())
+            restore.expect_workers(self.memory, self.now())
         self.machine = machine.Machine(self.memory)
         self.attach()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork import controllers
-from kilnwork.api import kinds, meta, resource
+from kilnwork.api import api_resources, kinds, meta
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, coroutines
 from kilnwork.kube import client
@@ -31,7 +31,7 @@ QUIET_S = 0.3
 class Writes:
     """Counts the changes of each object of one kind, from its own watch."""
 
-    def __init__(self, kube: client.Client, kind: resource.Resource) -> None:
+    def __init__(self, kube: client.Client, kind: api_resources.Resource) -> None:
         self.count: Counter[str] = Counter()
         self._seen: dict[str, str] = {}
         self._kube = kube
@@ -109,7 +109,7 @@ class World:
     async def spec(self, name: str, **spec: Any) -> None:
         await self.kube.merge_patch(kinds.TASKS, name, {"spec": spec}, NS)
 
-    async def status(self, name: str, kind: resource.Resource = kinds.TASKS) -> dict[str, Any]:
+    async def status(self, name: str, kind: api_resources.Resource = kinds.TASKS) -> dict[str, Any]:
         found = await self.kube.get(kind, name, NS)
         status: dict[str, Any] = found.get("status") or {}
         return status
@@ -143,7 +143,7 @@ class World:
         await self.submitted(name)
 
     async def pods(self) -> dict[str, dict[str, Any]]:
-        listed = await self.kube.list(resource.PODS, NS, type=dict)
+        listed = await self.kube.list(api_resources.PODS, NS, type=dict)
         return {p["metadata"]["name"]: p for p in listed.items}
 
     async def wait_for_pods(self, *names: str) -> dict[str, dict[str, Any]]:
@@ -164,11 +164,11 @@ class World:
         await waiting.wait_until_async(empty, what="no Pods")
 
     async def kube_events(self, reason: str) -> list[dict[str, Any]]:
-        listed = await self.kube.list(resource.EVENTS, NS, type=dict)
+        listed = await self.kube.list(api_resources.EVENTS, NS, type=dict)
         return [e for e in listed.items if e["reason"] == reason]
 
 
-def body(kind: resource.Resource, name: str, **more: Any) -> dict[str, Any]:
+def body(kind: api_resources.Resource, name: str, **more: Any) -> dict[str, Any]:
     metadata = {"name": name}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **more}
 

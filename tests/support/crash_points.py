@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from support import fake_flows
 
 Step = tuple[str, ...]
@@ -53,7 +53,7 @@ class CrashingClient:
         if name not in ("create", "replace", "merge_patch", "json_patch", "apply", "delete"):
             return found
 
-        async def step(kind: resource.Resource, about: Any, *more: Any, **options: Any) -> Any:
+        async def step(kind: api_resources.Resource, about: Any, *more: Any, **options: Any) -> Any:
             response = await found(kind, about, *more, **options)
             self._deaths.after(name, kind.plural, *_words(kind, about))
             return response
@@ -81,9 +81,9 @@ class CrashingFlows:
         return step
 
 
-def _words(kind: resource.Resource, about: Any) -> Step:
+def _words(kind: api_resources.Resource, about: Any) -> Step:
     """Return the name of the written object, with the written phase and reason."""
-    if kind == resource.EVENTS:
+    if kind == api_resources.EVENTS:
         return ()
     if isinstance(about, str):
         return (about,)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from kilnwork.cli import embedded_kinds
+from kilnwork.cli import embedded_crds
 from kilnwork.controlplane import cluster
 from kilnwork.kube import client
 
@@ -122,7 +122,7 @@ async def control_plane(directory: Path, *, port: int = 0) -> AsyncIterator[clus
     """A started control plane on free ports with its data in `directory`."""
     plane = cluster.ControlPlane(
         cluster.ControlPlaneSettings(
-            data_dir=directory, port=port, workdir=directory, installed=embedded_kinds.EXTENSIONS
+            data_dir=directory, port=port, workdir=directory, installed=embedded_crds.EXTENSIONS
         )
     )
     await plane.start()

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, pod, resource, task_cluster
+from kilnwork.api import api_resources, meta, pod, task_cluster
 from kilnwork.api import task as api_task
 from kilnwork.controllers import worker_pods
 from kilnwork.dispatch.hub import hub as hubs
@@ -77,7 +77,9 @@ class EphemeralSubject(executor_world.Subject):
         assert self.hub is not None
         made.use(self.hub.containers.kill)
         scope = reflector.Scope(label_selector=_OURS)
-        pods = reflector.Reflector(kube, resource.PODS, pod.Pod, known, made.changed, scope=scope)
+        pods = reflector.Reflector(
+            kube, api_resources.PODS, pod.Pod, known, made.changed, scope=scope
+        )
 
         async def follow() -> None:
             async with kube:
@@ -89,7 +91,7 @@ class EphemeralSubject(executor_world.Subject):
         """Create the channel Secret and the first worker."""
         secret = worker_pods.make_secret(self._cluster, "secret")
         del secret["metadata"]["ownerReferences"]
-        await self._admin.create(resource.SECRETS, secret, NS)
+        await self._admin.create(api_resources.SECRETS, secret, NS)
         await self._new_worker()
 
     async def joined(self, hub: hubs.Hub) -> None:
@@ -106,7 +108,7 @@ class EphemeralSubject(executor_world.Subject):
 
     async def objects(self) -> list[str]:
         """Return the names of unfinished containers, including those of terminating Pods."""
-        listed = await self._admin.list(resource.PODS, NS, type=dict)
+        listed = await self._admin.list(api_resources.PODS, NS, type=dict)
         return sorted(name for found in listed.items for name in _living(found))
 
     async def held(self) -> list[str]:
@@ -118,7 +120,7 @@ class EphemeralSubject(executor_world.Subject):
         if self.hub is not None and not by_force:
             await self.hub.drain(NS, CLUSTER, frozenset({metadata["uid"]}))
         grace = 0 if by_force else None
-        await self._admin.delete(resource.PODS, metadata["name"], NS, grace_s=grace)
+        await self._admin.delete(api_resources.PODS, metadata["name"], NS, grace_s=grace)
         await self._new_worker()
         await self._is_gone(metadata["name"])
         if self.hub is None:
@@ -127,8 +129,8 @@ class EphemeralSubject(executor_world.Subject):
             await self._wait_until_disconnected(self.hub, metadata["uid"])
 
     async def create_late(self, attempt: port.Attempt) -> None:
-        path = f"{resource.PODS.base(NS)}/{self.place().pod}"
-        seen = await self._admin.get(resource.PODS, self.place().pod, NS, type=pod.Pod)
+        path = f"{api_resources.PODS.base(NS)}/{self.place().pod}"
+        seen = await self._admin.get(api_resources.PODS, self.place().pod, NS, type=pod.Pod)
         ref = attempt.ref
         environment = (  # as its worker has requested
             ("KILN_TASK_ID", ids.task_text(ref.task)),
@@ -146,7 +148,7 @@ class EphemeralSubject(executor_world.Subject):
         name = template.container_name(attempt.ref)
         made = {"name": name, "image": "label", "command": ["sleep", "300"]}
         body = msgspec.json.encode({"spec": {"ephemeralContainers": [made]}})
-        path = f"{resource.PODS.base(NS)}/{self.place().pod}/ephemeralcontainers"
+        path = f"{api_resources.PODS.base(NS)}/{self.place().pod}/ephemeralcontainers"
         await self._admin.raw("PATCH", path, body=body, content_type=_STRATEGIC)
         return name
 
@@ -161,7 +163,9 @@ class EphemeralSubject(executor_world.Subject):
     async def _new_worker(self) -> None:
         body = worker_pods.with_name(self._template, f"{CLUSTER}-{next(self._names)}")
         metadata = {k: v for k, v in body["metadata"].items() if k != "ownerReferences"}
-        self._worker = await self._admin.create(resource.PODS, {**body, "metadata": metadata}, NS)
+        self._worker = await self._admin.create(
+            api_resources.PODS, {**body, "metadata": metadata}, NS
+        )
 
     async def _is_there(self, hub: hubs.Hub) -> None:
         uid = self._worker["metadata"]["uid"]
@@ -185,7 +189,7 @@ class EphemeralSubject(executor_world.Subject):
     async def _is_gone(self, name: str) -> None:
         async def look() -> bool:
             try:
-                await self._admin.get(resource.PODS, name, NS)
+                await self._admin.get(api_resources.PODS, name, NS)
             except errors.NotFound:
                 return True
             return False

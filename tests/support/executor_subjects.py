@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import attempts, pod, reasons, resource
+from kilnwork.api import api_resources, attempts, pod, reasons
 from kilnwork.api import task as api_task
 from kilnwork.executors import port
 from kilnwork.executors.pod import executor as pod_executor
@@ -96,7 +96,9 @@ class PodSubject(executor_world.Subject):
         self._manager = kube
         made = pod_executor.PodExecutor(kube, known)
         scope = reflector.Scope(label_selector=_OURS)
-        pods = reflector.Reflector(kube, resource.PODS, pod.Pod, known, made.changed, scope=scope)
+        pods = reflector.Reflector(
+            kube, api_resources.PODS, pod.Pod, known, made.changed, scope=scope
+        )
 
         async def follow() -> None:
             async with kube:
@@ -106,7 +108,7 @@ class PodSubject(executor_world.Subject):
 
     async def pods(self) -> dict[str, dict[str, Any]]:
         """Return all Pods by name."""
-        listed = await self._admin.list(resource.PODS, NS, type=dict)
+        listed = await self._admin.list(api_resources.PODS, NS, type=dict)
         return {found["metadata"]["name"]: found for found in listed.items}
 
     async def objects(self) -> list[str]:
@@ -118,21 +120,21 @@ class PodSubject(executor_world.Subject):
 
     async def remove(self, name: str, *, by_force: bool) -> None:
         grace = 0 if by_force else None
-        await self._admin.delete(resource.PODS, name, NS, grace_s=grace)
+        await self._admin.delete(api_resources.PODS, name, NS, grace_s=grace)
         if by_force:
             with contextlib.suppress(errors.NotFound):
                 change = {"metadata": {"finalizers": None}}
-                await self._admin.merge_patch(resource.PODS, name, change, NS)
+                await self._admin.merge_patch(api_resources.PODS, name, change, NS)
 
     async def occupy(self, attempt: port.Attempt) -> str:
         name = template.pod_name(attempt.name, attempt.ref)
         containers = [{"name": "main", "image": "label", "command": ["sleep", "300"]}]
         body = {"metadata": {"name": name}, "spec": {"containers": containers}}
-        await self._admin.create(resource.PODS, body, NS)
+        await self._admin.create(api_resources.PODS, body, NS)
         return name
 
     async def create_late(self, attempt: port.Attempt) -> None:
-        await self._admin.create(resource.PODS, template.pod(attempt), NS)
+        await self._admin.create(api_resources.PODS, template.pod(attempt), NS)
 
     async def is_unchanged(self, name: str) -> bool:
         found = (await self.pods())[name]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import task as api_task
-from kilnwork.channel import client
+from kilnwork.channel import blocking_link
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.executors import external, service
@@ -37,7 +37,7 @@ class World:
                 queue=external.queue(name), name="e", slots=slots, namespace=namespace
             ),
             service.Manager(
-                connect=lambda: client.unix(socket),
+                connect=lambda: blocking_link.unix(socket),
                 credential=lambda: "secret",
                 store=lambda namespace: http_executors.DirectoryStore(self.directory / "blobs"),
                 place=socket,

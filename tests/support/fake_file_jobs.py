@@ -9,7 +9,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.data.stores import local
-from kilnwork.jobs import errors, model, service
+from kilnwork.jobs import errors, file_job_service, model
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import retention_clock
 
@@ -18,7 +18,7 @@ ANY = model.JobQuery()
 _PROGRESS = model.FileProgress.__struct_fields__
 
 
-class FakeFileJobs(service.FileJobs):
+class FakeFileJobs(file_job_service.FileJobs):
     """`created`: in order. `fail`: raised by the next `create`."""
 
     def __init__(self, directory: Path) -> None:

@@ -9,8 +9,8 @@ import msgspec
 
 from kilnwork.api import attempts, task
 from kilnwork.dispatch import errors, model
-from kilnwork.dispatch.hub import containers as hub_containers
-from kilnwork.dispatch.hub import executor_links
+from kilnwork.dispatch.hub import container_requests as hub_containers
+from kilnwork.dispatch.hub import in_process_executors
 from kilnwork.kit import ids
 from support import view_samples
 
@@ -112,9 +112,9 @@ class FakeHub:
 
     async def join_executor(
         self, executor: str, *, capacity: int, receive: Callable[[Any], None]
-    ) -> executor_links.ExecutorLink:
+    ) -> in_process_executors.ExecutorLink:
         """Return no link: executors get no instructions from this hub."""
-        return cast("executor_links.ExecutorLink", None)
+        return cast("in_process_executors.ExecutorLink", None)
 
     async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
         """Return the clusters that were published since."""

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kilnwork.kit import ids, paths, processes
+from kilnwork.kit import data_directories, ids, processes
 from support import waiting
 
 TESTS = Path(__file__).parent.parent
@@ -146,7 +146,7 @@ class FaultHome:
         while processes.find_members(None, marker=self.mark) and time.monotonic() < deadline:
             processes.kill_members(None, marker=self.mark)
             time.sleep(0.05)
-        shutil.rmtree(paths.runtime_dir(self.directory / "home"), ignore_errors=True)
+        shutil.rmtree(data_directories.runtime_dir(self.directory / "home"), ignore_errors=True)
 
     def assert_sound(self, *, tasks: int, losses: int, failures: int = 0) -> None:
         """Check the journal's invariants, and that the notes of tasks agree with it.

@@ -4,10 +4,10 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from kilnwork.api import crd, kinds, resource
-from kilnwork.controlplane.apiserver import builtin_types
+from kilnwork.api import api_resources, crd, kinds
+from kilnwork.controlplane.apiserver import builtin_schemas
 
-POD_SPEC = {"$ref": f"{builtin_types.REFERENCE}io.k8s.api.core.v1.PodSpec"}
+POD_SPEC = {"$ref": f"{builtin_schemas.REFERENCE}io.k8s.api.core.v1.PodSpec"}
 
 POD: dict[str, Any] = {
     "containers": [{"name": "main", "image": "label", "command": ["true"]}],
@@ -195,7 +195,7 @@ def pod_fields() -> Iterator[str]:
 
 
 def _leaves(schema: dict[str, Any], path: str, inside: tuple[str, ...]) -> Iterator[str]:
-    found = builtin_types.resolved(schema)
+    found = builtin_schemas.resolved(schema)
     name = str(schema.get("$ref") or schema.get("allOf") or "")
     if name and name in inside:
         return
@@ -233,14 +233,14 @@ def ephemeral_container(path: str) -> dict[str, Any]:
     return {"name": "e", "image": "label", "command": ["true"], **made}
 
 
-def fields_of(kind: resource.Resource) -> Iterator[str]:
+def fields_of(kind: api_resources.Resource) -> Iterator[str]:
     """Yield the path of every field of a kind of ours that a user writes."""
     properties = _schema(kind)["properties"]
     for name in properties.keys() & {"spec", "data"}:
         yield from _leaves(properties[name], name, ())
 
 
-def object_of(kind: resource.Resource, path: str) -> dict[str, Any]:
+def object_of(kind: api_resources.Resource, path: str) -> dict[str, Any]:
     """Return an object of a kind of ours with this field, without metadata."""
     if kind.kind in TEMPLATES:
         return {"spec": _job_spec(kind, path)}
@@ -287,7 +287,7 @@ def _fit_set(spec: dict[str, Any], path: str) -> None:
         spec["replay"] = {"generation": 2, "of": 1}
 
 
-def _job_spec(kind: resource.Resource, path: str) -> dict[str, Any]:
+def _job_spec(kind: api_resources.Resource, path: str) -> dict[str, Any]:
     """Return the spec of a Job or JobConfig with this field."""
     at = TEMPLATES[kind.kind]
     spec = copy.deepcopy(OBJECTS[kind.kind])
@@ -313,7 +313,7 @@ def _job_spec(kind: resource.Resource, path: str) -> dict[str, Any]:
     return spec
 
 
-def _schema(kind: resource.Resource) -> dict[str, Any]:
+def _schema(kind: api_resources.Resource) -> dict[str, Any]:
     version = crd.definition(kind)["spec"]["versions"][0]
     schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
     return schema
@@ -326,10 +326,10 @@ def _put(target: dict[str, Any], schema: dict[str, Any], path: str, *, at: str) 
     step, _, _ = path.removeprefix(f"{at}.").partition(".")
     name, is_list = step.removesuffix("[]"), step.endswith("[]")
     here = f"{at}.{step}"
-    below = builtin_types.resolved(schema)["properties"][name]
-    inner = builtin_types.resolved(below)
+    below = builtin_schemas.resolved(schema)["properties"][name]
+    inner = builtin_schemas.resolved(below)
     if is_list:
-        inner = builtin_types.resolved(inner["items"])
+        inner = builtin_schemas.resolved(inner["items"])
     if here == path:
         value = _value(inner, path)
         target[name] = [value] if is_list else value
@@ -346,7 +346,7 @@ def _value(schema: dict[str, Any], path: str) -> Any:
     for end, value in VALUES.items():
         if path == end or (end.startswith("[]") and path.endswith(end[2:])):
             return copy.deepcopy(value)
-    found = builtin_types.resolved(schema)
+    found = builtin_schemas.resolved(schema)
     if "enum" in found:
         return found["enum"][0]
     match found.get("type"):

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import api_resources, kinds
 from kilnwork.controllers import reconciler_context
 from kilnwork.controllers.gangs import pods_backend, port, processes_backend
 from kilnwork.kit import clock
@@ -72,15 +72,17 @@ class CrashingClient:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kube, name)
 
-    async def create(self, kind: resource.Resource, obj: dict[str, Any], *more: Any) -> Any:
+    async def create(self, kind: api_resources.Resource, obj: dict[str, Any], *more: Any) -> Any:
         return self._die(
             "create", obj["metadata"]["name"], await self._kube.create(kind, obj, *more)
         )
 
-    async def merge_patch(self, kind: resource.Resource, name: str, *more: Any) -> Any:
+    async def merge_patch(self, kind: api_resources.Resource, name: str, *more: Any) -> Any:
         return self._die("patch", name, await self._kube.merge_patch(kind, name, *more))
 
-    async def delete(self, kind: resource.Resource, name: str, *more: Any, **options: Any) -> Any:
+    async def delete(
+        self, kind: api_resources.Resource, name: str, *more: Any, **options: Any
+    ) -> Any:
         return self._die("delete", name, await self._kube.delete(kind, name, *more, **options))
 
     def _die(self, verb: str, name: str, response: Any) -> Any:
@@ -146,12 +148,14 @@ class GangWorld:
             "kind": "Node",
             "metadata": {"name": name, "labels": marks},
         }
-        await self.kube.create(resource.NODES, body)
+        await self.kube.create(api_resources.NODES, body)
         status = {
             "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"},
             "conditions": [{"type": "Ready", "status": "True"}],
         }
-        await self.kube.merge_patch(resource.NODES, name, {"status": status}, subresource="status")
+        await self.kube.merge_patch(
+            api_resources.NODES, name, {"status": status}, subresource="status"
+        )
 
     async def pods(self) -> dict[str, dict[str, Any]]:
         return await self.world.pods()
@@ -180,7 +184,7 @@ class GangWorld:
         for pod in leaving:
             name = pod["metadata"]["name"]
             with contextlib.suppress(errors.NotFound):
-                await self.kube.delete(resource.PODS, name, controller_world.NS, grace_s=0)
+                await self.kube.delete(api_resources.PODS, name, controller_world.NS, grace_s=0)
         return not leaving
 
     async def clusters(self) -> list[str]:

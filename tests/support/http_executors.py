@@ -13,8 +13,8 @@ from urllib import parse
 import msgspec
 
 from kilnwork.api import task as api_task
-from kilnwork.channel import client
-from kilnwork.data import blobs
+from kilnwork.channel import blocking_link
+from kilnwork.data import local_blobs
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.executors import service as executors_service
@@ -35,7 +35,7 @@ class DirectoryStore:
         self.directory = directory
 
     def put(self, digest: bytes, file: Path) -> None:
-        with blobs.Blobs(self.directory, durable=False).writer() as new:
+        with local_blobs.Blobs(self.directory, durable=False).writer() as new:
             new.write(file.read_bytes())
             assert new.commit()[0] == digest
 
@@ -82,7 +82,7 @@ def executor(
     return service.HttpService(
         settings,
         executors_service.Manager(
-            connect=lambda: client.unix(socket),
+            connect=lambda: blocking_link.unix(socket),
             credential=lambda: "secret",
             store=lambda namespace: DirectoryStore(directory / "blobs" / namespace),
             place=socket,

@@ -1,8 +1,8 @@
 """Random stories of one file job: its steps are carried out late, out of order, or lost in a crash.
 
-Used by tests of `jobs.plan` and `jobs.facts`. Nothing waits or writes here: the store is a dict of
-commit records, the journal a dict of tasks, a row and pages. Workers are killed, paused and wake
-late; users cancel, pause and redrive.
+Used by tests of `jobs.step_planning` and `jobs.facts`. Nothing waits or writes here: the store is a
+dict of commit records, the journal a dict of tasks, a row and pages. Workers are killed, paused and
+wake late; users cancel, pause and redrive.
 """
 
 import random
@@ -18,13 +18,13 @@ from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import (
     errors,
     file_item_source,
+    in_memory_jobs,
     item_source,
-    items,
+    item_states,
     model,
-    plan,
     plan_steps,
-    records,
     rows,
+    step_planning,
     transitions,
 )
 from kilnwork.kit import clock as clocks
@@ -87,7 +87,7 @@ class Story:
             max_crashes=0, parallelism=dice.choice([None, 1, 3]), suspend=dice.random() < 0.1
         )
         file_item_source.check_spec(spec, manifest)
-        self.job = records.Job(
+        self.job = in_memory_jobs.Job(
             model.JobId(bytes(16), "job"), row=1, namespace="ns", spec=spec,
             source=SOURCES.new(spec, manifest, source=None), created=self.now,
         )  # fmt: skip
@@ -96,14 +96,16 @@ class Story:
 
     def look(self) -> None:
         """Run one round of the service: store changes and start the steps that are due."""
-        room = plan.TaskRoom(self.dice.choice([1, 4, 256]), self.dice.choice([0, 2]), prepare=True)
-        found = plan.next_steps(self.job, room, self.now)
+        room = step_planning.TaskRoom(
+            self.dice.choice([1, 4, 256]), self.dice.choice([0, 2]), prepare=True
+        )
+        found = step_planning.next_steps(self.job, room, self.now)
         if self.job.dirty or self.job.items.changed_pages:
             self._keep()
         for step in found:
             self.log.append(str(step))
             if isinstance(step, plan_steps.Recover):
-                every = self.job.stage is records.Stage.STOPPING
+                every = self.job.stage is in_memory_jobs.Stage.STOPPING
                 known = [n for n in transitions.find_recoverable(self.job) if n in self.tasks]
                 left = [n for n in known if every or not self.tasks[n].state.final]
                 self.under_way.append((step, left))
@@ -148,7 +150,7 @@ class Story:
             self._end(self.dice.choice(list(self.tasks)), _S.KILLED)
         elif name == "cancel":
             transitions.cancel(self.job, "", now=self.now)
-        elif name in ("pause", "resume") and self.job.stage is not records.Stage.FINISHED:
+        elif name in ("pause", "resume") and self.job.stage is not in_memory_jobs.Stage.FINISHED:
             transitions.adjust(self.job, model.Adjustment(suspend=name == "pause"), now=self.now)
         elif name == "redrive":
             self.redrive()
@@ -156,7 +158,7 @@ class Story:
 
     def resume(self) -> None:
         """Resume the job for good: no user pauses it after this."""
-        if self.job.stage is not records.Stage.FINISHED:
+        if self.job.stage is not in_memory_jobs.Stage.FINISHED:
             transitions.adjust(self.job, model.Adjustment(suspend=False), now=self.now)
 
     def redrive(self) -> None:
@@ -268,7 +270,7 @@ class Story:
         runs = {
             n: self.job.run_of(n)
             for n in range(self.job.size + 1)
-            if n == 0 or self.job.items.states[n] < items.ItemState.SUCCEEDED
+            if n == 0 or self.job.items.states[n] < item_states.ItemState.SUCCEEDED
         }
         found = [
             self._result(self.commits[key]) for key in self.commits if runs.get(key[0]) == key[1]
@@ -290,7 +292,7 @@ class Story:
         counts = job.counts
         assert counts.closed <= job.size
         assert counts.succeeded == sum(
-            job.items.states[n] == items.ItemState.SUCCEEDED for n in range(1, job.size + 1)
+            job.items.states[n] == item_states.ItemState.SUCCEEDED for n in range(1, job.size + 1)
         )
         found = job.source.progress.records
         assert found.total == found.succeeded == counts.succeeded * LINES
@@ -298,10 +300,10 @@ class Story:
         view = rows.view(job)
         assert view.parts.pending >= 0
         for number in range(1, job.size + 1):
-            if job.items.states[number] == items.ItemState.SUCCEEDED:
+            if job.items.states[number] == item_states.ItemState.SUCCEEDED:
                 record = self.commits[number, job.run_of(number)]
                 assert record.outcome is _O.SUCCEEDED, (number, self.log[-12:])
-        if job.stage is records.Stage.FINISHED:
+        if job.stage is in_memory_jobs.Stage.FINISHED:
             self.check_end()
 
     def check_end(self) -> None:
@@ -318,6 +320,6 @@ class Story:
                 number
                 for (number, run), commit in self.commits.items()
                 if number and run == job.run_of(number) and commit.outcome is _O.SUCCEEDED
-                if job.items.states[number] != items.ItemState.SUCCEEDED
+                if job.items.states[number] != item_states.ItemState.SUCCEEDED
             }
             assert not lost, f"committed, but not counted: {lost} {self.log[-30:]}"

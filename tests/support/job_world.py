@@ -17,17 +17,17 @@ import msgspec
 
 from kilnwork.api import attempts, filejobs
 from kilnwork.api import task as api_task
-from kilnwork.data import commit_records
+from kilnwork.data import part_commits
 from kilnwork.data.records import intake
 from kilnwork.data.stores import port, store_urls
 from kilnwork.dispatch import model as task_model
 from kilnwork.dispatch.hub import commits as hub_commits
 from kilnwork.dispatch.hub import subscriptions
+from kilnwork.dispatch.journal import batch_rows
 from kilnwork.dispatch.journal import port as dispatch_port
-from kilnwork.dispatch.journal import rows
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import assembly, errors, file_item_source, model, service
+from kilnwork.jobs import assembly, errors, file_item_source, file_job_service, model
 from kilnwork.jobs.work import part, reduce
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -134,7 +134,7 @@ class FusedJournal(journal.Journal):
         super().__init__(path, retry_s=0.005)
         self._fuse, self._committed = fuse, committed
 
-    def _commit(self, batch: rows.Rows) -> None:
+    def _commit(self, batch: batch_rows.Rows) -> None:
         self._fuse.burn("before commit")
         super()._commit(batch)
         self._committed()
@@ -420,7 +420,7 @@ class World:
         self.dispatcher.fuse = self.fuse
         self.clock = clocks.ManualClock()
         self.options = options
-        self.jobs: service.FileJobs
+        self.jobs: file_job_service.FileJobs
         self.lives = 0
         self.hasty: random.Random | None = None
         self.said: list[str] = []
@@ -433,7 +433,7 @@ class World:
         def opened(url: str) -> port.Store:
             return FusedStore(store_urls.open_store(url), fuse)
 
-        options = service.FileJobOptions(opened=opened, **self.options)
+        options = file_job_service.FileJobOptions(opened=opened, **self.options)
         self.services = assembly.JobServices(
             self.directory, self.dispatcher, clock=self.clock, options=options, retry_s=0.005
         )
@@ -537,8 +537,8 @@ class World:
     def records(self, view: model.JobView) -> dict[tuple[int, int], filejobs.PartOutcome]:
         directory = self.directory_of(view)
         found = {}
-        for number, run in commit_records.list_runs(directory):
-            commit = commit_records.find(directory, number, run)
+        for number, run in part_commits.list_runs(directory):
+            commit = part_commits.find(directory, number, run)
             assert commit is not None
             found[number, run] = commit.outcome
         return found

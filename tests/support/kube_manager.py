@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from kilnwork.api import manager as names
+from kilnwork.api import manager_access as names
 from support import kube_cluster, pages, waiting
 
 COUNTER = pages.ROOT / "examples" / "01-counter"

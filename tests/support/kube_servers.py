@@ -26,7 +26,7 @@ import uvloop
 from hack.kube import access
 
 from kilnwork.api import crd, kinds
-from kilnwork.cli import embedded_kinds
+from kilnwork.cli import embedded_crds
 from kilnwork.controlplane import cluster
 from kilnwork.kube import config
 from support import tls_connections, waiting
@@ -418,7 +418,7 @@ class Ours(Server):
             port=0,
             workdir=directory,
             node_name="local",
-            installed=embedded_kinds.EXTENSIONS,
+            installed=embedded_crds.EXTENSIONS,
         )
         self.plane = cluster.ControlPlane(settings)
         self._node = False

@@ -2,33 +2,33 @@
 
 from collections.abc import Iterable
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 
 
 class MemoryLookup:
-    """`apiserver.lookup.Lookup` over a dictionary; `add` stores objects."""
+    """`apiserver.lookup_interface.Lookup` over a dictionary; `add` stores objects."""
 
-    def __init__(self, *objects: tuple[resource.Resource, meta.JsonObject]) -> None:
+    def __init__(self, *objects: tuple[api_resources.Resource, meta.JsonObject]) -> None:
         self._objects: dict[tuple[str, str, str], meta.JsonObject] = {}
         for kind, obj in objects:
             self.add(kind, obj)
 
-    def add(self, kind: resource.Resource, obj: meta.JsonObject) -> None:
+    def add(self, kind: api_resources.Resource, obj: meta.JsonObject) -> None:
         """Store an object, replacing one of its name."""
         metadata = obj["metadata"]
         namespace = metadata.get("namespace", "") if kind.namespaced else ""
         self._objects[kind.qualified, namespace, metadata["name"]] = obj
 
-    def remove(self, kind: resource.Resource, namespace: str, name: str) -> None:
+    def remove(self, kind: api_resources.Resource, namespace: str, name: str) -> None:
         del self._objects[kind.qualified, namespace, name]
 
     def get(
-        self, kind: resource.Resource, namespace: str | None, name: str
+        self, kind: api_resources.Resource, namespace: str | None, name: str
     ) -> meta.JsonObject | None:
         return self._objects.get((kind.qualified, namespace or "", name))
 
     def list(
-        self, kind: resource.Resource, namespace: str | None = None
+        self, kind: api_resources.Resource, namespace: str | None = None
     ) -> Iterable[meta.JsonObject]:
         return [
             obj

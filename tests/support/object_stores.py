@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
-from kilnwork.api import manager
-from kilnwork.data.stores import local, port, remote, store_urls
+from kilnwork.api import manager_access
+from kilnwork.data.stores import local, manager_store, port, store_urls
 from kilnwork.endpoints import manager_client
 from kilnwork.kit import asgi, serving
-from kilnwork.server import objects
+from kilnwork.server import stored_job_files
 from support import verifiers
 
 KINDS = ("local", "remote")
@@ -33,8 +33,8 @@ class Worker:
     def headers(self) -> Mapping[str, str]:
         return {
             "Host": "manager",
-            manager.TOKEN_HEADER: self.token,
-            manager.CLUSTER_HEADER: self.of,
+            manager_access.TOKEN_HEADER: self.token,
+            manager_access.CLUSTER_HEADER: self.of,
         }
 
     def refused(self) -> None:
@@ -44,9 +44,13 @@ class Worker:
 class ObjectServer:
     """A manager's object API, served by a thread. `app` may be replaced by one that wraps it."""
 
-    def __init__(self, store: port.Store, *, rule: objects.Rule = objects.slots_only) -> None:
+    def __init__(
+        self, store: port.Store, *, rule: stored_job_files.Rule = stored_job_files.slots_only
+    ) -> None:
         self.store = store
-        self.app: asgi.App = objects.ObjectsApp(store, verifiers.OneSecret(SECRET), rule=rule)
+        self.app: asgi.App = stored_job_files.ObjectsApp(
+            store, verifiers.OneSecret(SECRET), rule=rule
+        )
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._listener: serving.Listener
@@ -105,7 +109,7 @@ def open_store(kind: str, directory: Path) -> Iterator[port.Store]:
         yield kept
         return
     with ObjectServer(kept, rule=lambda asked: True) as served:
-        store = remote.RemoteStore("kiln:ns", served.connector(), spool=directory / "spool")
+        store = manager_store.RemoteStore("kiln:ns", served.connector(), spool=directory / "spool")
         manager_client.slot_manager = manager_client.SlotManager(
             served.connector(), directory / "spool"
         )

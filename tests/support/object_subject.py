@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, object_task, resource
+from kilnwork.api import api_resources, meta, object_task
 from kilnwork.api import task as api_task
 from kilnwork.executors import custom_resource, port
 from kilnwork.executors.custom_resource import template
@@ -25,7 +25,7 @@ from kilnwork.kube import cache, client, errors, reflector
 from support import embedded_server, executor_world, waiting
 
 NS = executor_world.NS
-BOOKS = resource.Resource(
+BOOKS = api_resources.Resource(
     group="my.custom.domain", version="v1alpha1", kind="Book", plural="books", singular="book"
 )
 PRINTER = "my.custom.domain/printer"
@@ -311,10 +311,12 @@ class ObjectSubject(executor_world.Subject):
 
 
 async def define(
-    admin: client.Client, definition: dict[str, Any] = DEFINITION, kind: resource.Resource = BOOKS
+    admin: client.Client,
+    definition: dict[str, Any] = DEFINITION,
+    kind: api_resources.Resource = BOOKS,
 ) -> None:
     """Install a definition and wait until its kind is served; Books by default."""
-    await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, definition)
+    await admin.create(api_resources.CUSTOM_RESOURCE_DEFINITIONS, definition)
 
     async def served() -> bool:
         try:

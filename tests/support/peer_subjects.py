@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import task as api_task
-from kilnwork.channel import client, messages, peer
+from kilnwork.channel import blocking_link, messages, worker_side
 from kilnwork.dispatch.hub import hub as hubs
-from kilnwork.executors import external, port, process_attempt, service
+from kilnwork.executors import external, port, service, service_attempt
 from kilnwork.executors.http import attempt as http_attempt
 from kilnwork.executors.http import service as http_service
 from kilnwork.kit import clock, ids
@@ -67,7 +67,7 @@ class Programs:
 class SteppingLink:
     """The link of an attempt, whose reports are steps."""
 
-    def __init__(self, link: process_attempt.Link, home: "PeerSubject") -> None:
+    def __init__(self, link: service_attempt.Link, home: "PeerSubject") -> None:
         self._link, self._home = link, home
         self.send = link.send
 
@@ -88,7 +88,7 @@ class Stepping(service.ExecutorService):
 
     home: "PeerSubject"
 
-    def received(self, order: peer.Order) -> None:
+    def received(self, order: worker_side.Order) -> None:
         what = _STEPS.get(type(order))
         if what is not None:
             self.home.steps.count_step(f"before {what}")
@@ -191,7 +191,7 @@ class PeerSubject(executor_world.Subject):
     def _connect(self) -> socket.socket:
         if self._absent:
             raise ConnectionRefusedError("made unavailable by the test")
-        self._socket = made = client.unix(str(self.directory / executor_world.SOCKET))
+        self._socket = made = blocking_link.unix(str(self.directory / executor_world.SOCKET))
         return made
 
     def _manager(self) -> service.Manager:

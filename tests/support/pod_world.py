@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork import controllers
-from kilnwork.api import kinds, resource
-from kilnwork.cli import embedded_kinds
+from kilnwork.api import api_resources, kinds
+from kilnwork.cli import embedded_crds
 from kilnwork.controlplane import cluster
-from kilnwork.controlplane.node import container
+from kilnwork.controlplane.node import shim_container
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock, http_types, ids, processes
@@ -53,7 +53,7 @@ class World:
                 port=0,
                 workdir=directory,
                 node_name="n1",
-                installed=embedded_kinds.EXTENSIONS,
+                installed=embedded_crds.EXTENSIONS,
             )
         )
         self.kube: client.Client
@@ -120,7 +120,7 @@ class World:
 
     async def pods(self) -> list[dict[str, Any]]:
         """Return all Pods."""
-        listed = await self.kube.list(resource.PODS, NS, type=dict)
+        listed = await self.kube.list(api_resources.PODS, NS, type=dict)
         return list(listed.items)
 
     async def wait_for_no_pods(self) -> None:
@@ -137,5 +137,5 @@ def worker_container(script: str, name: str = "main") -> dict[str, Any]:
 def programs(pod: dict[str, Any]) -> set[int]:
     """Return the pids of the processes in the container of a Pod."""
     return processes.find_members(
-        None, marker=f"{container.MARKER}={pod['metadata']['uid']}/main/0"
+        None, marker=f"{shim_container.MARKER}={pod['metadata']['uid']}/main/0"
     )

@@ -12,7 +12,7 @@ from typing import Self
 import msgspec
 
 from kilnwork.api import data_pond, pond_messages
-from kilnwork.controllers.data_pond import certificate, ledger, model
+from kilnwork.controllers.data_pond import ledger, model, tls_certificate
 from kilnwork.kit import asgi, clock, serving
 from kilnwork.server import errors, pond_exchange
 
@@ -78,7 +78,7 @@ class PondManager:
     async def __aenter__(self) -> Self:
         pair = self.directory / "certificates"
         pair.mkdir(parents=True, exist_ok=True)
-        made = certificate.create(now=clock.SystemClock().wall())
+        made = tls_certificate.create(now=clock.SystemClock().wall())
         (pair / "tls.crt").write_bytes(made.certificate)
         (pair / "tls.key").write_bytes(made.key)
         (self.directory / "token").write_text(TOKEN)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from kilnwork.data import errors
-from kilnwork.data.pond import blob_fetch, manifest, origins, pinning, store
+from kilnwork.data.pond import blob_fetch, manifest, origins, source_pinning, store
 from kilnwork.kit import clock
 
 
@@ -107,7 +107,7 @@ class _Content(origins.Content):
 
 
 def one_by_one(
-    read: pinning.Read, listed: Sequence[origins.ListedFile]
+    read: source_pinning.Read, listed: Sequence[origins.ListedFile]
 ) -> Iterator[tuple[origins.ListedFile, tuple[blob_fetch.Fetched, str]]]:
     for one in listed:
         yield one, read(one)
@@ -119,11 +119,11 @@ def pin(
     selection: origins.Selection | None = None,
     *,
     time: clock.Clock | None = None,
-) -> pinning.Pinned:
+) -> source_pinning.Pinned:
     selection = selection or origins.Selection()
-    return pinning.pin(
+    return source_pinning.pin(
         kept,
-        pinning.Target(source, selection, f"{source.name}-{hash(selection) & 0xFFFF:x}"),
+        source_pinning.Target(source, selection, f"{source.name}-{hash(selection) & 0xFFFF:x}"),
         run=one_by_one,
         progress=blob_fetch.Progress(),
         time=time or clock.SystemClock(),

@@ -7,11 +7,11 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from kilnwork.api import manager
+from kilnwork.api import manager_access
 from kilnwork.data.stores import local
 from kilnwork.dispatch.hub import hub
 from kilnwork.kit import asgi, serving
-from kilnwork.server import blobs, channel, errors, objects, problems
+from kilnwork.server import blobs, channel, errors, problems, stored_job_files
 from support import certificates, hubs, short_paths, verifiers
 
 SECRET = "opensesame"
@@ -31,7 +31,7 @@ class RemoteManager:
         authority = certificates.Authority()
         self.ca = directory / "ca.crt"
         self.ca.write_text(authority.pem)
-        pair = authority.issue_file("manager", directory, manager.SERVER_NAME)
+        pair = authority.issue_file("manager", directory, manager_access.SERVER_NAME)
         self._tls = serving.tls_context(pair, pair)
         self.port = 0
         self.lease_s = 10.0
@@ -47,7 +47,7 @@ class RemoteManager:
         await self.hub.start(self.socket)
         self._channel = channel.ChannelApp(self.hub.new_link)
         self._blobs = blobs.BlobsApp(self.blobs, verifier)
-        self._objects = objects.ObjectsApp(self.files, verifier)
+        self._objects = stored_job_files.ObjectsApp(self.files, verifier)
         listening = serving.bind("127.0.0.1", self.port)
         self.port = int(listening.getsockname()[1])
         self._listener = serving.Listener(self._app, listening, tls=self._tls)

@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from kilnwork.channel import client
-from kilnwork.sdk import driver
+from kilnwork.channel import blocking_link
+from kilnwork.sdk import driver_session
 from support import remote_manager, tcp_proxy, worker_process
 
 _TESTS = Path(__file__).parents[1]
@@ -28,10 +28,10 @@ class World:
         )
 
     @contextlib.contextmanager
-    def driver(self) -> Iterator[driver.Driver]:
+    def driver(self) -> Iterator[driver_session.Driver]:
         """Open a driver inside the block; call it in a thread, since it blocks."""
-        connected = driver.Driver(
-            connect=lambda: client.unix(str(self.manager.socket)),
+        connected = driver_session.Driver(
+            connect=lambda: blocking_link.unix(str(self.manager.socket)),
             credential=lambda: remote_manager.SECRET,
             cluster="counter",
         )

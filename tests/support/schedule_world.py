@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork import controllers
-from kilnwork.api import job, job_config, kinds, resource
+from kilnwork.api import api_resources, job, job_config, kinds
 from kilnwork.controllers import ports
 from kilnwork.dispatch.hub import hub
 from kilnwork.jobs import assembly
@@ -172,7 +172,7 @@ class World:
         path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/type/enum"
         allowed = ["Adhoc"] if refuse else ["Adhoc", "Scheduled"]
         change = {"op": "replace", "path": path, "value": allowed}
-        name, kind = kinds.JOBS.qualified, resource.CUSTOM_RESOURCE_DEFINITIONS
+        name, kind = kinds.JOBS.qualified, api_resources.CUSTOM_RESOURCE_DEFINITIONS
         await self.kube.json_patch(kind, name, [change])
 
         async def done() -> bool:

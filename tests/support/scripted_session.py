@@ -3,7 +3,7 @@
 from typing import Any
 
 from kilnwork.api import attempts, calls, task
-from kilnwork.sdk import driver, futures, session
+from kilnwork.sdk import driver_session, futures, session
 from support import scripted_dispatcher
 
 SPEC = task.TaskSpec(call=task.Call(function="tests:nothing"))
@@ -11,10 +11,10 @@ SPEC = task.TaskSpec(call=task.Call(function="tests:nothing"))
 
 def open_driver(
     dispatcher: scripted_dispatcher.ScriptedDispatcher, **options: Any
-) -> driver.Driver:
+) -> driver_session.Driver:
     """Return an open driver, which the caller closes."""
     settings: dict[str, Any] = {"connect": dispatcher.connect, "credential": lambda: "token"}
-    made = driver.Driver(**(settings | options))
+    made = driver_session.Driver(**(settings | options))
     made.open(timeout_s=10)
     return made
 

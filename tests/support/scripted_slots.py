@@ -20,7 +20,7 @@ import msgspec
 from kilnwork.api import attempts, calls, task
 from kilnwork.channel import frames, messages
 from kilnwork.kit import ids
-from kilnwork.sdk import futures, pickling
+from kilnwork.sdk import futures, serialization
 from support import scripted_hub, short_paths, waiting, worker_process
 
 M = TypeVar("M")
@@ -123,7 +123,7 @@ class SlotHub(scripted_hub.ScriptedHub):
         """
         ref = more.pop("ref", None) or attempts.AttemptRef(ids.new_task_id(), 1, 1)
         fields = {k: more.pop(k) for k in ("in_place", "name", "values") if k in more}
-        payload, _ = pickling.pack_arguments(args, more.pop("kwargs", {}), None)  # type: ignore[arg-type]
+        payload, _ = serialization.pack_arguments(args, more.pop("kwargs", {}), None)  # type: ignore[arg-type]
         spec = task.TaskSpec(call=task.Call(function=function, **more))
         known = repr(spec)
         if known not in slot.templates:
@@ -135,7 +135,7 @@ class SlotHub(scripted_hub.ScriptedHub):
     def arguments_with_futures(self, *tasks: ids.TaskId) -> attempts.Payload:
         """Return positional arguments that are the results of these tasks."""
         args = tuple(_Taken(each) for each in tasks)
-        return pickling.pack_arguments(args, {}, None)[0]  # type: ignore[arg-type]
+        return serialization.pack_arguments(args, {}, None)[0]  # type: ignore[arg-type]
 
     async def end(
         self, slot: Slot, ref: attempts.AttemptRef, *, timeout_s: float = 30.0
@@ -153,7 +153,7 @@ class SlotHub(scripted_hub.ScriptedHub):
         end = await self.end(slot, ref)
         assert end.ending is attempts.Ending.SUCCEEDED, end
         assert end.payload is not None
-        return pickling.unpack_value(end.payload, None)  # type: ignore[arg-type]
+        return serialization.unpack_value(end.payload, None)  # type: ignore[arg-type]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         cutter = frames.Cutter()

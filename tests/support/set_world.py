@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import api_resources, kinds
 from kilnwork.kit import clock
 from kilnwork.kube import client
 from support import (
@@ -101,7 +101,7 @@ class SetWorld(controller_world.World):
         await waiting.wait_until_async(gone, what="no Pods")
 
     async def node_labels(self, name: str, labels: dict[str, str]) -> None:
-        await self.kube.merge_patch(resource.NODES, name, {"metadata": {"labels": labels}})
+        await self.kube.merge_patch(api_resources.NODES, name, {"metadata": {"labels": labels}})
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from kilnwork.controlplane.node import volumes
-from kilnwork.kit import paths
+from kilnwork.kit import data_directories
 
 _made: list[Path] = []
 
@@ -28,7 +28,7 @@ def sockets_of(data: Path) -> None:
 
     The server does so itself, unless it is killed as in tests.
     """
-    for made in (paths.runtime_dir(data), links_of(data)):
+    for made in (data_directories.runtime_dir(data), links_of(data)):
         if not made.is_relative_to(data) and made not in _made:
             _made.append(made)
 
@@ -37,7 +37,7 @@ def links_of(data: Path) -> Path:
     """Return the directory in which containers of the server of a data directory find their
     mounts.
     """
-    return volumes.links_directory(paths.runtime_dir(data), data / "pods")
+    return volumes.links_directory(data_directories.runtime_dir(data), data / "pods")
 
 
 def remove_all() -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane import store
-from kilnwork.controlplane.apiserver import crud, deletion, namespaces, writes
+from kilnwork.controlplane.apiserver import deletion, namespaces, object_writer, write_types
 from kilnwork.kit import clock, ids
 from support import waiting
 
@@ -22,18 +22,18 @@ class World:
     """The store, its writer and deleter, and shortcuts for tests."""
 
     store: store.Store
-    writer: crud.ObjectWriter
+    writer: object_writer.ObjectWriter
     deleter: deletion.Deleter
     clock: clock.ManualClock
 
     async def create(
-        self, kind: resource.Resource, name: str, *, namespace: str = "default", **more: Any
+        self, kind: api_resources.Resource, name: str, *, namespace: str = "default", **more: Any
     ) -> meta.JsonObject:
         """Create an object; `metadata=` adds to its name."""
         metadata = {"name": name, **more.pop("metadata", {})}
-        place = writes.target_of(kind, namespace, "")
+        place = write_types.target_of(kind, namespace, "")
         outcome = await self.writer.create(
-            place, {"metadata": metadata, **more}, writes.WriteContext()
+            place, {"metadata": metadata, **more}, write_types.WriteContext()
         )
         assert outcome.raw
         found = self.get(kind, name, namespace=namespace)
@@ -41,16 +41,18 @@ class World:
         return found
 
     def get(
-        self, kind: resource.Resource, name: str, *, namespace: str = "default"
+        self, kind: api_resources.Resource, name: str, *, namespace: str = "default"
     ) -> meta.JsonObject | None:
         return self.writer.lookup.get(kind, namespace, name)
 
-    async def delete(self, kind: resource.Resource, name: str, **asked: Any) -> writes.WriteResult:
+    async def delete(
+        self, kind: api_resources.Resource, name: str, **asked: Any
+    ) -> write_types.WriteResult:
         """Delete an object of namespace `default`."""
-        place = writes.target_of(kind, "default", name)
+        place = write_types.target_of(kind, "default", name)
         return await self.deleter.delete(place, deletion.DeleteOptions(**asked))
 
-    async def gone(self, kind: resource.Resource, name: str) -> None:
+    async def gone(self, kind: api_resources.Resource, name: str) -> None:
         """Wait until an object of namespace `default` is gone."""
         await waiting.wait_until_async(lambda: self.get(kind, name) is None, what=f"{name} is gone")
 
@@ -63,7 +65,9 @@ async def open_world(
     held = store.Store(directory / "control.db", keep_changes=keep_changes)
     await held.start()
     now = clock.ManualClock()
-    writer = crud.ObjectWriter(held, clock=now, new_uid=ids.new_uid, entropy=random.Random(1))
+    writer = object_writer.ObjectWriter(
+        held, clock=now, new_uid=ids.new_uid, entropy=random.Random(1)
+    )
     deleter = deletion.Deleter(writer)
     keeper = namespaces.NamespaceController(writer, deleter, ca="CA")
     await keeper.start()

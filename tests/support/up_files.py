@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from urllib import parse
 
 from kilnwork.api import filejobs
-from kilnwork.data import commit_records
+from kilnwork.data import part_commits
 from kilnwork.data.stores import local
 from kilnwork.jobs import directory_operations
 from support import up_server as up_support
@@ -214,7 +214,7 @@ class UpFiles:
             records = self._commits(directory)
             newest = {commit.part: commit.run for commit in records}
             for commit in records:
-                named.add(f"{directory}/{commit_records.record_key(commit.part, commit.run)}")
+                named.add(f"{directory}/{part_commits.record_key(commit.part, commit.run)}")
                 both = [file for file in (commit.output, commit.errors) if file is not None]
                 # an unmerged result is named by the directory of its parts
                 files = [file for file in both if not file.key.endswith("/")]
@@ -226,9 +226,7 @@ class UpFiles:
 
     def _commits(self, directory: str) -> list[filejobs.Commit]:
         store = local.LocalStore(self.directory / directory)
-        found = [
-            commit_records.find(store, *one) for one in sorted(commit_records.list_runs(store))
-        ]
+        found = [part_commits.find(store, *one) for one in sorted(part_commits.list_runs(store))]
         return [commit for commit in found if commit is not None]
 
 

@@ -15,7 +15,8 @@ from kilnwork.api import (
     crd,
     data_pond,
     data_pond_validation,
-    field_effects,
+    field_support,
+    field_support_table,
     job,
     job_config,
     job_validation,
@@ -30,8 +31,7 @@ from kilnwork.api import (
     task,
     task_claim,
     task_cluster,
-    task_fields,
-    validation,
+    task_validation,
 )
 
 T = TypeVar("T")
@@ -45,18 +45,20 @@ _NOT_THE_WORK = frozenset(
 )
 
 
-def validate_task(obj: meta.JsonObject) -> list[validation.Problem]:
+def validate_task(obj: meta.JsonObject) -> list[task_validation.Problem]:
     """Return the problems of a Task beyond its schema."""
     declared = _decode(obj, task.Task)
-    return [] if declared is None else validation.validate_task(declared)
+    return [] if declared is None else task_validation.validate_task(declared)
 
 
-def validate_task_update(old: meta.JsonObject, new: meta.JsonObject) -> list[validation.Problem]:
+def validate_task_update(
+    old: meta.JsonObject, new: meta.JsonObject
+) -> list[task_validation.Problem]:
     """Return the forbidden changes of a Task."""
     before, after = _decode(old, task.Task), _decode(new, task.Task)
     if before is None or after is None:
         return []
-    return validation.validate_task_update(before, after)
+    return task_validation.validate_task_update(before, after)
 
 
 def sample_of_task(obj: meta.JsonObject) -> tuple[meta.JsonObject, str] | None:
@@ -79,25 +81,27 @@ def sample_of_task(obj: meta.JsonObject) -> tuple[meta.JsonObject, str] | None:
         return None
 
 
-def validate_task_cluster(obj: meta.JsonObject) -> list[validation.Problem]:
+def validate_task_cluster(obj: meta.JsonObject) -> list[task_validation.Problem]:
     """Return the problems of a TaskCluster beyond its schema."""
     cluster = _decode(obj, task_cluster.TaskCluster)
-    return [] if cluster is None else validation.validate_task_cluster(cluster)
+    return [] if cluster is None else task_validation.validate_task_cluster(cluster)
 
 
-def validate_data_pond(obj: meta.JsonObject) -> list[validation.Problem]:
+def validate_data_pond(obj: meta.JsonObject) -> list[task_validation.Problem]:
     """Return the problems of a DataPond beyond its schema."""
     pond = _decode(obj, data_pond.DataPond)
     return [] if pond is None else data_pond_validation.problems(pond)
 
 
-def validate_job(obj: meta.JsonObject) -> list[validation.Problem]:
+def validate_job(obj: meta.JsonObject) -> list[task_validation.Problem]:
     """Return the problems of a Job beyond its schema."""
     declared = _decode_or_report(obj, job.Job)
     return declared if isinstance(declared, list) else job_validation.validate_job(declared)
 
 
-def validate_job_update(old: meta.JsonObject, new: meta.JsonObject) -> list[validation.Problem]:
+def validate_job_update(
+    old: meta.JsonObject, new: meta.JsonObject
+) -> list[task_validation.Problem]:
     """Return the forbidden changes of a Job."""
     before, after = _decode(old, job.Job), _decode(new, job.Job)
     if before is None or after is None:
@@ -105,13 +109,13 @@ def validate_job_update(old: meta.JsonObject, new: meta.JsonObject) -> list[vali
     return job_validation.validate_job_update(before, after)
 
 
-def validate_job_config(obj: meta.JsonObject) -> list[validation.Problem]:
+def validate_job_config(obj: meta.JsonObject) -> list[task_validation.Problem]:
     """Return the problems of a JobConfig beyond its schema."""
     declared = _decode_or_report(obj, job_config.JobConfig)
     return declared if isinstance(declared, list) else job_validation.validate_job_config(declared)
 
 
-def validate_sync_set(obj: meta.JsonObject) -> list[validation.Problem]:
+def validate_sync_set(obj: meta.JsonObject) -> list[task_validation.Problem]:
     """Return the problems of a SyncSet beyond its schema."""
     declared = _decode_or_report(obj, sync_set.SyncSet)
     if isinstance(declared, list):
@@ -121,7 +125,7 @@ def validate_sync_set(obj: meta.JsonObject) -> list[validation.Problem]:
 
 def validate_sync_set_update(
     old: meta.JsonObject, new: meta.JsonObject
-) -> list[validation.Problem]:
+) -> list[task_validation.Problem]:
     """Return the forbidden changes of a SyncSet within a generation."""
     before, after = _decode(old, sync_set.SyncSet, status=True), _decode(new, sync_set.SyncSet)
     if before is None or after is None:
@@ -131,14 +135,14 @@ def validate_sync_set_update(
 
 def validate_task_object_update(
     old: meta.JsonObject, new: meta.JsonObject
-) -> list[validation.Problem]:
+) -> list[task_validation.Problem]:
     """Return the forbidden changes of a TaskObject: any change of its data."""
     return [("data", "field is immutable")] if old.get("data") != new.get("data") else []
 
 
 def validate_task_claim_update(
     old: meta.JsonObject, new: meta.JsonObject
-) -> list[validation.Problem]:
+) -> list[task_validation.Problem]:
     """Return the forbidden changes of a TaskClaim: any change of its spec."""
     return [("spec", crd.CLAIM_RULE)] if old.get("spec") != new.get("spec") else []
 
@@ -148,7 +152,7 @@ OUTCOME_REASON = "which the manager says of waiting, lost and killed tasks: choo
 
 def validate_task_claim_status(
     old: meta.JsonObject, new: meta.JsonObject
-) -> list[validation.Problem]:
+) -> list[task_validation.Problem]:
     """Return the problems of the outcome of a TaskClaim.
 
     On a real Kubernetes a ValidatingAdmissionPolicy has the same rules
@@ -179,8 +183,8 @@ def task_claim_right(claim: meta.JsonObject) -> tuple[str, str]:
 def field_warnings(kind: str, new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
     """Yield a warning for each field that has no effect; for an update, only for the changed
     fields."""
-    yield from field_effects.new_sentences(
-        partial(task_fields.findings, kind, side=field_effects.Side.EMBEDDED), new, old
+    yield from field_support.new_sentences(
+        partial(field_support_table.findings, kind, side=field_support.Side.EMBEDDED), new, old
     )
 
 
@@ -220,7 +224,7 @@ def _decode(obj: meta.JsonObject, type_: type[T], *, status: bool = False) -> T 
         return None
 
 
-def _decode_or_report(obj: meta.JsonObject, type_: type[T]) -> T | list[validation.Problem]:
+def _decode_or_report(obj: meta.JsonObject, type_: type[T]) -> T | list[task_validation.Problem]:
     """Return the object as a struct, or the problems that its schema does not express."""
     try:
         return _converted(obj, type_, status=False)

@@ -67,7 +67,7 @@ class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 JSON = "application/json"
 PICKLE = "application/vnd.kilnwork.pickle"
-"""Media type of a pickle, protocol 5 with its buffers out of band (`sdk.pickling`). The
+"""Media type of a pickle, protocol 5 with its buffers out of band (`sdk.serialization`). The
 dispatcher never reads it."""
 ERROR = "application/vnd.kilnwork.error"
 """Media type of an `ErrorInfo` in msgpack: the payload of a failed call."""

@@ -25,7 +25,7 @@ from kilnwork.kit import errors
 Option = job_config.Option
 Type = job_config.OptionType
 Problem = tuple[str, str]
-"""Dotted path of the field, and a sentence without subject, as in `validation`."""
+"""Dotted path of the field, and a sentence without subject, as in `task_validation`."""
 
 FIELD = "spec.option"
 """Path of the options in a JobConfig."""

@@ -2,7 +2,7 @@
 
 `python -m kilnwork.api.crd` writes them to `crds/*.yaml`, which are checked in and installed on a
 real Kubernetes; the embedded API server takes schema and columns from here. Rules in CEL are for
-the real server; `api.validation` has the same rules in Python.
+the real server; `api.task_validation` has the same rules in Python.
 """
 
 import functools
@@ -14,14 +14,14 @@ import msgspec
 import yaml
 
 from kilnwork.api import (
+    api_resources,
     crd_jobs,
     crd_parts,
     crd_ponds,
     crd_sync_sets,
     kinds,
     meta,
-    resource,
-    schema,
+    schema_generation,
     task,
     task_claim,
     task_cluster,
@@ -80,7 +80,7 @@ _DATA = "The data, any JSON: an object, list, string, number, boolean or null. I
 
 _TASK_OBJECT = crd_parts.KindDefinition(
     description=task_object.TaskObject.__doc__ or "",
-    root={"data": {"description": _DATA, "nullable": True, schema.PRESERVE: True}},
+    root={"data": {"description": _DATA, "nullable": True, schema_generation.PRESERVE: True}},
     columns=(crd_parts.AGE,),
 )
 
@@ -162,7 +162,7 @@ def crds() -> dict[str, meta.JsonObject]:
 
 
 @functools.cache
-def definition(kind: resource.Resource) -> meta.JsonObject:
+def definition(kind: api_resources.Resource) -> meta.JsonObject:
     """Return the CustomResourceDefinition of a kind of kilnwork."""
     about = _KINDS[kind.kind]
     version: meta.JsonObject = {
@@ -211,19 +211,19 @@ def files() -> Iterator[tuple[Path, str]]:
         yield DIRECTORY / f"{plural}.yaml", render(crd)
 
 
-def _root_schema(about: crd_parts.KindDefinition) -> schema.Schema:
-    properties: schema.Schema = {
+def _root_schema(about: crd_parts.KindDefinition) -> schema_generation.Schema:
+    properties: schema_generation.Schema = {
         "apiVersion": {"description": _API_VERSION, "type": "string"},
         "kind": {"description": _KIND, "type": "string"},
         "metadata": {"type": "object"},
         **about.root,
     }
     if about.spec is not None:
-        properties["spec"] = schema.structural(about.spec)
+        properties["spec"] = schema_generation.structural(about.spec)
     if about.status is not None:
-        properties["status"] = schema.structural(about.status, defaults=False)
+        properties["status"] = schema_generation.structural(about.status, defaults=False)
     description = " ".join(about.description.split())
-    root: schema.Schema = {
+    root: schema_generation.Schema = {
         "description": description,
         "type": "object",
         "properties": properties,
@@ -237,14 +237,14 @@ def _root_schema(about: crd_parts.KindDefinition) -> schema.Schema:
     return root
 
 
-def _refer_to(node: schema.Schema, other: str) -> None:
+def _refer_to(node: schema_generation.Schema, other: str) -> None:
     """Make the schema of an object say that its fields are those of `other`."""
     described = f"{node['description']} Its fields are those of `{other}`."
     node.clear()
-    node.update({"description": described, "type": "object", schema.PRESERVE: True})
+    node.update({"description": described, "type": "object", schema_generation.PRESERVE: True})
 
 
-def _node_at(root: schema.Schema, path: str) -> schema.Schema:
+def _node_at(root: schema_generation.Schema, path: str) -> schema_generation.Schema:
     node = root
     for step in path.split(".") if path else ():
         node = node["items"] if step == "[]" else node["properties"][step]

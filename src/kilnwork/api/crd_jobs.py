@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kilnwork.api import crd_parts, job, job_config, meta, schema
+from kilnwork.api import crd_parts, job, job_config, meta, schema_generation
 
 CONFIG_NAME_RULE = "may only be cleared"
 TEMPLATE_RULE = "give configName or template"
@@ -81,7 +81,7 @@ def _rule_within(*expressions: str, of: tuple[str, ...]) -> meta.JsonObject:
     return crd_parts.rule(" || ".join((OPEN, *missing, holds)), TEMPLATE_FIXED)
 
 
-def _template(at: str) -> dict[str, schema.Schema]:
+def _template(at: str) -> dict[str, schema_generation.Schema]:
     """Return the additions to the schema of the `job.JobTemplate` at a path."""
     one_index_set, one_source = (
         " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in fields) + " == 1"
@@ -128,7 +128,7 @@ def _descriptions_at(at: str) -> dict[str, str]:
     }
 
 
-def _times(*paths: str) -> dict[str, schema.Schema]:
+def _times(*paths: str) -> dict[str, schema_generation.Schema]:
     return dict.fromkeys(paths, crd_parts.TIME)
 
 

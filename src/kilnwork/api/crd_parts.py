@@ -1,6 +1,6 @@
 """Parts of our CustomResourceDefinitions, and the texts of their rules.
 
-Used by `crd` and `crd_jobs`, which have a `KindDefinition` for each kind, and by `validation`,
+Used by `crd` and `crd_jobs`, which have a `KindDefinition` for each kind, and by `task_validation`,
 which has the same rules in Python. No complete definition is here.
 """
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, schema
+from kilnwork.api import meta, schema_generation
 
 
 class KindDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,12 +19,12 @@ class KindDefinition(msgspec.Struct, frozen=True, kw_only=True):
     spec: Any = None
     needs_spec: bool = False
     status: Any = None
-    root: dict[str, schema.Schema] = msgspec.field(default_factory=dict)
+    root: dict[str, schema_generation.Schema] = msgspec.field(default_factory=dict)
     columns: tuple[meta.JsonObject, ...] = ()
     selectable: tuple[str, ...] = ()
     scale: dict[str, str] = msgspec.field(default_factory=dict)
     """Paths of the numbers of the `scale` subresource; empty if there is none."""
-    additions: dict[str, schema.Schema] = msgspec.field(default_factory=dict)
+    additions: dict[str, schema_generation.Schema] = msgspec.field(default_factory=dict)
     """Schema keywords by dotted path of properties. `[]` steps into the items of a list, and the
     empty path is the object itself."""
     described_at: dict[str, str] = msgspec.field(default_factory=dict)
@@ -49,9 +49,9 @@ def rule(expression: str, message: str, **more: str) -> meta.JsonObject:
     return {"rule": expression, "message": message, **more}
 
 
-def rules(*made: meta.JsonObject) -> schema.Schema:
+def rules(*made: meta.JsonObject) -> schema_generation.Schema:
     """Return the schema keyword that contains the given CEL rules."""
-    return {schema.RULES: list(made)}
+    return {schema_generation.RULES: list(made)}
 
 
 AGE = column("Age", ".metadata.creationTimestamp", type_="date")
@@ -116,7 +116,7 @@ def task_rules() -> Iterator[meta.JsonObject]:
     yield rule("!has(self.call) || !(has(self.command) || has(self.args))", CALL_RULE)
 
 
-def task_inputs(path: str) -> dict[str, schema.Schema]:
+def task_inputs(path: str) -> dict[str, schema_generation.Schema]:
     """Return the additions to the schema for the inputs of the `task.TaskTemplate` at `path`."""
     return {
         f"{path}.inputs": {

@@ -3,7 +3,7 @@
 `parse` reads Furiko's syntax with quartz's rules for days; `cron_fields` has the grammar of each
 field. A `CronExpression` describes local times; `next_after` finds the first tick after a second
 and `count` returns the number of ticks in a span, both without iterating over ticks. Used by
-`schedules`, which decides which ticks are due, and by validation. No clock; zone files are read by
+`due_ticks`, which decides which ticks are due, and by validation. No clock; zone files are read by
 `zoneinfo`, once each.
 
 A local time that a change of the clocks skips or repeats is treated according to DaylightSaving

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from kilnwork.api import meta, task, wire
+from kilnwork.api import base_struct, meta, task
 
 SourceName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 Fraction = Annotated[float, msgspec.Meta(ge=0.05, le=1)]
@@ -17,7 +17,7 @@ MAX_INLINE_BYTES = 512 * 1024
 object."""
 
 
-class PondSource(wire.Wire, frozen=True):
+class PondSource(base_struct.Wire, frozen=True):
     """A source from which snapshots are taken."""
 
     name: SourceName
@@ -37,7 +37,7 @@ class PondSource(wire.Wire, frozen=True):
     `127.0.0.1:8080`, `10.0.0.0/8`."""
 
 
-class PondFetch(wire.Wire, frozen=True):
+class PondFetch(base_struct.Wire, frozen=True):
     """How agents fetch data."""
 
     parallel: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
@@ -46,7 +46,7 @@ class PondFetch(wire.Wire, frozen=True):
     """Whether agents ask the agents of other nodes before the source."""
 
 
-class DataPondSpec(wire.Wire, frozen=True):
+class DataPondSpec(base_struct.Wire, frozen=True):
     """The storage of a DataPond on its nodes, its capacity, and its sources."""
 
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
@@ -132,7 +132,7 @@ class DataPond(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     kind: str = "DataPond"
 
 
-class OutputRef(wire.Wire, frozen=True):
+class OutputRef(base_struct.Wire, frozen=True):
     """An output of another SyncSet in this namespace that uses the same pond."""
 
     set: task.Name
@@ -144,7 +144,7 @@ class OutputRef(wire.Wire, frozen=True):
     succeeded."""
 
 
-class SnapshotSource(wire.Wire, frozen=True):
+class SnapshotSource(base_struct.Wire, frozen=True):
     """Source of the files of a snapshot. Exactly one of `source`, `uri`, `inline`, `output` and
     `files` must be set."""
 
@@ -171,7 +171,7 @@ class SnapshotSource(wire.Wire, frozen=True):
     part; `errors`, the bad records; `input`, the input."""
 
 
-class ShardScheme(wire.Wire, frozen=True):
+class ShardScheme(base_struct.Wire, frozen=True):
     """How a snapshot is divided into shards; see `kilnwork.data.pond.shards`."""
 
     by: Annotated[str, msgspec.Meta(pattern="^(files|glob|range|hash)$")]

@@ -6,7 +6,7 @@ Used by admission and by the controller. Pure.
 from collections.abc import Iterator
 from urllib import parse
 
-from kilnwork.api import data_pond, job_files, quantities
+from kilnwork.api import data_pond, file_job_uris, quantities
 from kilnwork.kit import egress
 
 Problem = tuple[str, str]
@@ -66,7 +66,7 @@ def _source_problems(field: str, source: data_pond.PondSource) -> Iterator[Probl
     except ValueError as error:
         yield f"{field}.uri", f"is no URI: {error}"
         return
-    if parts.scheme in (job_files.SCHEME, "file"):
+    if parts.scheme in (file_job_uris.SCHEME, "file"):
         if why := _job_uri_problem(source.uri) if parts.scheme != "file" else _file_problem(parts):
             yield f"{field}.uri", why
         if source.secret_name is not None:
@@ -90,8 +90,8 @@ def _source_problems(field: str, source: data_pond.PondSource) -> Iterator[Probl
 
 def _job_uri_problem(uri: str) -> str:
     try:
-        if uri != job_files.PREFIX:
-            job_files.parse_uri(uri)
+        if uri != file_job_uris.PREFIX:
+            file_job_uris.parse_uri(uri)
     except ValueError as error:
         return str(error)
     return ""

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import msgspec
 
+from kilnwork.api import base_struct
 from kilnwork.api import task as api_task
-from kilnwork.api import wire
 
-Wire = wire.Wire
+Wire = base_struct.Wire
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=api_task.MAX_S)]
 

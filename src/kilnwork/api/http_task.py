@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import wire
+from kilnwork.api import base_struct
 
 MAX_S = 31 * 24 * 3600
 """Maximum duration, in seconds, of a request or of the work that it starts elsewhere."""
@@ -30,7 +30,7 @@ Timeout = Annotated[float, msgspec.Meta(gt=0, le=MAX_S)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class SecretRef(wire.Wire, frozen=True):
+class SecretRef(base_struct.Wire, frozen=True):
     """A value in a Secret of the task's namespace. The Secret must have the label
     `kilnwork.dev/use: http` and an annotation `kilnwork.dev/http-hosts` that names the host."""
 
@@ -42,7 +42,7 @@ class SecretRef(wire.Wire, frozen=True):
     """Text before the value, such as `Bearer ` with a trailing space."""
 
 
-class NameValue(wire.Wire, frozen=True):
+class NameValue(base_struct.Wire, frozen=True):
     """A name and a value, in the format of headers and query parameters in HAR."""
 
     name: Text
@@ -55,7 +55,7 @@ class NameValue(wire.Wire, frozen=True):
     """Comment, for people."""
 
 
-class Cookie(wire.Wire, frozen=True):
+class Cookie(base_struct.Wire, frozen=True):
     """A cookie to send, in the format of HAR. Only its name and value are sent."""
 
     name: Text
@@ -78,7 +78,7 @@ class Cookie(wire.Wire, frozen=True):
     """Comment, for people."""
 
 
-class PostParam(wire.Wire, frozen=True):
+class PostParam(base_struct.Wire, frozen=True):
     """One field of a form."""
 
     name: Text
@@ -93,7 +93,7 @@ class PostParam(wire.Wire, frozen=True):
     """Comment, for people."""
 
 
-class PostData(wire.Wire, frozen=True):
+class PostData(base_struct.Wire, frozen=True):
     """The body of a request. Exactly one of `text`, `params` and `_bodyBase64` must be set."""
 
     mime_type: str = ""
@@ -108,7 +108,7 @@ class PostData(wire.Wire, frozen=True):
     """Comment, for people."""
 
 
-class HttpRequest(wire.Wire, frozen=True):
+class HttpRequest(base_struct.Wire, frozen=True):
     """A HAR 1.2 request. `method` and `url` are required; sizes are ignored."""
 
     method: Text
@@ -134,7 +134,7 @@ class HttpRequest(wire.Wire, frozen=True):
     """Comment, for people."""
 
 
-class HttpResponse(wire.Wire, frozen=True):
+class HttpResponse(base_struct.Wire, frozen=True):
     """How a response is interpreted. Conditions are evaluated on an object with `status`, `headers`
     (names in lower case) and `body`."""
 
@@ -155,7 +155,7 @@ class HttpResponse(wire.Wire, frozen=True):
     above 64 KiB are stored as blobs."""
 
 
-class HttpTimeouts(wire.Wire, frozen=True):
+class HttpTimeouts(base_struct.Wire, frozen=True):
     """Timeouts of one request, in seconds."""
 
     socket_timeout: Timeout = 10.0
@@ -166,7 +166,7 @@ class HttpTimeouts(wire.Wire, frozen=True):
     """Maximum duration of one request with its response and all redirects."""
 
 
-class Affinity(wire.Wire, frozen=True):
+class Affinity(base_struct.Wire, frozen=True):
     """Selection of the executors that may send the request, by their labels."""
 
     required: dict[str, str] = msgspec.field(default_factory=dict)
@@ -175,7 +175,7 @@ class Affinity(wire.Wire, frozen=True):
     """Labels of which an executor should have as many as possible."""
 
 
-class Redirects(wire.Wire, frozen=True):
+class Redirects(base_struct.Wire, frozen=True):
     """How redirects are followed. The target of each redirect is checked like the first URL."""
 
     follow: Annotated[int, msgspec.Meta(ge=0, le=MAX_REDIRECTS)] = 0
@@ -183,7 +183,7 @@ class Redirects(wire.Wire, frozen=True):
     the first origin. With 0, a redirect is handled like any other response."""
 
 
-class Tls(wire.Wire, frozen=True):
+class Tls(base_struct.Wire, frozen=True):
     """TLS settings: trust in the server, and the client certificate."""
 
     insecure_skip_verify: bool = False
@@ -197,7 +197,7 @@ class Tls(wire.Wire, frozen=True):
     Secrets of `_secretRef` have."""
 
 
-class Polling(wire.Wire, frozen=True):
+class Polling(base_struct.Wire, frozen=True):
     """How the executor polls for the result of accepted work (status 202)."""
 
     location: str = ""
@@ -212,7 +212,7 @@ class Polling(wire.Wire, frozen=True):
     continues."""
 
 
-class Callback(wire.Wire, frozen=True):
+class Callback(base_struct.Wire, frozen=True):
     """How the result of accepted work (status 202) is received by a callback: a POST to
     `${task.callback_url}`, which is also sent as the request header `Kiln-Callback-Url`."""
 
@@ -220,7 +220,7 @@ class Callback(wire.Wire, frozen=True):
     """Maximum time until the result, in seconds. After that the URL is no longer valid."""
 
 
-class HttpTemplate(wire.Wire, frozen=True):
+class HttpTemplate(base_struct.Wire, frozen=True):
     """One HTTP request, sent by an executor (`kiln executor http`)."""
 
     request: HttpRequest

@@ -1,6 +1,6 @@
 """Rules for `spec.http` and `spec.function` beyond their schemas, as (field, problem) pairs.
 
-Used by `validation`, and by `executors.http` after variables are replaced. Pure.
+Used by `task_validation`, and by `executors.http` after variables are replaced. Pure.
 """
 
 import base64
@@ -13,12 +13,12 @@ from urllib import parse
 import msgspec
 
 from kilnwork.api import (
-    function_task,
     http_task,
     json_limits,
+    knative_task,
     names,
     object_manifests,
-    rules,
+    result_rule_compiler,
     substitution,
     task,
 )
@@ -37,7 +37,7 @@ _FORM, _MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 CONDITIONS = ("successCondition", "failureCondition", "runningCondition")
 
 
-class InvalidRequest(rules.InvalidRules):
+class InvalidRequest(result_rule_compiler.InvalidRules):
     """The request cannot be sent; `problems` names each field and the reason."""
 
 
@@ -86,16 +86,16 @@ def _to_json(request: http_task.HttpRequest) -> Any:
     return msgspec.json.decode(msgspec.json.encode(request))
 
 
-def result_rules(given: http_task.HttpResponse) -> rules.ResultRules:
+def result_rules(given: http_task.HttpResponse) -> result_rule_compiler.ResultRules:
     """Return the conditions of a response. Raises `msgspec.ValidationError` for an invalid rule."""
-    return rules.ResultRules(
+    return result_rule_compiler.ResultRules(
         success_condition=_condition(given.success_condition),
         failure_condition=_condition(given.failure_condition),
         running_condition=_condition(given.running_condition),
     )
 
 
-def _condition(given: Any) -> rules.Condition | None:
+def _condition(given: Any) -> result_rule_compiler.Condition | None:
     if given is None:
         return None
     if isinstance(given, list | tuple):
@@ -103,8 +103,8 @@ def _condition(given: Any) -> rules.Condition | None:
     return _rule(given)
 
 
-def _rule(given: Any) -> str | rules.Rule:
-    return given if isinstance(given, str) else msgspec.convert(given, rules.Rule)
+def _rule(given: Any) -> str | result_rule_compiler.Rule:
+    return given if isinstance(given, str) else msgspec.convert(given, result_rule_compiler.Rule)
 
 
 def problems(
@@ -147,14 +147,17 @@ def _response_problems(template: http_task.HttpTemplate, field: str) -> Iterator
     if given.running_condition is not None and template.polling is None:
         yield f"{field}.runningCondition", "has a meaning only with polling"
     try:
-        yield from rules.problems(result_rules(given), field)
+        yield from result_rule_compiler.problems(result_rules(given), field)
     except msgspec.ValidationError as error:
         yield field, f"has a condition that is no rule: {error}"
 
 
 def _path_problems(path: str, field: str) -> Iterator[Problem]:
-    yield from rules.problems(
-        rules.ResultRules(success_condition=rules.Rule(json_path=path, operator="Exists")), field
+    yield from result_rule_compiler.problems(
+        result_rule_compiler.ResultRules(
+            success_condition=result_rule_compiler.Rule(json_path=path, operator="Exists")
+        ),
+        field,
     )
 
 
@@ -278,7 +281,7 @@ def spec_problems(
 
 
 def _function_problems(
-    given: function_task.FunctionTemplate, field: str, besides: Collection[str]
+    given: knative_task.FunctionTemplate, field: str, besides: Collection[str]
 ) -> Iterator[Problem]:
     if given.template is not None:
         yield f"{field}.template", "is for a JobConfig, which owns the Service: name one in service"

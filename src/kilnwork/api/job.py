@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import meta, wire
+from kilnwork.api import base_struct, meta
 from kilnwork.api import task as api_task
 
-Wire = wire.Wire
+Wire = base_struct.Wire
 Name = api_task.Name
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=api_task.MAX_S)]

@@ -2,7 +2,7 @@
 
 It has the fields of Furiko's JobConfig (execution.furiko.io/v1alpha1) under the same names,
 policies for daylight saving and missed runs, and history limits. `cron` parses expressions,
-`schedules` decides which ticks are due, `config_options` evaluates values.
+`due_ticks` decides which ticks are due, `config_options` evaluates values.
 """
 
 from enum import StrEnum
@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import job, meta, wire
+from kilnwork.api import base_struct, job, meta
 from kilnwork.api import task as api_task
 
-Wire = wire.Wire
+Wire = base_struct.Wire
 
 MAX_NAME = 49
 """Maximum length of a JobConfig's name: the name of a scheduled Job is this name followed by the

@@ -11,11 +11,11 @@ import msgspec
 
 from kilnwork.api import (
     config_options,
-    config_services,
     job,
     job_config,
     job_settings,
     job_variables,
+    knative_service,
     meta,
     option_values,
 )
@@ -247,7 +247,7 @@ def _spec(config: job_config.JobConfig, given: job.JobSpec) -> job.JobSpec:
     return msgspec.structs.replace(
         given,
         config_name=None,
-        template=config_services.with_service_name(defaults.template.spec, config.metadata.name),
+        template=knative_service.with_service_name(defaults.template.spec, config.metadata.name),
         start_policy=msgspec.structs.replace(given.start_policy, concurrency_policy=policy),
         option_values=values,
         substitutions=substitutions,

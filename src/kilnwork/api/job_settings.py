@@ -1,7 +1,7 @@
 """The settings of a Job: its template with short forms and defaults resolved.
 
 Used by the engine and the controllers, on templates that `job_validation` accepts. Pure. Not the
-index set (`index_sets`), nor what each index runs (`job_templates`).
+index set (`job_indexes`), nor what each index runs (`job_task_rendering`).
 """
 
 import fractions

@@ -1,7 +1,7 @@
 """Rules for the templates of Jobs beyond their schema, as (field, problem) pairs.
 
-Used by `job_validation` for the templates of Jobs and JobConfigs. `validation` checks what a task
-runs, as for a Task, with the additional variables of Jobs. Pure.
+Used by `job_validation` for the templates of Jobs and JobConfigs. `task_validation` checks what a
+task runs, as for a Task, with the additional variables of Jobs. Pure.
 """
 
 import math
@@ -17,11 +17,11 @@ from kilnwork.api import (
     json_limits,
     substitution,
     task,
+    task_validation,
     template_fields,
-    validation,
 )
 
-Problem = validation.Problem
+Problem = task_validation.Problem
 
 _MATRIX_KEY = re.compile(r"[a-z0-9_-]+")
 
@@ -88,7 +88,7 @@ def _task_problems(
 ) -> Iterator[Problem]:
     """Yield the problems of a task. `known`: allowed variables in addition to those of every
     task."""
-    found = validation.template_problems(what, given_inputs=given_inputs, more=known)
+    found = task_validation.template_problems(what, given_inputs=given_inputs, more=known)
     yield from ((at + field.removeprefix("spec"), problem) for field, problem in found)
     early = {*known, *job_variables.EARLY}
     for part in template_fields.fields_with_variables(what, given_inputs):
@@ -179,8 +179,8 @@ def _source_problems(source: job.ResultSource, at: str) -> Iterator[Problem]:
     given = (("task", source.task), ("job", source.job), ("jobConfig", source.job_config))
     if sum(name is not None for _, name in given) != 1:
         yield at, crd_jobs.SOURCE_RULE
-    yield from validation.name_problems((f"{at}.{field}", name) for field, name in given)
-    if source.path and (problem := validation.path_problem(source.path)):
+    yield from task_validation.name_problems((f"{at}.{field}", name) for field, name in given)
+    if source.path and (problem := task_validation.path_problem(source.path)):
         yield f"{at}.path", problem
 
 

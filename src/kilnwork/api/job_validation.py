@@ -11,7 +11,6 @@ import msgspec
 
 from kilnwork.api import (
     config_options,
-    config_services,
     crd_jobs,
     crd_parts,
     cron,
@@ -19,14 +18,15 @@ from kilnwork.api import (
     job_config,
     job_template_validation,
     job_variables,
+    knative_service,
     names,
     option_entry,
+    task_validation,
     time_zones,
-    validation,
 )
 from kilnwork.kit import clock
 
-Problem = validation.Problem
+Problem = task_validation.Problem
 
 _TEMPLATE = "spec.template"
 _CONFIG_TEMPLATE = "spec.template.spec"
@@ -65,9 +65,9 @@ def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
             own_name=declared.metadata.name,
         ),
         *config_options.problems(spec.option),
-        *config_services.problems(declared),
+        *knative_service.problems(declared),
         *job_template_validation.problems(
-            config_services.with_service_name(spec.template.spec, declared.metadata.name),
+            knative_service.with_service_name(spec.template.spec, declared.metadata.name),
             _CONFIG_TEMPLATE,
             known=known,
         ),
@@ -100,8 +100,8 @@ def _job_problems(declared: job.Job) -> Iterator[Problem]:
     spec = declared.spec
     if spec.template is None and spec.config_name is None:
         yield _TEMPLATE, crd_jobs.TEMPLATE_RULE
-    yield from validation.name_problems((("spec.configName", spec.config_name),))
-    yield from validation.time_problems(
+    yield from task_validation.name_problems((("spec.configName", spec.config_name),))
+    yield from task_validation.time_problems(
         (
             ("spec.killTimestamp", spec.kill_timestamp),
             ("spec.startPolicy.startAfter", spec.start_policy.start_after),
@@ -142,7 +142,7 @@ def _dependency_problems(
     seen: set[tuple[str, str]] = set()
     for position, dependency in enumerate(dependencies):
         field = f"spec.dependsOn[{position}].name"
-        yield from validation.name_problems(((field, dependency.name),))
+        yield from task_validation.name_problems(((field, dependency.name),))
         key = (dependency.kind, dependency.name)
         if key in seen:
             yield field, _TWICE
@@ -153,7 +153,7 @@ def _dependency_problems(
 
 def _lock_problems(locks: Iterable[job.Lock]) -> Iterator[Problem]:
     held = [lock.name for lock in locks]
-    yield from validation.name_problems(
+    yield from task_validation.name_problems(
         (f"spec.locks[{position}].name", name) for position, name in enumerate(held)
     )
     yield from _duplicates(held, "spec.locks[{}].name")
@@ -199,7 +199,7 @@ def _schedule_problems(declared: job_config.JobConfig) -> Iterator[Problem]:
         (f"{field}.constraints.notAfter", limits.not_after),
         (f"{field}.lastUpdated", schedule.last_updated),
     )
-    found = list(validation.time_problems(times))
+    found = list(task_validation.time_problems(times))
     yield from found
     if found or limits.not_before is None or limits.not_after is None:
         return

@@ -1,16 +1,17 @@
 """The resources of kilnwork, all in the API group `kilnwork.dev`.
 
-Used wherever their URLs and definitions are needed. Kubernetes' own resources are in `resource`.
+Used wherever their URLs and definitions are needed. Kubernetes' own resources are in
+`api_resources`.
 """
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 
 GROUP = "kilnwork.dev"
 VERSION = "v1alpha1"
 
 
-def _kind(kind: str, plural: str, short_name: str) -> resource.Resource:
-    return resource.Resource(
+def _kind(kind: str, plural: str, short_name: str) -> api_resources.Resource:
+    return api_resources.Resource(
         group=GROUP,
         version=VERSION,
         kind=kind,
@@ -43,5 +44,5 @@ OURS = (
     SYNC_SETS,
     DATA_PONDS,
 )
-ALL = (*resource.BUILT_IN, *OURS)
+ALL = (*api_resources.BUILT_IN, *OURS)
 """All resources that `kiln up` serves, before users define further ones."""

@@ -18,7 +18,7 @@ from kilnwork.api import (
     job,
     job_config,
     kinds,
-    schema,
+    schema_generation,
     sync_set,
     task,
     task_claim,
@@ -108,14 +108,16 @@ def markers(name: str) -> tuple[str, str]:
     )
 
 
-def version(kind: str) -> schema.Schema:
+def version(kind: str) -> schema_generation.Schema:
     """Return the only version in the CustomResourceDefinition of a kind."""
     known = next(known for known in kinds.OURS if known.kind == kind)
-    found: schema.Schema = crd.definition(known)["spec"]["versions"][0]
+    found: schema_generation.Schema = crd.definition(known)["spec"]["versions"][0]
     return found
 
 
-def fields(node: schema.Schema, prefix: str = "") -> Iterator[tuple[str, schema.Schema]]:
+def fields(
+    node: schema_generation.Schema, prefix: str = ""
+) -> Iterator[tuple[str, schema_generation.Schema]]:
     """Yield every field of a schema with its dotted path.
 
     `[]` in a path steps into the items of a list. Fields of conditions are omitted, and those of
@@ -132,7 +134,7 @@ def fields(node: schema.Schema, prefix: str = "") -> Iterator[tuple[str, schema.
             yield from fields(below, f"{path}.")
 
 
-def type_text(node: schema.Schema) -> str:
+def type_text(node: schema_generation.Schema) -> str:
     """Return the type of a schema node, with its bounds."""
     kind = node.get("type", "any JSON")
     if kind == "array":
@@ -187,11 +189,11 @@ def _column_lines(kind: str) -> Iterator[str]:
         yield f"| `{column['name']}` | `{column['jsonPath']}` | {shown} |"
 
 
-def _fields_of(kind: str, part: str) -> Iterator[tuple[str, schema.Schema]]:
+def _fields_of(kind: str, part: str) -> Iterator[tuple[str, schema_generation.Schema]]:
     return fields(version(kind)["schema"]["openAPIV3Schema"]["properties"][part])
 
 
-def _meaning(kind: str, path: str, node: schema.Schema) -> str:
+def _meaning(kind: str, path: str, node: schema_generation.Schema) -> str:
     """Return the description of a field in one line, with references to other tables and pages."""
     text = " ".join(node.get("description", "").partition(_LEFT_OUT)[0].split())
     if path in DESCRIBED_ELSEWHERE:
@@ -201,7 +203,7 @@ def _meaning(kind: str, path: str, node: schema.Schema) -> str:
     return text.replace("|", "\\|")
 
 
-def _bounds(node: schema.Schema) -> str:
+def _bounds(node: schema_generation.Schema) -> str:
     low, high = node.get("minimum"), node.get("maximum")
     if low is None:
         return ""

@@ -9,11 +9,19 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import inputs, json_limits, meta, names, rules, substitution, task
+from kilnwork.api import (
+    input_assembly,
+    json_limits,
+    meta,
+    names,
+    result_rule_compiler,
+    substitution,
+    task,
+)
 from kilnwork.kit import errors
 
 Problem = tuple[str, str]
-"""Dotted path of the field, and a sentence without subject, as in `validation`."""
+"""Dotted path of the field, and a sentence without subject, as in `task_validation`."""
 
 WORKFLOW_API = "argoproj.io/v1alpha1"
 WORKFLOW_GROUP = "argoproj.io"
@@ -86,7 +94,7 @@ def account_of(spec: task.TaskTemplate) -> str:
     return "" if given is None else given.service_account_name
 
 
-def rules_of(spec: task.TaskTemplate) -> rules.ResultRules:
+def rules_of(spec: task.TaskTemplate) -> result_rule_compiler.ResultRules:
     """Return the rules of a task with `customResource`. Raises InvalidManifest."""
     given = spec.custom_resource
     if given is None:
@@ -101,7 +109,7 @@ def rules_of(spec: task.TaskTemplate) -> rules.ResultRules:
         if value is not None
     }
     try:
-        return msgspec.convert(conditions, rules.ResultRules)
+        return msgspec.convert(conditions, result_rule_compiler.ResultRules)
     except msgspec.ValidationError as error:
         problem = f"has a condition that is no rule: {error}"
         raise InvalidManifest(f"{CUSTOM_RESOURCE_FIELD}.result", problem) from error
@@ -118,7 +126,7 @@ def input_variables(spec: task.TaskTemplate, given_inputs: Collection[str]) -> l
     addition."""
     named = [given.name for given in spec.inputs]
     if spec.input_object is not None:
-        named.append(inputs.FIRST_INPUT)
+        named.append(input_assembly.FIRST_INPUT)
     return substitution.input_names([*named, *given_inputs])
 
 
@@ -141,7 +149,7 @@ def sample_object(
         cluster_name=spec.cluster_name,
     )
     named = [one.name for one in spec.inputs]
-    named += [inputs.FIRST_INPUT] * (spec.input_object is not None)
+    named += [input_assembly.FIRST_INPUT] * (spec.input_object is not None)
     values = {
         **substitution.task_variables(facts),
         **dict(zip(substitution.input_names(named), named, strict=True)),
@@ -248,10 +256,10 @@ def _result_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
         example = '{jsonPath: .status.phase == "Succeeded"}'
         yield f"{field}.successCondition", f"is needed: without it no end is seen; say, {example}"
     try:
-        yield from rules.problems(rules_of(spec), field)
+        yield from result_rule_compiler.problems(rules_of(spec), field)
         if given.result.json_path:
-            rules.compile_path(given.result.json_path, f"{field}.jsonPath")
-    except rules.InvalidRules as error:
+            result_rule_compiler.compile_path(given.result.json_path, f"{field}.jsonPath")
+    except result_rule_compiler.InvalidRules as error:
         yield from error.problems
     except InvalidManifest as error:
         yield error.field, error.problem

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import wire
+from kilnwork.api import base_struct
 
 AccountName = Annotated[str, msgspec.Meta(max_length=253)]
 
 
-class ObjectResult(wire.Wire, frozen=True):
+class ObjectResult(base_struct.Wire, frozen=True):
     """Rules that derive the state of a task from its object. Each condition is one rule, or a list
     of rules that must all be true: `{jsonPath, operator, value}`, or a string such as
     `.status.phase == "Succeeded"`."""
@@ -29,7 +29,7 @@ class ObjectResult(wire.Wire, frozen=True):
     """JSONPath (RFC 9535) to the result within the object. Empty: the task has no result."""
 
 
-class CustomResource(wire.Wire, frozen=True):
+class CustomResource(base_struct.Wire, frozen=True):
     """A namespaced object of any kind."""
 
     manifest: Any
@@ -43,7 +43,7 @@ class CustomResource(wire.Wire, frozen=True):
     the annotation `kilnwork.dev/impersonate: "true"`. Empty: the rights of the manager."""
 
 
-class WorkflowTemplate(wire.Wire, frozen=True):
+class WorkflowTemplate(base_struct.Wire, frozen=True):
     """An Argo Workflow (argoproj.io): `spec` with `metadata`, or `manifest`."""
 
     spec: dict[str, Any] | None = None

@@ -1,6 +1,6 @@
 """Views of a pond in the REST API: its nodes, and the leases of users.
 
-Used by the ledger, which creates them, by `server.pond_contents` and by `kiln data`. The status of
+Used by the ledger, which creates them, by `server.pond_api` and by `kiln data`. The status of
 a DataPond has the totals; these views have the data of each node.
 """
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from kilnwork.api import data_pond, pond_messages, wire
+from kilnwork.api import base_struct, data_pond, pond_messages
 
 MAX_SNAPSHOTS = 64
 LEASE_PREFIX = "user_"
@@ -70,7 +70,7 @@ class PinView(View, frozen=True):
     message: str = ""
 
 
-class LeaseSnapshot(wire.Wire, frozen=True):
+class LeaseSnapshot(base_struct.Wire, frozen=True):
     """A snapshot that a user requests: `from`, or a known `digest`."""
 
     name: data_pond.SourceName
@@ -80,7 +80,7 @@ class LeaseSnapshot(wire.Wire, frozen=True):
     access: Annotated[str, msgspec.Meta(pattern="^(read|copy)$")] = "read"
 
 
-class LeaseRequest(wire.Wire, frozen=True):
+class LeaseRequest(base_struct.Wire, frozen=True):
     """A user's request for snapshots on the given nodes, or on all nodes."""
 
     snapshots: Annotated[

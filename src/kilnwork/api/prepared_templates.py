@@ -1,6 +1,6 @@
 """Parsed JSON with variables in its strings, prepared for fast rendering.
 
-Part of `job_templates`: the template of a Job's tasks is rendered for each of up to a million
+Part of `job_task_rendering`: the template of a Job's tasks is rendered for each of up to a million
 indexes. Values that are the same for all indexes are substituted once. The rules are those of
 `substitution`.
 """

@@ -19,7 +19,7 @@ from kilnwork.api import json_limits
 from kilnwork.kit import errors
 
 Problem = tuple[str, str]
-"""Dotted path of the field, and a sentence without subject, as in `validation`."""
+"""Dotted path of the field, and a sentence without subject, as in `task_validation`."""
 
 PREFIXES = ("job.", "jobconfig.", "task.", "option.")
 """Prefixes of variable names. In a text they are recognised only within `${}`."""

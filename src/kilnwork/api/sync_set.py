@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import data_pond, flow, flow_validation, meta, task, wire
+from kilnwork.api import base_struct, data_pond, flow, flow_validation, meta, task
 
 MAX_GENERATION = 9_999
 """Highest number of a generation: derived names leave room for four digits."""
@@ -23,7 +23,7 @@ MAX_OUTPUTS = 16
 CONTROLLER = flow_validation.CONTROLLER
 MAX_REPLICAS = 1_000
 
-Wire = wire.Wire
+Wire = base_struct.Wire
 
 Label = Annotated[
     str, msgspec.Meta(min_length=1, max_length=40, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")

@@ -13,20 +13,20 @@ import msgspec
 
 from kilnwork.api import (
     crd_sync_sets,
+    field_support_table,
     flow_program,
     flow_validation,
     names,
-    output_steps,
-    pod_templates,
+    output_step_validation,
+    pod_template_shape,
     quantities,
-    snapshot_sources,
+    snapshot_source_validation,
     sync_set,
-    task_fields,
-    validation,
+    task_validation,
 )
 from kilnwork.kit import globs
 
-Problem = validation.Problem
+Problem = task_validation.Problem
 
 GATE = "kilnwork.dev/gang"
 """Scheduling gate of the Pods of a gang."""
@@ -145,7 +145,7 @@ def _group_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
             yield f"{at}.onPodFailed", crd_sync_sets.RESTART_RULE
         yield from _near_problems(at, group, snapshots)
         account = (f"{at}.serviceAccountName", group.service_account_name)
-        yield from validation.name_problems((account,))
+        yield from task_validation.name_problems((account,))
         yield from _template_problems(f"{at}.template", group.template)
     if spec.backend is sync_set.Backend.PODS:
         yield from backend_problems(spec, spec.backend)
@@ -185,7 +185,7 @@ def _near_problems(
 
 
 def _template_problems(at: str, template: dict[str, Any] | None) -> Iterator[Problem]:
-    if problem := pod_templates.shape_problem(template):
+    if problem := pod_template_shape.shape_problem(template):
         yield at, problem
         return
     spec = (template or {}).get("spec") or {}
@@ -201,10 +201,10 @@ def _template_problems(at: str, template: dict[str, Any] | None) -> Iterator[Pro
 
 def _request_problems(at: str, template: dict[str, Any] | None) -> Iterator[Problem]:
     """Yield missing requests, without which it is unknown whether all workers fit."""
-    if pod_templates.shape_problem(template):
+    if pod_template_shape.shape_problem(template):
         return  # reported above
     containers = ((template or {}).get("spec") or {}).get("containers") or [{}]
-    position = task_fields.worker_position(containers)
+    position = field_support_table.worker_position(containers)
     resources = containers[position].get("resources") or {}
     given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     missing = [name for name in _RESOURCES if not _is_positive(given.get(name))]
@@ -233,7 +233,7 @@ def _snapshot_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     yield from _duplicates((s.name for s in snapshots), _SNAPSHOTS)
     for position, snapshot in enumerate(snapshots):
         at = f"{_SNAPSHOTS}[{position}]"
-        yield from snapshot_sources.problems(snapshot.source, f"{at}.from")
+        yield from snapshot_source_validation.problems(snapshot.source, f"{at}.from")
         if snapshot.deliver is sync_set.Deliver.SHARD and snapshot.shard is None:
             yield f"{at}.deliver", "is shard, but there is no shard that says how it is divided"
         if snapshot.shard is not None:
@@ -260,7 +260,7 @@ def _shard_problems(at: str, shard: sync_set.Shard, groups: Sequence[str]) -> It
 
 def _pond_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     pond = spec.data.pond
-    yield from validation.name_problems((("spec.data.pond.name", pond.name),))
+    yield from task_validation.name_problems((("spec.data.pond.name", pond.name),))
     if pond.order is sync_set.StartOrder.FOLLOW:
         for position, group in enumerate(spec.resources.groups):
             if group.near_mode is sync_set.NearMode.REQUIRED:
@@ -279,7 +279,7 @@ def _output_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     for position, output in enumerate(outputs):
         if output.glob and (why := globs.problem(output.glob)):
             yield f"spec.data.outputs[{position}].glob", why
-    for position, problem in output_steps.problems(spec.flow, outputs):
+    for position, problem in output_step_validation.problems(spec.flow, outputs):
         yield f"spec.data.outputs[{position}].{problem.path}", problem.text
 
 
@@ -317,7 +317,7 @@ def _metadata_problems(at: str, metadata: dict[str, Any], namespace: str) -> Ite
 def _generation_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     if spec.replay is not None and spec.replay.of >= spec.replay.generation:
         yield "spec.replay.of", crd_sync_sets.REPLAY_RULE
-    yield from validation.time_problems((("spec.killTimestamp", spec.kill_timestamp),))
+    yield from task_validation.time_problems((("spec.killTimestamp", spec.kill_timestamp),))
 
 
 def _flow_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
@@ -343,7 +343,7 @@ def _task_problems(program: flow_program.Program) -> Iterator[Problem]:
         at = f"spec.flow.{node.path}"
         if node.step.task_template is not None:
             at += ".taskTemplate"
-        for field, why in validation.template_problems(node.task, given_inputs=None):
+        for field, why in task_validation.template_problems(node.task, given_inputs=None):
             yield at + field.removeprefix("spec"), why
 
 

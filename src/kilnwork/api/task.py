@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import function_task, http_task, meta, object_task, wire
+from kilnwork.api import base_struct, http_task, knative_task, meta, object_task
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 MAX_S = 1_000_000_000
@@ -127,7 +127,7 @@ class State(StrEnum):
 _FINAL = frozenset({State.SUCCESS, State.FAILED, State.KILLED})
 
 
-Wire = wire.Wire
+Wire = base_struct.Wire
 
 
 class KeyRef(Wire, frozen=True):
@@ -294,7 +294,7 @@ class TaskTemplate(Wire, frozen=True):
     http: http_task.HttpTemplate | None = None
     """HTTP request to send, instead of `command`. It requires a running `kiln executor http`;
     `clusterName` has no effect then."""
-    function: function_task.FunctionTemplate | None = None
+    function: knative_task.FunctionTemplate | None = None
     """Request to a Knative Service, instead of `command`. It requires a running `kiln executor
     http`; `clusterName` has no effect then."""
     external: ExternalTask | None = None

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import meta, task, wire
+from kilnwork.api import base_struct, meta, task
 
 
 class Phase(enum.StrEnum):
@@ -22,7 +22,7 @@ class Phase(enum.StrEnum):
     FINISHED = "Finished"
 
 
-class TaskClaimSpec(wire.Wire, frozen=True):
+class TaskClaimSpec(base_struct.Wire, frozen=True):
     """The executor whose task is claimed, and the holder of the claim."""
 
     executor: task.Name

@@ -1,7 +1,8 @@
 """The fields of a task template that may contain variables, and how values are inserted.
 
-Part of `job_templates`. The fields of a worker's task are final once a task is created: variables
-in them are not replaced again. For other executors the strings have a second pass at each attempt.
+Part of `job_task_rendering`. The fields of a worker's task are final once a task is created:
+variables in them are not replaced again. For other executors the strings have a second pass at each
+attempt.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -11,7 +12,7 @@ import msgspec
 
 from kilnwork.api import (
     http_task,
-    inputs,
+    input_assembly,
     object_manifests,
     substitution,
     task,
@@ -147,7 +148,7 @@ _FIELDS = {"input_object": "inputObject", "custom_resource": "customResource"}
 def _input_variables(template: task.TaskTemplate, given_inputs: Iterable[str]) -> list[str]:
     named = [one.name for one in template.inputs]
     if template.input_object is not None:
-        named.append(inputs.FIRST_INPUT)
+        named.append(input_assembly.FIRST_INPUT)
     return substitution.input_names([*named, *given_inputs])
 
 

@@ -1,7 +1,7 @@
 """The background thread of a link: reads when no other thread does, and writes queued frames.
 
-Used by `channel.client`. It also reconnects with back-off, and calls `Handler.tick`. It must not
-compete for the socket with threads that read for themselves. While such threads come and go it
+Used by `channel.blocking_link`. It also reconnects with back-off, and calls `Handler.tick`. It must
+not compete for the socket with threads that read for themselves. While such threads come and go it
 *naps*: it only checks from time to time whether frames wait to be written. While one of them keeps
 reading it *sleeps* until that thread stops. Only when no thread has waited for the length of a nap
 does it *watch* the socket.
@@ -14,7 +14,7 @@ import threading
 import weakref
 from typing import Any, Protocol
 
-from kilnwork.channel import errors, turns
+from kilnwork.channel import errors, read_turns
 from kilnwork.kit import backoff, clock, ids
 from kilnwork.kit import errors as kit_errors
 
@@ -52,11 +52,13 @@ WAITING = (
 
 
 class LinkPort(Protocol):
-    """The part of `client.Link` that the background thread uses; `Link` documents the methods."""
+    """The part of `blocking_link.Link` that the background thread uses; `Link` documents the
+    methods.
+    """
 
     failure: Exception | None
     clock: clock.Clock
-    turns: turns.Turns
+    turns: read_turns.Turns
     handler: Any
     outbox: Any
     socket: Any
@@ -287,7 +289,7 @@ class LinkThread:
             link.flush()
 
     def _pump(self) -> None:
-        turn = turns.Turn(lambda: True)
+        turn = read_turns.Turn(lambda: True)
         try:
             # Another thread may have taken the lead since the poll, and read the data.
             if self._link.turns.lead_if_free(turn):

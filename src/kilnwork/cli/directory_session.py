@@ -28,9 +28,9 @@ from kilnwork.kit import asgi, clock, coroutines, http_types, ids
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import config, transport
 from kilnwork.kube import errors as kube_errors
-from kilnwork.sdk import driver, local
+from kilnwork.sdk import driver_session, local
 from kilnwork.sdk import session as sdk_session
-from kilnwork.server import api, ports
+from kilnwork.server import ports, task_api
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class DirectoryJournal:
         self._directory = directory
         self._reader = queries.Queries(directory / "journal.db")
         self._clock = clock.SystemClock()
-        self._driver: driver.Driver | None = None
+        self._driver: driver_session.Driver | None = None
         self._retried: list[ids.TaskId] = []
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
@@ -185,7 +185,7 @@ class DirectoryJournal:
 class AppExchange:
     """One request to the REST API's app in this process, with its response as a stream."""
 
-    def __init__(self, app: api.Api, method: str, path: str, query: Mapping[str, str]) -> None:
+    def __init__(self, app: task_api.Api, method: str, path: str, query: Mapping[str, str]) -> None:
         self._app = app
         self._scope: asgi.Scope = {
             "type": "http", "method": method, "path": path, "raw_path": path.encode(),
@@ -239,7 +239,7 @@ class DirectorySession(session.Session):
         super().__init__(settings, cast(transport.Transport, None), target)
         self._journal = DirectoryJournal(directory)
         nothing = cast(Any, None)  # requests for anything but tasks are not passed on
-        self._app = api.Api(
+        self._app = task_api.Api(
             self._journal, _Everything(), _NoClusters(),
             jobs=nothing, outputs=_Outputs(), ponds=nothing, flows=nothing,
             channel="", blobs=directory / "blobs", time=self.clock,

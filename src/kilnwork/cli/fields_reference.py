@@ -7,9 +7,9 @@ Used by `make docs` and by the test that the page is current.
 import sys
 from collections.abc import Iterable, Iterator
 
-from kilnwork.api import field_effects, kinds, task_fields
-from kilnwork.api.field_effects import Row
-from kilnwork.controlplane.node import pod_fields
+from kilnwork.api import field_support, field_support_table, kinds
+from kilnwork.api.field_support import Row
+from kilnwork.controlplane.node import pod_field_effects
 
 _INTRODUCTION = """\
 # What every field does
@@ -54,18 +54,18 @@ def page() -> str:
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION
     for kind, rows in (
-        (kinds.TASKS.kind, task_fields.TASK),
-        (kinds.TASK_CLUSTERS.kind, task_fields.TASK_CLUSTER),
-        (kinds.TASK_OBJECTS.kind, task_fields.TASK_OBJECT),
-        (kinds.TASK_CLAIMS.kind, task_fields.TASK_CLAIM),
-        (kinds.JOBS.kind, task_fields.JOB),
-        (kinds.JOB_CONFIGS.kind, task_fields.JOB_CONFIG),
-        (kinds.DATA_PONDS.kind, task_fields.DATA_POND),
+        (kinds.TASKS.kind, field_support_table.TASK),
+        (kinds.TASK_CLUSTERS.kind, field_support_table.TASK_CLUSTER),
+        (kinds.TASK_OBJECTS.kind, field_support_table.TASK_OBJECT),
+        (kinds.TASK_CLAIMS.kind, field_support_table.TASK_CLAIM),
+        (kinds.JOBS.kind, field_support_table.JOB),
+        (kinds.JOB_CONFIGS.kind, field_support_table.JOB_CONFIG),
+        (kinds.DATA_PONDS.kind, field_support_table.DATA_POND),
     ):
         yield f"## {kind}\n"
         yield from _table(rows, "in a cluster")
     yield _PODS
-    yield from _table(filter(_is_shown, pod_fields.ROWS), "`kiln node`")
+    yield from _table(filter(_is_shown, pod_field_effects.ROWS), "`kiln node`")
 
 
 def _is_shown(row: Row) -> bool:
@@ -75,7 +75,7 @@ def _is_shown(row: Row) -> bool:
     """
     kind, _, field = row.path.partition("[].")
     if kind == "spec.ephemeralContainers":
-        same = field_effects.row_for(pod_fields.TABLE, f"spec.containers[].{field}")
+        same = field_support.row_for(pod_field_effects.TABLE, f"spec.containers[].{field}")
         return same is None or same.embedded is not row.embedded
     return kind != "spec.initContainers"
 

@@ -1,8 +1,8 @@
 """File jobs as `/jobs` serves them: reading, changing and following their documents.
 
-Used by the commands about file jobs and, through `file_names`, by commands that take both tasks and
-file jobs. All reading of document fields is in this module; docs/reference/jobs-api.md describes
-the fields.
+Used by the commands about file jobs and, through `file_job_lookup`, by commands that take both
+tasks and file jobs. All reading of document fields is in this module; docs/reference/jobs-api.md
+describes the fields.
 """
 
 import asyncio

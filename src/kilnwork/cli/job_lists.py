@@ -10,7 +10,7 @@ import click
 
 from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
-from kilnwork.cli import errors, job_names, job_objects, render, session
+from kilnwork.cli import errors, job_fields, job_lookup, render, session
 from kilnwork.jobs import index_model
 
 LIMIT = 50
@@ -35,7 +35,7 @@ class JobSelection:
     """
 
     def __init__(self, asked: Mapping[str, Any]) -> None:
-        self._phase = job_objects.phase_of(asked["state"]) if asked.get("state") else None
+        self._phase = job_fields.phase_of(asked["state"]) if asked.get("state") else None
         self._config = asked.get("config")
         self._groups = [name for name in ("active", "queued", "finished") if asked.get(name)]
         self._types = [name for name in ("scheduled", "adhoc") if asked.get(name)]
@@ -45,11 +45,11 @@ class JobSelection:
 
         Options of one group are combined with "or", groups with "and".
         """
-        if self._phase is not None and job_objects.phase(found) != self._phase:
+        if self._phase is not None and job_fields.phase(found) != self._phase:
             return False
-        if self._config and job_objects.config(found) != self._config:
+        if self._config and job_fields.config(found) != self._config:
             return False
-        type_ = str(job_objects.spec(found).get("type") or "Adhoc").lower()
+        type_ = str(job_fields.spec(found).get("type") or "Adhoc").lower()
         return (not self._groups or group(found) in self._groups) and (
             not self._types or type_ in self._types
         )
@@ -59,10 +59,10 @@ def group(found: Mapping[str, Any]) -> str:
     """Return the group of a Job: `queued` before its start, `active`, or `finished` after its
     end.
     """
-    phase = job_objects.phase(found)
+    phase = job_fields.phase(found)
     if not phase or phase == _P.QUEUED:
         return "queued"
-    return "finished" if job_objects.is_over(found) else "active"
+    return "finished" if job_fields.is_over(found) else "active"
 
 
 async def print_jobs(
@@ -80,7 +80,7 @@ async def print_jobs(
             raise errors.InvalidInput(f"--state {text}: states of indexes are {known}")
         await print_indexes(s, name, form, {**asked, "state": state})
         return
-    if text is not None and job_objects.phase_of(text) is None:
+    if text is not None and job_fields.phase_of(text) is None:
         raise errors.InvalidInput(f"--state {text}: phases of Jobs are {', '.join(_P)}")
     await print_list(s, form, asked)
 
@@ -163,19 +163,19 @@ def shortened(text: str, width: int) -> str:
 
 
 def _row(item: Mapping[str, Any], *, now: float) -> list[object]:
-    took = job_objects.took_s(item, now=now)
+    took = job_fields.took_s(item, now=now)
     return [
         item["metadata"]["name"],
-        job_objects.config(item) or None,
-        job_objects.phase(item) or None,
-        job_objects.indexes(item),
-        render.short_time(job_objects.age_s(item, now=now)),
+        job_fields.config(item) or None,
+        job_fields.phase(item) or None,
+        job_fields.indexes(item),
+        render.short_time(job_fields.age_s(item, now=now)),
         None if took is None else render.short_time(took),
     ]
 
 
 def _more(item: Mapping[str, Any]) -> tuple[object, ...]:
-    spec, status = job_objects.spec(item), job_objects.status(item)
+    spec, status = job_fields.spec(item), job_fields.status(item)
     return (
         spec.get("type") or "Adhoc",
         status.get("run") or None,
@@ -188,7 +188,7 @@ async def print_job(s: session.Session, name: str, form: str | None) -> None:
     """Print one Job: its state and the reason, its progress, and the commands that apply to it
     now.
     """
-    found = await job_names.get(s, name)
+    found = await job_lookup.get(s, name)
     if form in ("json", "yaml"):
         click.echo(render.document(found, form), nl=False)
     elif form == "name":
@@ -201,15 +201,15 @@ async def print_job(s: session.Session, name: str, form: str | None) -> None:
 def describe(found: Mapping[str, Any], *, now: float) -> Iterator[str]:
     """Yield the lines that describe one Job."""
     status, spec, counts = (
-        job_objects.status(found),
-        job_objects.spec(found),
-        job_objects.counts(found),
+        job_fields.status(found),
+        job_fields.spec(found),
+        job_fields.counts(found),
     )
-    took = job_objects.took_s(found, now=now)
-    yield f"{job_objects.sentence(found)}."
+    took = job_fields.took_s(found, now=now)
+    yield f"{job_fields.sentence(found)}."
     yield ""
     rows = {
-        "config": job_objects.config(found),
+        "config": job_fields.config(found),
         "type": spec.get("type") or "Adhoc",
         "run": status.get("run"),
         "priority": spec.get("priority"),
@@ -238,21 +238,21 @@ def describe(found: Mapping[str, Any], *, now: float) -> Iterator[str]:
 
 
 def _next(found: Mapping[str, Any]) -> Iterator[str]:
-    name, counts = found["metadata"]["name"], job_objects.counts(found)
-    if job_objects.phase(found) == _P.SUCCEEDED:
-        if job_objects.status(found).get("result"):
+    name, counts = found["metadata"]["name"], job_fields.counts(found)
+    if job_fields.phase(found) == _P.SUCCEEDED:
+        if job_fields.status(found).get("result"):
             yield f"kiln result job/{name}    prints its result"
     elif group(found) == "finished":
-        if job_objects.phase(found) != _P.ADMISSION_ERROR:
+        if job_fields.phase(found) != _P.ADMISSION_ERROR:
             yield f"kiln retry job/{name}    runs the other indexes again"
-    elif job_objects.spec(found).get("suspend"):
+    elif job_fields.spec(found).get("suspend"):
         yield f"kiln resume job/{name}    resumes it"
     else:
         yield f"kiln jobs {name} --watch    follows it"
         yield f"kiln cancel job/{name}    stops it"
     if counts.failed:
         yield f"kiln jobs {name} --indexes --state Failed    lists what failed"
-    if job_objects.status(found).get("tasks"):
+    if job_fields.status(found).get("tasks"):
         yield f"kiln logs job/{name}    shows what it printed"
 
 
@@ -329,8 +329,8 @@ def index_table(items: Sequence[Mapping[str, Any]], *, now: float, wide: bool = 
 
 
 def _index_row(item: Mapping[str, Any], *, now: float) -> list[object]:
-    started = job_objects.seconds(item.get("startTime"))
-    ended = job_objects.seconds(item.get("finishTime"))
+    started = job_fields.seconds(item.get("startTime"))
+    ended = job_fields.seconds(item.get("finishTime"))
     took = None
     if started is not None:
         took = render.short_time((now if ended is None else ended) - started)

@@ -13,13 +13,13 @@ from typing import Any
 import click
 import msgspec
 
-from kilnwork.api import index_sets, job
+from kilnwork.api import job, job_indexes
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     errors,
+    job_fields,
     job_lists,
-    job_names,
-    job_objects,
+    job_lookup,
     object_waits,
     session,
     task_logs,
@@ -58,13 +58,13 @@ class Prefixed:
 
 
 async def show(
-    s: session.Session, found: job_names.Item, query: Mapping[str, str], *, index: str | None
+    s: session.Session, found: job_lookup.Item, query: Mapping[str, str], *, index: str | None
 ) -> None:
     """Print the output of one index of a Job, or of all indexes up to MAX_SHOWN.
 
     With `follow` in the query, prints output while it is written.
     """
-    name, total = found["metadata"]["name"], job_objects.counts(found).total
+    name, total = found["metadata"]["name"], job_fields.counts(found).total
     if index is not None:
         await task_logs.of_task(s, await find_task(s, found, index), dict(query))
     elif total == 1 or not _parallelism(found):
@@ -76,10 +76,10 @@ async def show(
 
 
 def _parallelism(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    return (job_objects.spec(found).get("template") or {}).get("parallelism") or {}
+    return (job_fields.spec(found).get("template") or {}).get("parallelism") or {}
 
 
-async def _only(s: session.Session, found: job_names.Item, query: Mapping[str, str]) -> None:
+async def _only(s: session.Session, found: job_lookup.Item, query: Mapping[str, str]) -> None:
     """Print the output of a Job with one index.
 
     With `follow` in the query, waits until the Job has started.
@@ -90,7 +90,7 @@ async def _only(s: session.Session, found: job_names.Item, query: Mapping[str, s
         text = f"waiting for Job {name} to start"
         found = await object_waits.until(s, subject, _begun, text=text) or found
     item = await find_index(s, name, 0)
-    nothing = errors.CommandError(f"nothing was printed: {job_objects.sentence(found)}")
+    nothing = errors.CommandError(f"nothing was printed: {job_fields.sentence(found)}")
     if item is None or item["state"] == _NO_TASK:
         raise nothing
     try:
@@ -99,18 +99,18 @@ async def _only(s: session.Session, found: job_names.Item, query: Mapping[str, s
         raise nothing from error
 
 
-def _begun(found: job_names.Item | None) -> bool:
+def _begun(found: job_lookup.Item | None) -> bool:
     if found is None:
         raise errors.Missing("the Job was deleted before it started")
-    return bool(job_objects.status(found).get("createdTasks")) or job_objects.is_over(found)
+    return bool(job_fields.status(found).get("createdTasks")) or job_fields.is_over(found)
 
 
-async def find_task(s: session.Session, found: job_names.Item, index: str) -> str:
+async def find_task(s: session.Session, found: job_lookup.Item, index: str) -> str:
     """Return the id of the task of an index of a Job, found by label or number with one request.
 
     Raises `errors.Missing`.
     """
-    name, total = found["metadata"]["name"], job_objects.counts(found).total
+    name, total = found["metadata"]["name"], job_fields.counts(found).total
     number = _number(_parallelism(found), index, total)
     item = None if number is None else await find_index(s, name, number)
     if item is None:
@@ -143,13 +143,13 @@ def _number(parallelism: Mapping[str, Any], index: str, total: int) -> int | Non
     if given.with_result_of is not None:
         given = job.Parallelism(with_count=max(total, 1))
     try:
-        return index_sets.IndexSet(given).find(index)
-    except index_sets.UnknownIndex:
+        return job_indexes.IndexSet(given).find(index)
+    except job_indexes.UnknownIndex:
         return None
 
 
-async def _all(s: session.Session, found: job_names.Item, query: Mapping[str, str]) -> None:
-    name, total = found["metadata"]["name"], job_objects.counts(found).total
+async def _all(s: session.Session, found: job_lookup.Item, query: Mapping[str, str]) -> None:
+    name, total = found["metadata"]["name"], job_fields.counts(found).total
     chosen: dict[int, dict[str, Any]] = {}
     for state in ("Failed", None):
         listed = job_lists.list_indexes(s, name, state=state, limit=MAX_SHOWN * 2)
@@ -158,7 +158,7 @@ async def _all(s: session.Session, found: job_names.Item, query: Mapping[str, st
                 if item["state"] != _NO_TASK and len(chosen) < MAX_SHOWN:
                     chosen.setdefault(int(item["number"]), item)
     if not chosen:
-        click.echo(f"nothing was printed yet: {job_objects.sentence(found)}", err=True)
+        click.echo(f"nothing was printed yet: {job_fields.sentence(found)}", err=True)
     for item in chosen.values():
         await _copy(s, item, query)
     if total > len(chosen) > 0:
@@ -184,9 +184,9 @@ async def _follow(s: session.Session, name: str, query: Mapping[str, str]) -> No
     followed: dict[int, asyncio.Task[Any]] = {}
     try:
         while True:
-            found = await job_names.get(s, name)
-            over = job_objects.is_over(found)
-            if not followed and (text := job_objects.sentence(found)) != last_text:
+            found = await job_lookup.get(s, name)
+            over = job_fields.is_over(found)
+            if not followed and (text := job_fields.sentence(found)) != last_text:
                 click.echo(f"nothing was printed yet: {text}", err=True)
                 last_text = text
             listed = job_lists.list_indexes(s, name, limit=MAX_SHOWN * 2)

@@ -15,9 +15,9 @@ import click
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     errors,
+    job_fields,
     job_lists,
-    job_names,
-    job_objects,
+    job_lookup,
     object_waits,
     session,
     wait_notice,
@@ -45,15 +45,15 @@ async def follow(s: session.Session, name: str) -> None:
         )
         raise
     await failures.show(last)
-    job_objects.check_end(last)
-    took = job_objects.took_s(last, now=s.clock.wall())
-    text = f"{job_objects.sentence(last)}"
+    job_fields.check_end(last)
+    took = job_fields.took_s(last, now=s.clock.wall())
+    text = f"{job_fields.sentence(last)}"
     click.echo(
         text if took is None else f"{text}, in {progress_meter.format_duration(took)}", err=True
     )
 
 
-async def _until_over(s: session.Session, name: str, failures: "_Failures") -> job_names.Item:
+async def _until_over(s: session.Session, name: str, failures: "_Failures") -> job_lookup.Item:
     counted = progress_meter.Meter(None, progress_meter.format_count, unit=" indexes")
     subject = object_waits.WaitSubject(api_kinds.JOBS, name, s.one_namespace())
     seen, last_state, shown = "", "", _bar(f"Job {name} is accepted")
@@ -63,7 +63,7 @@ async def _until_over(s: session.Session, name: str, failures: "_Failures") -> j
             if found is None or (seen and uid != seen):
                 raise errors.Missing(f"Job {name} was deleted")
             seen = uid
-            if job_objects.is_over(found):
+            if job_fields.is_over(found):
                 return found
             if bar is not None:
                 bar.say(line(found, counted, now_s=s.clock.monotonic()))
@@ -89,16 +89,16 @@ def _state(found: Mapping[str, Any]) -> str:
 
     The text does not change with every index that finishes.
     """
-    known = job_objects.status(found)
-    phase, reason = job_objects.phase(found) or "accepted", known.get("reason") or ""
+    known = job_fields.status(found)
+    phase, reason = job_fields.phase(found) or "accepted", known.get("reason") or ""
     text = phase if reason in ("", phase, "Started") else f"{phase} ({reason})"
     return f"{text}: {known['message']}" if phase == "Queued" and known.get("message") else text
 
 
 def line(found: Mapping[str, Any], counted: progress_meter.Meter, *, now_s: float) -> str:
     """Return the progress of a Job in one line: phase, bar, counts, remaining time and rate."""
-    counts, known = job_objects.counts(found), job_objects.status(found)
-    text = job_objects.phase(found) or "accepted"
+    counts, known = job_fields.counts(found), job_fields.status(found)
+    text = job_fields.phase(found) or "accepted"
     if counts.total:
         counted.total = counts.total
         counted.at(counts.succeeded + counts.failed, now_s=now_s)
@@ -125,14 +125,14 @@ class _Failures:
 
         `found`: the current version of the Job.
         """
-        counts, run = job_objects.counts(found), int(job_objects.status(found).get("run", 1))
+        counts, run = job_fields.counts(found), int(job_fields.status(found).get("run", 1))
         if counts.total < 2 or not counts.failed or self._counted == (run, counts.failed):
             return
         self._counted = (run, counts.failed)
         if len(self._shown) < MAX_SHOWN:
             with contextlib.suppress(*errors.SERVER_ERRORS):  # reported again at the end of the Job
                 await self._print_new()
-        if job_objects.is_over(found) and counts.failed > len(self._shown):
+        if job_fields.is_over(found) and counts.failed > len(self._shown):
             rest = counts.failed - len(self._shown)
             listing = f"`kiln jobs {self._name} --indexes --state Failed` lists them"
             click.echo(f"{rest:,} more indexes have failed: {listing}", err=True)

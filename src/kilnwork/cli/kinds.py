@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kilnwork.api import api_resources
 from kilnwork.api import kinds as api_kinds
-from kilnwork.api import resource
 from kilnwork.cli import errors
 
 FILE_JOBS = ("file", "files", "filejob", "filejobs")
-"""Words for file jobs, which are not a Kubernetes kind; see `file_names`."""
+"""Words for file jobs, which are not a Kubernetes kind; see `file_job_lookup`."""
 
 ELSEWHERE = "What `kiln upload` has made is called file/NAME, and listed by `kiln files`"
 """Hint for users who look for a file job among the Jobs."""
@@ -36,11 +36,13 @@ class ObjectRef:
     `name`: None for all objects of the kind.
     """
 
-    resource: resource.Resource
+    resource: api_resources.Resource
     name: str | None
 
 
-def find_resources(word: str, among: Iterable[resource.Resource]) -> tuple[resource.Resource, ...]:
+def find_resources(
+    word: str, among: Iterable[api_resources.Resource]
+) -> tuple[api_resources.Resource, ...]:
     """Return the resources among the given ones that a word names.
 
     Several for a category, none for an unknown word.
@@ -105,10 +107,10 @@ class Kinds:
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
-        self._known: tuple[resource.Resource, ...] = api_kinds.ALL
+        self._known: tuple[api_resources.Resource, ...] = api_kinds.ALL
         self._discovered = False
 
-    async def find(self, word: str) -> tuple[resource.Resource, ...]:
+    async def find(self, word: str) -> tuple[api_resources.Resource, ...]:
         """Return the resources that a word names. Raises `errors.InvalidInput` for an unknown
         word.
         """
@@ -121,7 +123,7 @@ class Kinds:
             raise errors.InvalidInput(f"the server knows no kind {word!r}. It knows: {known}")
         return found
 
-    async def of(self, api_version: str, kind: str) -> resource.Resource:
+    async def of(self, api_version: str, kind: str) -> api_resources.Resource:
         """Return the resource for the apiVersion and kind of an object.
 
         Raises `errors.InvalidInput` if the server does not serve it.
@@ -168,10 +170,10 @@ class Kinds:
         self._known += tuple(r for r in extra if (r.api_version, r.kind) not in known)
 
 
-def _served(document: dict[str, Any]) -> list[resource.Resource]:
+def _served(document: dict[str, Any]) -> list[api_resources.Resource]:
     group, _, version = document["groupVersion"].rpartition("/")
     return [
-        resource.Resource(
+        api_resources.Resource(
             group=group,
             version=version,
             kind=entry["kind"],

@@ -9,7 +9,7 @@ from urllib import parse
 
 import click
 
-from kilnwork.api import manager, names
+from kilnwork.api import manager_access, names
 from kilnwork.cli import jobs_api_options, retention_options
 from kilnwork.cli import options as common
 
@@ -22,7 +22,7 @@ def _lease_length(text: str) -> float:
     Lease.
     """
     seconds = common.parse_duration(text)
-    least, most = manager.MIN_ABSENCE_S, manager.MAX_ABSENCE_S
+    least, most = manager_access.MIN_ABSENCE_S, manager_access.MAX_ABSENCE_S
     if not least <= seconds <= most:
         raise ValueError(f"{text!r}: at least {least:g}s, at most {most:g}s")
     return seconds
@@ -118,7 +118,7 @@ def options(function: Function) -> Function:
         "--lease",
         type=LEASE_LENGTH,
         metavar="DURATION",
-        default=f"{manager.ABSENCE_S:g}s",
+        default=f"{manager_access.ABSENCE_S:g}s",
         show_default=True,
         help="How long the manager may be unavailable (a rollout, a volume that moves) before"
         " running tasks are lost. Tasks of a worker that lost its connection are restarted"

@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kilnwork.api import kinds, meta, resource, task
-from kilnwork.cli import errors, session, task_progress, wait_notice
+from kilnwork.api import api_resources, kinds, meta, task
+from kilnwork.cli import child_progress, errors, session, wait_notice
 from kilnwork.kube import errors as kube_errors
 
 _PAUSE_S = 0.5
@@ -25,7 +25,7 @@ waiting."""
 class WaitSubject:
     """The object to wait for, by kind, name and namespace."""
 
-    resource: resource.Resource
+    resource: api_resources.Resource
     name: str
     namespace: str
 
@@ -71,7 +71,7 @@ async def until(
     """
     last = ""
     is_task = subject.resource == kinds.TASKS
-    children = task_progress.children(s, subject.name) if is_task else None
+    children = child_progress.children(s, subject.name) if is_task else None
     try:
         async with (
             asyncio.timeout(None) as limit,
@@ -174,8 +174,8 @@ def _standing(found: Mapping[str, Any]) -> str:
 async def _journal(
     s: session.Session, name: str, *, text: str, timeout_s: float | None, run: int
 ) -> str:
-    children = task_progress.children(s, name)
-    query = {"wait": "20" if children is None else f"{task_progress.LOOK_S:.0f}"}
+    children = child_progress.children(s, name)
+    query = {"wait": "20" if children is None else f"{child_progress.LOOK_S:.0f}"}
     try:
         async with asyncio.timeout(timeout_s), wait_notice.waiting(text) as waiting:
             while True:

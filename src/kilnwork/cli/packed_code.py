@@ -12,8 +12,8 @@ from typing import NamedTuple
 import click
 
 from kilnwork.cli import errors, session
-from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
+from kilnwork.data import local_blobs
 from kilnwork.sdk import code_packing
 
 
@@ -30,14 +30,14 @@ def pack(
 ) -> PackedCode:
     """Pack a directory, single files and modules into one blob. Raises `errors.InvalidInput`."""
     with tempfile.TemporaryDirectory(prefix="kiln-c-") as directory:
-        kept = blobs.Blobs(Path(directory), durable=False)
+        kept = local_blobs.Blobs(Path(directory), durable=False)
         try:
             packed = code_packing.pack(working_dir, kept, files=files, modules=modules)
         except (data_errors.DataError, OSError) as error:
             raise errors.InvalidInput(f"the code cannot be sent: {error}") from error
         if packed.digest is None:
             raise errors.InvalidInput(f"--working-dir {working_dir}: it has no files")
-        with open(kept.open(blobs.parse(packed.digest)), "rb") as file:  # noqa: PTH123
+        with open(kept.open(local_blobs.parse(packed.digest)), "rb") as file:  # noqa: PTH123
             body = file.read()
     return PackedCode(packed.digest, body, packed.left_out)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.cli import options
 from kilnwork.endpoints import connector, manager_client
 from kilnwork.kit import clock, http_types
@@ -49,7 +49,7 @@ class QuickReader:
         """Close the connections."""
         self._http.close()
 
-    def names(self, served: resource.Resource) -> list[str]:
+    def names(self, served: api_resources.Resource) -> list[str]:
         """Return the names of objects of one kind, up to a maximum number."""
         found = self.get(
             served.base(self.namespace), {"limit": str(NEWEST)}, accept=_NAMES_ONLY

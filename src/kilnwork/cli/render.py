@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 
 MIN_CELL = 12
 """Minimum width to which a column is cut."""
@@ -35,10 +35,13 @@ _Dumper.add_representer(str, _text)
 _Dumper.add_multi_representer(enum.StrEnum, lambda dumper, member: _text(dumper, member.value))
 
 
-def yaml_text(value: Any) -> str:
-    """Return YAML with sorted keys, as kubectl prints objects."""
+def yaml_text(value: Any, *, sort_keys: bool = True) -> str:
+    """Return YAML, with sorted keys by default, as kubectl prints objects.
+
+    `sort_keys=False` keeps the order of the keys, for manifests that people read and keep.
+    """
     text: str = yaml.dump(
-        value, Dumper=_Dumper, sort_keys=True, default_flow_style=False, allow_unicode=True
+        value, Dumper=_Dumper, sort_keys=sort_keys, default_flow_style=False, allow_unicode=True
     )
     return text
 
@@ -135,7 +138,7 @@ def took(seconds: float) -> str:
     return f"{seconds:.1f}s" if seconds < 9.95 else short_time(seconds)
 
 
-def full_name(served: resource.Resource, name: str) -> str:
+def full_name(served: api_resources.Resource, name: str) -> str:
     """Return the name of an object as `singular.group/name`.
 
     `-o name` and the results of changes name objects in this form.

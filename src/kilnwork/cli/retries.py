@@ -12,12 +12,12 @@ from kilnwork.api import kinds as api_kinds
 from kilnwork.api import task as api_task
 from kilnwork.cli import (
     errors,
-    failed_objects,
     file_job_progress,
     file_jobs,
-    job_names,
-    job_objects,
+    job_fields,
+    job_lookup,
     object_waits,
+    retry_groups,
     session,
     set_objects,
 )
@@ -64,7 +64,7 @@ async def task(s: session.Session, name: str, *, force: bool) -> StartedRun:
     if state == "Success" and not force:
         raise errors.CommandError(f"task {name} has succeeded: --force runs it again")
     notes = {api_task.FORCE_ANNOTATION: str(run + 1)} if state == "Success" else {}
-    await _raise_run(s, (failed_objects.TASK, name), run + 1, notes=notes)
+    await _raise_run(s, (retry_groups.TASK, name), run + 1, notes=notes)
     return _started(s, name, run + 1)
 
 
@@ -87,7 +87,7 @@ async def failed_task(s: session.Session, name: str, begun: set[str]) -> Started
         _check(name, live["spec"], state)
         if state == "Success":
             raise errors.CommandError(f"task {name} has succeeded: nothing in it has failed")
-    subject = failed_objects.TASK, name
+    subject = retry_groups.TASK, name
     runs = await _failed_objects(s, subject)
     asked = max(
         run, int(live.get("spec", {}).get("run", 1))
@@ -108,7 +108,7 @@ async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> 
         return _started(s, name, run, already=True)
     retried = response["retried"]
     begun.update(retried["tasks"])
-    objects = [(failed_objects.TASK, str(one)) for one in retried["objects"]]
+    objects = [(retry_groups.TASK, str(one)) for one in retried["objects"]]
     raised = await _failed_objects(s, *objects) if objects else {}
     others = len(retried["tasks"]) + len(raised) - 1
     if response["id"] in retried["tasks"]:
@@ -200,32 +200,32 @@ async def sync_set(s: session.Session, name: str) -> StartedRun:
     )
 
 
-async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> StartedRun:
+async def job(s: session.Session, found: job_lookup.Item, *, failed: bool) -> StartedRun:
     """Start a run of the indexes of a Job that have not succeeded.
 
     `failed`: also of the Jobs that failed with it.
     """
-    name, phase = found["metadata"]["name"], job_objects.phase(found)
-    run = int(job_objects.spec(found).get("run", 1))
-    if not job_objects.is_over(found) and run > 1:
+    name, phase = found["metadata"]["name"], job_fields.phase(found)
+    run = int(job_fields.spec(found).get("run", 1))
+    if not job_fields.is_over(found) and run > 1:
         return _of_job(s, name, f"job/{name} is running again already, as run {run}")
-    if not job_objects.is_over(found):
+    if not job_fields.is_over(found):
         raise errors.CommandError(
             f"Job {name} is {phase or 'new'}, not finished: `kiln cancel job/{name}` stops it"
         )
-    counts = job_objects.counts(found)
+    counts = job_fields.counts(found)
     if phase == api_job.Phase.SUCCEEDED and counts.succeeded == counts.total:
         raise errors.CommandError(
             f"Job {name} has succeeded, no index is left to run: create another Job"
         )
-    if job_objects.spec(found).get("suspend"):
+    if job_fields.spec(found).get("suspend"):
         raise errors.CommandError(f"Job {name} is suspended: `kiln resume job/{name}` first")
-    raised = await _failed_objects(s, (failed_objects.JOB, name)) if failed else {}
-    if (failed_objects.JOB, name) in raised:
-        run = raised[failed_objects.JOB, name]
+    raised = await _failed_objects(s, (retry_groups.JOB, name)) if failed else {}
+    if (retry_groups.JOB, name) in raised:
+        run = raised[retry_groups.JOB, name]
     else:
         run += 1
-        await _raise_run(s, (failed_objects.JOB, name), run)
+        await _raise_run(s, (retry_groups.JOB, name), run)
     more = f", with {len(raised) - 1} more around it" if len(raised) > 1 else ""
     return _of_job(s, name, f"job/{name} starts again as run {run}{more}")
 
@@ -233,8 +233,8 @@ async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Sta
 def _of_job(s: session.Session, name: str, sentence: str) -> StartedRun:
     async def end(timeout_s: float | None) -> str:
         subject = object_waits.WaitSubject(api_kinds.JOBS, name, s.one_namespace())
-        over = await _wait_until_finished(s, subject, job_objects.is_over, timeout_s=timeout_s)
-        return "Deleted" if over is None else job_objects.phase(over)
+        over = await _wait_until_finished(s, subject, job_fields.is_over, timeout_s=timeout_s)
+        return "Deleted" if over is None else job_fields.phase(over)
 
     return StartedRun(f"job/{name}", sentence, end)
 
@@ -252,29 +252,29 @@ async def file_job(s: session.Session, found: file_jobs.Job) -> StartedRun:
 
 
 async def _failed_objects(
-    s: session.Session, *start: failed_objects.Name
-) -> dict[failed_objects.Name, int]:
+    s: session.Session, *start: retry_groups.Name
+) -> dict[retry_groups.Name, int]:
     """Request new runs of all objects that failed together with the given ones.
 
     Return the run numbers, in the order of the requests.
     """
-    namespace, items = s.one_namespace(), dict[failed_objects.Name, job_names.Item]()
+    namespace, items = s.one_namespace(), dict[retry_groups.Name, job_lookup.Item]()
     for served in (api_kinds.TASKS, api_kinds.JOBS):
         for item in await s.items(s.path(served, namespace=namespace)):
             items[served.kind, item["metadata"]["name"]] = item
     runs = {}
-    for name in failed_objects.connected(items, start):
+    for name in retry_groups.connected(items, start):
         run = int(items[name].get("spec", {}).get("run", 1)) + 1
-        notes = {api_task.RESUME_ANNOTATION: str(run)} if name[0] == failed_objects.TASK else {}
+        notes = {api_task.RESUME_ANNOTATION: str(run)} if name[0] == retry_groups.TASK else {}
         await _raise_run(s, name, run, notes=notes)
         runs[name] = run
     return runs
 
 
 async def _raise_run(
-    s: session.Session, name: failed_objects.Name, run: int, *, notes: dict[str, str] | None = None
+    s: session.Session, name: retry_groups.Name, run: int, *, notes: dict[str, str] | None = None
 ) -> None:
-    served = api_kinds.TASKS if name[0] == failed_objects.TASK else api_kinds.JOBS
+    served = api_kinds.TASKS if name[0] == retry_groups.TASK else api_kinds.JOBS
     path = s.path(served, name[1], namespace=s.one_namespace())
     change: dict[str, Any] = {"spec": {"run": run, "killTimestamp": None}}
     if notes:

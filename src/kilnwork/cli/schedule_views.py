@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import job_config, schedules
+from kilnwork.api import due_ticks, job_config
 from kilnwork.cli import errors, render
 from kilnwork.kit import clock
 
@@ -19,7 +19,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     spec: job_config.Schedule
-    schedule: schedules.CompiledSchedule
+    schedule: due_ticks.CompiledSchedule
     ticks: tuple[int, ...]
     """The next ticks, also if the schedule is disabled."""
     status: job_config.JobConfigStatus = job_config.JobConfigStatus()
@@ -34,10 +34,10 @@ def view_config(found: job_config.JobConfig, *, now: float, count: int) -> Sched
     if spec is None:
         return None
     try:
-        schedule = schedules.CompiledSchedule.of(
+        schedule = due_ticks.CompiledSchedule.of(
             spec, namespace=metadata.namespace, name=metadata.name
         )
-    except schedules.InvalidSchedule as error:
+    except due_ticks.InvalidSchedule as error:
         raise errors.CommandError(f"JobConfig {metadata.name}: {error}") from error
     last = found.status.last_scheduled
     after = max(int(now), int(clock.parse_rfc3339(last)) if last else 0)
@@ -45,7 +45,7 @@ def view_config(found: job_config.JobConfig, *, now: float, count: int) -> Sched
         name=metadata.name,
         spec=spec,
         schedule=schedule,
-        ticks=schedules.upcoming_ticks(schedule, after, count),
+        ticks=due_ticks.upcoming_ticks(schedule, after, count),
         status=found.status,
     )
 
@@ -62,11 +62,11 @@ def view_expressions(
     spec = job_config.Schedule(cron=cron)
     namespace, _, bare = name.rpartition("/")
     try:
-        schedule = schedules.CompiledSchedule.of(spec, namespace=namespace or "default", name=bare)
-    except schedules.InvalidSchedule as error:
+        schedule = due_ticks.CompiledSchedule.of(spec, namespace=namespace or "default", name=bare)
+    except due_ticks.InvalidSchedule as error:
         options = {"cron.timezone": "--timezone"}
         raise errors.InvalidInput(f"{options.get(error.path, '--cron')}: {error.detail}") from error
-    ticks = schedules.upcoming_ticks(schedule, int(now), count)
+    ticks = due_ticks.upcoming_ticks(schedule, int(now), count)
     return ScheduleView(name=bare, spec=spec, schedule=schedule, ticks=ticks)
 
 

@@ -19,10 +19,10 @@ import click
 import msgspec
 
 from kilnwork import version
+from kilnwork.api import api_resources, manager_access, meta
 from kilnwork.api import kinds as api_kinds
-from kilnwork.api import manager, meta, resource
 from kilnwork.cli import errors, kinds, lazy_import, options
-from kilnwork.endpoints import discovery
+from kilnwork.endpoints import discovery_requests
 from kilnwork.endpoints import errors as endpoint_errors
 from kilnwork.kit import clock, http_types
 from kilnwork.kit import errors as kit_errors
@@ -49,7 +49,7 @@ _MANAGERS = ("/v1/", "/jobs", "/files", "/blobs/")
 """Prefixes of the manager's paths, wherever it runs."""
 
 
-_ACCOUNTS = (manager.DRIVER_ACCOUNT, manager.READER_ACCOUNT)
+_ACCOUNTS = (manager_access.DRIVER_ACCOUNT, manager_access.READER_ACCOUNT)
 """ServiceAccounts whose tokens are requested, the one with more rights first."""
 
 _ENDPOINT_ERRORS: Mapping[type[endpoint_errors.EndpointError], type[errors.CommandError]] = {
@@ -140,7 +140,7 @@ class Session:
         """
         text = f"{self.server} does not serve the kinds of {api_kinds.GROUP}: "
         with contextlib.suppress(errors.CommandError, kube_errors.KubeError):
-            if await self.carry_out(discovery.ask_server(self.settings)) is not None:
+            if await self.carry_out(discovery_requests.ask_server(self.settings)) is not None:
                 return (
                     f"{text}`kubectl get --raw '/readyz?verbose'` says which definition was "
                     "deleted or replaced; a restart of `kiln up` installs what is missing"
@@ -179,7 +179,11 @@ class Session:
         return await self.http.send(asked)
 
     def path(
-        self, served: resource.Resource, name: str | None = None, *, namespace: str | None = None
+        self,
+        served: api_resources.Resource,
+        name: str | None = None,
+        *,
+        namespace: str | None = None,
     ) -> str:
         """Return the URL path of a collection or object.
 
@@ -188,7 +192,7 @@ class Session:
         base = served.base(quoted(namespace or self.namespace))
         return base if name is None else f"{base}/{quoted(name)}"
 
-    def scope(self, served: resource.Resource) -> str:
+    def scope(self, served: api_resources.Resource) -> str:
         """Return the URL path of the collection that `-n` and `-A` select."""
         return served.base() if self.target.all_namespaces else self.path(served)
 
@@ -206,7 +210,7 @@ class Session:
         if self.target.all_namespaces:
             return
         try:
-            await self.ask("GET", resource.NAMESPACES.base() + "/" + quoted(self.namespace))
+            await self.ask("GET", api_resources.NAMESPACES.base() + "/" + quoted(self.namespace))
         except kube_errors.NotFound as error:
             raise errors.Missing(
                 f'namespace "{self.namespace}" does not exist: `kiln get namespaces` lists those '
@@ -289,7 +293,7 @@ class Session:
         with contextlib.suppress(errors.Unreachable):
             await self._route_of(_MANAGERS[0])
 
-    async def carry_out(self, steps: discovery.Steps[T]) -> T:
+    async def carry_out(self, steps: discovery_requests.Steps[T]) -> T:
         """Send the requests of the discovery steps and return their result.
 
         Raises CommandError with what is missing, or a KubeError without a response.
@@ -312,17 +316,17 @@ class Session:
         return self._route
 
     async def _find_route(self) -> _Route:
-        if await self.carry_out(discovery.ask_server(self.settings)) is not None:
+        if await self.carry_out(discovery_requests.ask_server(self.settings)) is not None:
             return _Route()
-        home, until = manager.manager_namespace(os.environ), float("inf")
+        home, until = manager_access.manager_namespace(os.environ), float("inf")
         own = (await self.http.credential()).token
-        headers: Mapping[str, str] = {manager.TOKEN_HEADER: own or ""}
+        headers: Mapping[str, str] = {manager_access.TOKEN_HEADER: own or ""}
         if not own:
-            wanted = discovery.request_token(self.server, self.namespace, _ACCOUNTS)
+            wanted = discovery_requests.request_token(self.server, self.namespace, _ACCOUNTS)
             made = await self.carry_out(wanted)
             headers, until = made.headers, self.clock.monotonic() + made.lasts_s
-        await self.carry_out(discovery.ask_behind(home, headers))
-        return _Route(manager.proxy_path(home), headers, until)
+        await self.carry_out(discovery_requests.ask_behind(home, headers))
+        return _Route(manager_access.proxy_path(home), headers, until)
 
     async def changes(
         self, path: str, *, query: Mapping[str, str], accept: str = http_types.JSON

@@ -8,7 +8,7 @@ from typing import Any
 
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import sync_set
-from kilnwork.cli import errors, job_names, phases, session
+from kilnwork.cli import errors, job_lookup, session, wait_phases
 from kilnwork.kit import clock
 
 Item = Mapping[str, Any]
@@ -20,12 +20,12 @@ _FINAL = frozenset(phase.value for phase in sync_set.Phase if phase.final)
 
 def explicit_name(word: str) -> str | None:
     """Return the name in `syncset/NAME`, or None for other words."""
-    return job_names.explicit_name(word, SERVED)
+    return job_lookup.explicit_name(word, SERVED)
 
 
 async def get(s: session.Session, name: str) -> dict[str, Any]:
     """Return the SyncSet of the given name. Raises `errors.Missing`."""
-    return await job_names.get(s, name, SERVED)
+    return await job_lookup.get(s, name, SERVED)
 
 
 def status(found: Item) -> Mapping[str, Any]:
@@ -105,7 +105,7 @@ def phase_of(text: str) -> sync_set.Phase | None:
 
     Upper and lower case are not distinguished.
     """
-    return phases.find(text, _PHASES)
+    return wait_phases.find(text, _PHASES)
 
 
 def test_of(wanted: str, name: str) -> Callable[[Item | None], bool] | None:
@@ -118,7 +118,7 @@ def test_of(wanted: str, name: str) -> Callable[[Item | None], bool] | None:
     if asked is None and wanted != "final":
         return None
 
-    return phases.test_of(asked, name, phase=phase, is_over=is_over, sentence=sentence)
+    return wait_phases.test_of(asked, name, phase=phase, is_over=is_over, sentence=sentence)
 
 
 async def suspend(s: session.Session, name: str, *, suspended: bool) -> str:
@@ -128,11 +128,11 @@ async def suspend(s: session.Session, name: str, *, suspended: bool) -> str:
     """
     found = await get(s, name)
     if is_over(found) and not suspended and (found.get("spec") or {}).get("suspend"):
-        await job_names.patch_spec(s, name, {"suspend": False}, SERVED)
+        await job_lookup.patch_spec(s, name, {"suspend": False}, SERVED)
         return resumed_ended(f"SyncSet {name}", phase(found), retry=f"syncset/{name}")
     if is_over(found):
         raise errors.CommandError(f"SyncSet {name} is already {phase(found)}")
-    await job_names.patch_spec(s, name, {"suspend": suspended}, SERVED)
+    await job_lookup.patch_spec(s, name, {"suspend": suspended}, SERVED)
     return f"SyncSet {name} {'is suspended' if suspended else 'is resumed'}"
 
 
@@ -153,7 +153,7 @@ async def cancel(s: session.Session, name: str, at: str | None) -> str:
     if is_over(found):
         return f"SyncSet {name} is already {phase(found)}"
     change = {"killTimestamp": at or clock.rfc3339(s.clock.wall())}
-    await job_names.patch_spec(s, name, change, SERVED)
+    await job_lookup.patch_spec(s, name, change, SERVED)
     how = "is being stopped" if at is None else f"will be stopped at {at}"
     return f"SyncSet {name} {how}"
 
@@ -183,7 +183,7 @@ async def retry(s: session.Session, name: str) -> int:
             f"SyncSet {name} is suspended: `kiln resume syncset/{name}` first"
         )
     change = {"run": asked + 1, "killTimestamp": None}
-    await job_names.patch_spec(s, name, change, SERVED)
+    await job_lookup.patch_spec(s, name, change, SERVED)
     return asked + 1
 
 
@@ -213,5 +213,5 @@ async def replay(s: session.Session, name: str, generation: int | None) -> int:
         "replay": {"generation": wanted, "of": asked},
         "killTimestamp": None,
     }
-    await job_names.patch_spec(s, name, change, SERVED)
+    await job_lookup.patch_spec(s, name, change, SERVED)
     return wanted

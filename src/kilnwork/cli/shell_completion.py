@@ -12,7 +12,7 @@ from urllib import parse
 import click
 from click.shell_completion import CompletionItem
 
-from kilnwork.api import filejobs, resource
+from kilnwork.api import api_resources, filejobs
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import kinds, options, quick_reads, task_lists
 from kilnwork.endpoints import manager_client
@@ -28,7 +28,7 @@ def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comple
     return [CompletionItem(incomplete, type="file")]
 
 
-def of_kind(served: resource.Resource) -> Completer:
+def of_kind(served: api_resources.Resource) -> Completer:
     def names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return _items(_asked(ctx, lambda reader: reader.names(served)), incomplete)
 
@@ -120,7 +120,7 @@ def _option_words(config: dict[str, Any]) -> Iterator[str]:
         yield from (f"{name}={value}" for value in (("yes", "no") if type_ == "Bool" else chosen))
 
 
-def _meant(word: str) -> tuple[resource.Resource, ...]:
+def _meant(word: str) -> tuple[api_resources.Resource, ...]:
     found = kinds.find_resources(word, api_kinds.ALL)
     return found if len(found) == 1 else ()
 

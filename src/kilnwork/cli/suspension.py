@@ -10,10 +10,10 @@ import click
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     errors,
+    file_job_lookup,
     file_jobs,
-    file_names,
-    job_names,
-    job_objects,
+    job_fields,
+    job_lookup,
     kinds,
     object_waits,
     session,
@@ -31,8 +31,8 @@ async def set_disabled(s: session.Session, words: Sequence[str], *, disabled: bo
     served = api_kinds.JOB_CONFIGS
 
     async def one(word: str) -> None:
-        name = job_names.plain_name(word, served)
-        found = await job_names.get(s, name, served)
+        name = job_lookup.plain_name(word, served)
+        found = await job_lookup.get(s, name, served)
         schedule = found["spec"].get("schedule")
         if not schedule:
             raise errors.CommandError(
@@ -42,10 +42,10 @@ async def set_disabled(s: session.Session, words: Sequence[str], *, disabled: bo
         if bool(schedule.get("disabled")) == disabled:
             click.echo(f"{name} is already {state}")
             return
-        await job_names.patch_spec(s, name, {"schedule": {"disabled": disabled}}, served)
+        await job_lookup.patch_spec(s, name, {"schedule": {"disabled": disabled}}, served)
         click.echo(f"{name} is {state}")
 
-    await file_names.for_each(words, one)
+    await file_job_lookup.for_each(words, one)
 
 
 async def suspend(s: session.Session, words: Sequence[str], *, suspended: bool) -> None:
@@ -61,7 +61,7 @@ async def suspend(s: session.Session, words: Sequence[str], *, suspended: bool) 
         after = await file_jobs.post_action(s, found["id"], "suspend" if suspended else "resume")
         click.echo(f"job {after['id']} is {file_jobs.phase(after)}")
 
-    async def job(found: job_names.Item) -> None:
+    async def job(found: job_lookup.Item) -> None:
         await _suspend_job(s, found, suspended=suspended)
 
     async def one(word: str) -> None:
@@ -69,9 +69,9 @@ async def suspend(s: session.Session, words: Sequence[str], *, suspended: bool) 
         if of_set is not None:
             click.echo(await set_objects.suspend(s, of_set, suspended=suspended))
             return
-        await job_names.call_for_named(s, word, task=task, file_job=file_job, job=job)
+        await job_lookup.call_for_named(s, word, task=task, file_job=file_job, job=job)
 
-    await file_names.for_each(words, one)
+    await file_job_lookup.for_each(words, one)
 
 
 async def _suspend_task(s: session.Session, name: str, *, suspended: bool) -> None:
@@ -95,14 +95,14 @@ async def _suspend_task(s: session.Session, name: str, *, suspended: bool) -> No
     click.echo(f"{name} {'is suspended' if suspended else 'is resumed'}")
 
 
-async def _suspend_job(s: session.Session, found: job_names.Item, *, suspended: bool) -> None:
+async def _suspend_job(s: session.Session, found: job_lookup.Item, *, suspended: bool) -> None:
     name = found["metadata"]["name"]
-    if job_objects.is_over(found):
-        if not suspended and job_objects.spec(found).get("suspend"):
-            await job_names.patch_spec(s, name, {"suspend": False})
-            phase = job_objects.phase(found)
+    if job_fields.is_over(found):
+        if not suspended and job_fields.spec(found).get("suspend"):
+            await job_lookup.patch_spec(s, name, {"suspend": False})
+            phase = job_fields.phase(found)
             click.echo(set_objects.resumed_ended(f"Job {name}", phase, retry=f"job/{name}"))
             return
-        raise errors.CommandError(f"Job {name} is already {job_objects.phase(found)}")
-    await job_names.patch_spec(s, name, {"suspend": suspended})
+        raise errors.CommandError(f"Job {name} is already {job_fields.phase(found)}")
+    await job_lookup.patch_spec(s, name, {"suspend": suspended})
     click.echo(f"Job {name} {'is suspended' if suspended else 'is resumed'}")

@@ -1,7 +1,7 @@
 """Lookup of the task that a few digits of its id name, as `kiln tasks` shows them.
 
 Used by the commands that take tasks, before they look for an object of that name. The manager finds
-tasks by the beginning or end of their ids; see `server.api`.
+tasks by the beginning or end of their ids; see `server.task_api`.
 """
 
 from kilnwork.api import kinds as api_kinds

@@ -11,24 +11,24 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kilnwork.api import meta, resource
-from kilnwork.cli import embedded_kinds
+from kilnwork.api import api_resources, meta
+from kilnwork.cli import embedded_crds
 from kilnwork.controlplane.apiserver import (
     builtin,
-    decoding,
     definitions,
     metadata,
     patches,
     rules_custom,
     rules_meta,
     statuses,
+    typed_decoding,
 )
 
 _SUFFIX = "xxxxx"
 """Placeholder for the random suffix of a generated name."""
 
 
-def find_refusal(kind: resource.Resource, new: meta.JsonObject) -> str | None:
+def find_refusal(kind: api_resources.Resource, new: meta.JsonObject) -> str | None:
     """Return the message with which the embedded API server would refuse a new object.
 
     None if it would accept the object, or if the kind is not kilnwork's.
@@ -46,7 +46,7 @@ def find_refusal(kind: resource.Resource, new: meta.JsonObject) -> str | None:
 
 
 def find_refusal_of_patch(
-    kind: resource.Resource, live: meta.JsonObject, patch: meta.JsonObject
+    kind: api_resources.Resource, live: meta.JsonObject, patch: meta.JsonObject
 ) -> str | None:
     """Return the message with which the embedded API server would refuse a merge patch (RFC 7386).
 
@@ -64,10 +64,10 @@ def find_refusal_of_patch(
 
 
 @functools.cache
-def _served() -> Mapping[resource.Resource, builtin.ServedResource]:
+def _served() -> Mapping[api_resources.Resource, builtin.ServedResource]:
     return {
         served.resource: msgspec.structs.replace(served, rules=False, extension=kind)
-        for kind in embedded_kinds.EXTENSIONS.kinds
+        for kind in embedded_crds.EXTENSIONS.kinds
         for served in definitions.served_by(kind.definition)
     }
 
@@ -79,14 +79,16 @@ def _read(served: builtin.ServedResource, given: meta.JsonObject) -> meta.JsonOb
     fields of a newer version.
     """
     try:
-        obj, unknown = decoding.read(served, {k: v for k, v in given.items() if k != "status"})
-    except (decoding.Unreadable, statuses.StatusError):
+        obj, unknown = typed_decoding.read(
+            served, {k: v for k, v in given.items() if k != "status"}
+        )
+    except (typed_decoding.Unreadable, statuses.StatusError):
         return None
     return None if unknown else obj
 
 
 def _in_words(
-    kind: resource.Resource, obj: meta.JsonObject, found: list[statuses.Cause]
+    kind: api_resources.Resource, obj: meta.JsonObject, found: list[statuses.Cause]
 ) -> str | None:
     if not found:
         return None

@@ -8,29 +8,29 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kilnwork.api import attempts as api_attempts
 from kilnwork.api import (
+    api_resources,
     job,
     job_config,
     kinds,
     meta,
     pod,
-    resource,
     sync_set,
     task,
     task_claim,
     task_cluster,
     task_object,
 )
+from kilnwork.api import attempts as api_attempts
 from kilnwork.controllers import (
     caches,
-    code_blobs,
+    code_blob_renewal,
+    controller_precedence,
     errors,
     ports,
-    precedence,
     reconciler_context,
-    tokens,
     worker_pods,
+    worker_verifier,
 )
 from kilnwork.controllers.attempts import reconciler
 from kilnwork.controllers.data_pond import assembly as data_ponds
@@ -40,7 +40,7 @@ from kilnwork.controllers.job_config import clock_watch
 from kilnwork.controllers.job_config import reconciler as job_config_reconciler
 from kilnwork.controllers.sync_set import ports as set_ports
 from kilnwork.controllers.sync_set import reconciler as sync_set_reconciler
-from kilnwork.controllers.task import images
+from kilnwork.controllers.task import container_choice
 from kilnwork.controllers.task import reconciler as task_reconciler
 from kilnwork.controllers.task_claim import controller as task_claims
 from kilnwork.controllers.task_cluster import reconciler as task_cluster_reconciler
@@ -111,7 +111,7 @@ class Controllers:
             find_view=self._tasks.find_view,
         )
         self._configs = job_config_reconciler.Reconciler(context, self._configs_queue)
-        self._ticks_first = precedence.Precedence(self._configs_queue, time=time)
+        self._ticks_first = controller_precedence.Precedence(self._configs_queue, time=time)
         self._clock_watch = clock_watch.ClockWatch(time, self._configs.clock_set)
         self._tasks.on_task = self._jobs.task_over
         self._jobs.on_change = self._configs.group_changed
@@ -157,17 +157,19 @@ class Controllers:
                 on_failure=on_failure,
             )
         blobs = settings.blobs
-        self._code = None if blobs is None else code_blobs.CodeBlobs(self.caches, blobs, time=time)
+        self._code = (
+            None if blobs is None else code_blob_renewal.CodeBlobs(self.caches, blobs, time=time)
+        )
         self._follow = coroutines.BackgroundWork("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._all_reflectors(kube, namespaces)
         self._synced = [one.synced for one in reflectors]
-        self.verifier = tokens.SecretVerifier(
+        self.verifier = worker_verifier.SecretVerifier(
             self.caches,
             synced=[
                 one.synced
                 for one in reflectors
-                if one.resource in (kinds.TASK_CLUSTERS, resource.SECRETS)
+                if one.resource in (kinds.TASK_CLUSTERS, api_resources.SECRETS)
             ],
         )
         self.pond_verifier = self._ponds.verifier(reflectors)
@@ -250,7 +252,7 @@ class Controllers:
 
     async def wait_synced(self) -> None:
         """Wait a limited time until all caches are complete. Raises NotYet."""
-        await tokens.wait_synced(self._synced)
+        await worker_verifier.wait_synced(self._synced)
 
     async def is_pod_of(
         self, ref: api_attempts.AttemptRef, namespace: str, name: str, *, uid: str
@@ -274,7 +276,7 @@ class Controllers:
             )
         cluster = self.caches.clusters.get((namespace, task.queue_cluster(spec.cluster_name)))
         pods = () if cluster is None else self.caches.pods.owned_by(cluster.metadata.uid)
-        return images.use_for_spawned(spec, cluster, images.worker_image(pods))
+        return container_choice.use_for_spawned(spec, cluster, container_choice.worker_image(pods))
 
     def _object_changed(
         self,
@@ -324,7 +326,7 @@ class Controllers:
         nodes = self._ponds.cluster_reflectors()
         if not namespaces:
             known = self.caches.namespaces
-            every = reflector.Reflector(kube, resource.NAMESPACES, meta.Partial, known)
+            every = reflector.Reflector(kube, api_resources.NAMESPACES, meta.Partial, known)
             return [*self._reflectors(kube, None), every, *nodes]
         for name in namespaces:
             self.caches.namespaces.put(meta.Partial(metadata=meta.ObjectMeta(name=name)))
@@ -343,13 +345,13 @@ class Controllers:
         clusters.subscribe(self._jobs.cluster_changed)
         clusters.subscribe(self._sets.cluster_changed)
         part = self._clusters.part_changed
-        pods = reflector.Reflector(kube, resource.PODS, pod.Pod, known.pods, part, scope=ours)
+        pods = reflector.Reflector(kube, api_resources.PODS, pod.Pod, known.pods, part, scope=ours)
         pods.subscribe(self._pods.changed)
         pods.subscribe(self._containers.changed)
         pods.subscribe(self._sets.pod_changed)
         pods.subscribe(self._ponds.part_changed)
         secrets = reflector.Reflector(
-            kube, resource.SECRETS, caches.Secret, known.secrets, part, scope=ours
+            kube, api_resources.SECRETS, caches.Secret, known.secrets, part, scope=ours
         )
         secrets.subscribe(self._ponds.part_changed)
         configs = reflector.Reflector(
@@ -408,7 +410,7 @@ class Controllers:
             *self._ponds.reflectors(namespace),
             reflector.Reflector(
                 kube,
-                resource.SERVICE_ACCOUNTS,
+                api_resources.SERVICE_ACCOUNTS,
                 meta.Partial,
                 known.accounts,
                 self._clusters.account_changed,

@@ -8,7 +8,7 @@ definition is created again.
 import contextlib
 from collections.abc import Callable
 
-from kilnwork.api import kinds, meta, resource
+from kilnwork.api import api_resources, kinds, meta
 from kilnwork.kit import clock
 from kilnwork.kube import cache, client, controller, errors, manager, objects, queue, reflector
 
@@ -19,7 +19,7 @@ ANNOTATION = "kilnwork.dev/default-cluster"
 created, even if the cluster was deleted since. Earlier versions wrote `made`."""
 
 _MADE = "made"
-_DEFINITIONS, _DEFINITION = resource.CUSTOM_RESOURCE_DEFINITIONS, kinds.TASK_CLUSTERS.qualified
+_DEFINITIONS, _DEFINITION = api_resources.CUSTOM_RESOURCE_DEFINITIONS, kinds.TASK_CLUSTERS.qualified
 _NOT_SERVED_YET_S = 0.5
 
 
@@ -80,7 +80,7 @@ class DefaultCluster:
         return None
 
     async def _ensure(self, uid: str) -> None:
-        home = await self._kube.get(resource.NAMESPACES, NAMESPACE)
+        home = await self._kube.get(api_resources.NAMESPACES, NAMESPACE)
         made_under = (home["metadata"].get("annotations") or {}).get(ANNOTATION)
         if made_under == uid:
             return
@@ -94,4 +94,4 @@ class DefaultCluster:
             with contextlib.suppress(errors.AlreadyExists):  # created by a user
                 await self._kube.create(kinds.TASK_CLUSTERS, cluster, NAMESPACE)
         patch = {"metadata": {"annotations": {ANNOTATION: uid}}}
-        await self._kube.merge_patch(resource.NAMESPACES, NAMESPACE, patch)
+        await self._kube.merge_patch(api_resources.NAMESPACES, NAMESPACE, patch)

@@ -202,7 +202,7 @@ class ClusterHub(Protocol):
 
 class ExecutorLink(Protocol):
     """Link of an executor to the dispatcher, which receives its observations. Implemented by
-    `dispatch.hub.executor_links`.
+    `dispatch.hub.in_process_executors`.
     """
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
@@ -230,7 +230,7 @@ class ExecutorLink(Protocol):
 
 class Containers(ExecutorLink, Protocol):
     """The link for attempts that run in the Pods of workers. Implemented by
-    `dispatch.hub.containers`."""
+    `dispatch.hub.container_requests`."""
 
     def join(self, receive: Callable[[instructions.ForExecutor], None]) -> None:
         """Register the callback for requests of workers."""

@@ -6,7 +6,7 @@ Used by the reconcilers of all kinds; created by `assembly`.
 
 import msgspec
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controllers import caches, ports
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors
@@ -21,7 +21,9 @@ class ReconcilerContext(msgspec.Struct, frozen=True):
     time: clock.Clock
 
 
-async def delete(kube: client.Client, kind: resource.Resource, metadata: meta.ObjectMeta) -> None:
+async def delete(
+    kube: client.Client, kind: api_resources.Resource, metadata: meta.ObjectMeta
+) -> None:
     """Delete the object with this uid, then the objects that it owns. A missing object is
     ignored.
     """

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.kube import client
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -47,7 +47,7 @@ class StatusWriter(Generic[S]):
     def __init__(
         self,
         kube: client.Client,
-        kind: resource.Resource,
+        kind: api_resources.Resource,
         type: type[S],  # noqa: A002 - as in kube.client
     ) -> None:
         self._client = kube

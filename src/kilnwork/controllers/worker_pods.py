@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import kinds, meta, names, pod, pod_templates, task_cluster, validation
+from kilnwork.api import kinds, meta, names, pod, pod_template_shape, task_cluster, task_validation
 from kilnwork.executors.ephemeral import template as ephemeral
-from kilnwork.executors.pod import sidecar
+from kilnwork.executors.pod import sidecar_container
 
 CLUSTER_LABEL = "kilnwork.dev/cluster"
 """Label of Secret and Pods: the shortened name of the cluster. The annotation with this key has
@@ -86,9 +86,9 @@ class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the manager may read Nodes, without which there are no agents of ponds."""
 
     @property
-    def sidecar(self) -> sidecar.SidecarOptions:
+    def sidecar(self) -> sidecar_container.SidecarOptions:
         """The options for the sidecar that a Pod of an attempt gets."""
-        return sidecar.SidecarOptions(
+        return sidecar_container.SidecarOptions(
             image=self.worker_image,
             command=(self.worker_command[0], "-P", "-c", SIDECAR),
             channel=self.channel,
@@ -102,10 +102,10 @@ def template_problem(cluster: task_cluster.TaskCluster) -> str:
 
     A real API server does not validate `spec.template`, which is too large for a schema of ours.
     """
-    found = [f"{field} {why}" for field, why in validation.validate_task_cluster(cluster)]
+    found = [f"{field} {why}" for field, why in task_validation.validate_task_cluster(cluster)]
     if found:
         return "; ".join(found)
-    shape = pod_templates.shape_problem(cluster.spec.template)
+    shape = pod_template_shape.shape_problem(cluster.spec.template)
     return f"spec.template {shape}" if shape else ""
 
 

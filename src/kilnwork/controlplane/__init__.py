@@ -11,8 +11,8 @@ It is not for production clusters: one process, no replication, no network betwe
   `deletion` or `watches`.
 - `gc`, `binder`, `taint_eviction` and `pod_gc` are the controllers that every cluster has; those
   for namespaces, definitions and aggregated roles are in `apiserver`.
-- `installed_kinds` describes what other rooms install: kinds as CustomResourceDefinitions, with
-  validation rules. No kind of kilnwork is named in this room.
+- `installed_kind_types` describes what other rooms install: kinds as CustomResourceDefinitions,
+  with validation rules. No kind of kilnwork is named in this room.
 - `node` runs Pods as processes and talks to the API server over HTTP, as a kubelet does.
 
 The controllers of kilnwork's own kinds are in other rooms and use HTTP too. For the path of a

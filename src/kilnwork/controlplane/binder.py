@@ -11,20 +11,25 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, node_fit, resource
-from kilnwork.controlplane import objects, store_controller
-from kilnwork.controlplane.apiserver import crud, statuses, subresources, writes
+from kilnwork.api import api_resources, meta, node_fit
+from kilnwork.controlplane import store_controller, store_types
+from kilnwork.controlplane.apiserver import (
+    object_writer,
+    posted_subresources,
+    statuses,
+    write_types,
+)
 
-_PODS, _NODES = resource.PODS.qualified, resource.NODES.qualified
+_PODS, _NODES = api_resources.PODS.qualified, api_resources.NODES.qualified
 
 
-class Binder(store_controller.StoreController[objects.Key]):
+class Binder(store_controller.StoreController[store_types.Key]):
     """Controller that binds the Pods of one store to nodes."""
 
-    def __init__(self, writer: crud.ObjectWriter) -> None:
+    def __init__(self, writer: object_writer.ObjectWriter) -> None:
         super().__init__("binder", writer)
-        self._unbound: dict[objects.Key, None] = {}
-        self._bound: dict[objects.Key, tuple[str, node_fit.Amounts]] = {}
+        self._unbound: dict[store_types.Key, None] = {}
+        self._bound: dict[store_types.Key, tuple[str, node_fit.Amounts]] = {}
 
     def start(self) -> None:
         """Read the existing Pods, then follow changes."""
@@ -33,10 +38,10 @@ class Binder(store_controller.StoreController[objects.Key]):
         self._follow()
         self._start_worker()
 
-    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
+    def _on_changes(self, changes: Sequence[store_types.StoreChange]) -> None:
         for change in changes:
             if change.key.resource == _PODS:
-                if change.action == objects.Action.DELETED:
+                if change.action == store_types.Action.DELETED:
                     self._unbound.pop(change.key, None)
                     self._release(change.key)
                 else:
@@ -48,7 +53,7 @@ class Binder(store_controller.StoreController[objects.Key]):
         for key in self._unbound:
             self._enqueue(key)
 
-    def _note(self, key: objects.Key, raw: bytes) -> None:
+    def _note(self, key: store_types.Key, raw: bytes) -> None:
         pod = _decode(raw)
         if pod.spec.node_name and pod.status.phase not in _FINISHED_PHASES:
             # The requests of a bound Pod cannot change: there is no resize.
@@ -63,7 +68,7 @@ class Binder(store_controller.StoreController[objects.Key]):
             self._unbound[key] = None
             self._enqueue(key)
 
-    def _release(self, key: objects.Key) -> None:
+    def _release(self, key: store_types.Key) -> None:
         """Stop counting the resources of a Pod and reconsider the unbound Pods, which may fit
         now.
         """
@@ -74,12 +79,12 @@ class Binder(store_controller.StoreController[objects.Key]):
         there = [amounts for where, amounts in self._bound.values() if where == node]
         return {**node_fit.total(there), "pods": decimal.Decimal(len(there))}
 
-    async def _reconcile(self, key: objects.Key) -> None:
+    async def _reconcile(self, key: store_types.Key) -> None:
         stored = self._store.get(key)
         if stored is None or not _is_unbound(_decode(stored.raw)):
             return
         pod = stored.decode()
-        target = writes.target_of(resource.PODS, key.namespace, key.name)
+        target = write_types.target_of(api_resources.PODS, key.namespace, key.name)
         gates = [str(gate.get("name")) for gate in pod["spec"].get("schedulingGates") or ()]
         nodes = [s.decode() for s in self._store.select(_NODES)]
         try:
@@ -98,7 +103,7 @@ class Binder(store_controller.StoreController[objects.Key]):
                 return
             named = {"name": target.name, "uid": pod["metadata"]["uid"]}
             body = {"metadata": named, "target": {"name": fitting_nodes[0]}}
-            await subresources.bind(self._writer, target, body, writes.WriteContext())
+            await posted_subresources.bind(self._writer, target, body, write_types.WriteContext())
         except statuses.StatusError as error:
             # The Pod is gone or has changed; a change has queued it again.
             if error.code not in (404, 409):
@@ -107,7 +112,9 @@ class Binder(store_controller.StoreController[objects.Key]):
         if (bound := self._store.get(key)) is not None:
             self._note(key, bound.raw)  # the next one must see the room that it takes
 
-    async def _report_unbound(self, target: writes.WriteTarget, reason: str, message: str) -> None:
+    async def _report_unbound(
+        self, target: write_types.WriteTarget, reason: str, message: str
+    ) -> None:
         """Set the PodScheduled condition of a Pod to False with a reason, unless it already says
         so.
         """
@@ -133,7 +140,7 @@ class Binder(store_controller.StoreController[objects.Key]):
             return {**pod, "status": {**status, "conditions": [*others, condition]}}
 
         await self._writer.change_internally(
-            target, explained, writes.WriteContext(), subresource="status"
+            target, explained, write_types.WriteContext(), subresource="status"
         )
 
 

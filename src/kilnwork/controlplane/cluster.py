@@ -20,7 +20,7 @@ from kilnwork.controlplane import (
     binder,
     errors,
     gc,
-    installed_kinds,
+    installed_kind_types,
     lock,
     pod_gc,
     store,
@@ -30,26 +30,26 @@ from kilnwork.controlplane.apiserver import (
     app,
     authn,
     authz,
-    bootstrap,
     catalog,
-    crud,
+    default_roles,
     definition_controller,
     deletion,
     impersonation,
     namespaces,
+    object_writer,
     pki,
     podexec,
     podlogs,
-    ports,
     requests,
-    resources,
+    resource_handler,
     role_aggregator,
+    tcp_ports,
     tokens,
     watches,
 )
-from kilnwork.controlplane.node import kubelet, local_node, pod_fields
+from kilnwork.controlplane.node import kubelet, local_node, pod_field_effects
 from kilnwork.endpoints import endpoint_files
-from kilnwork.kit import asgi, ids, paths, serving
+from kilnwork.kit import asgi, data_directories, ids, serving
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client as clients
@@ -74,7 +74,7 @@ class ControlPlaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str = msgspec.field(default_factory=lambda: names.dns_label(socket.gethostname()))
     controllers: bool = True
     """Whether to run the garbage collector, the binder, taint eviction and the Pod collector."""
-    installed: installed_kinds.Extensions = installed_kinds.Extensions()
+    installed: installed_kind_types.Extensions = installed_kind_types.Extensions()
     """Kinds that are defined at each start, with their rules."""
 
 
@@ -99,7 +99,7 @@ class ControlPlane:
         self._settings = settings
         self._tools = tools or ClockAndIds()
         self.data_dir = settings.data_dir.absolute()
-        self.run_dir = paths.runtime_dir(self.data_dir)
+        self.run_dir = data_directories.runtime_dir(self.data_dir)
         self.kubeconfig = self.data_dir / _KUBECONFIG
         self.certificates = pki.Pki(
             self.data_dir / "pki",
@@ -116,14 +116,14 @@ class ControlPlane:
     @property
     def address(self) -> str:
         """Return the HTTPS URL of the server, under which everything is served."""
-        return f"https://{ports.HOST}:{self.port}"
+        return f"https://{tcp_ports.HOST}:{self.port}"
 
     @property
     def http_address(self) -> str:
         """Return the plain HTTP URL of the server, under which everything except Kubernetes is
         served.
         """
-        return f"http://{ports.HOST}:{self.port + 1}"
+        return f"http://{tcp_ports.HOST}:{self.port + 1}"
 
     @property
     def installed_problem(self) -> str | None:
@@ -177,7 +177,7 @@ class ControlPlane:
 
     async def _start(self) -> None:
         self._open_directory()
-        pair = ports.bind(
+        pair = tcp_ports.bind(
             self._settings.port, preferred=self._last_port(), entropy=self._tools.entropy
         )
         self._stops.append(("ports", _as_async(pair.close)))
@@ -193,7 +193,7 @@ class ControlPlane:
         await self._start_store_followers(held)
         await self._listen(pair, self._parts(token))
         # After `_listen`, so that a client that reads it can connect.
-        paths.write_private(self.kubeconfig, self._kubeconfig_document(token))
+        data_directories.write_private(self.kubeconfig, self._kubeconfig_document(token))
         log.info("control plane serves", extra={"address": self.address})
 
     async def start_node(self) -> None:
@@ -225,7 +225,7 @@ class ControlPlane:
             time=self._tools.clock,
         )
         await self.node.start()
-        self.writer.kinds.pod_warnings = pod_fields.warnings
+        self.writer.kinds.pod_warnings = pod_field_effects.warnings
 
     def read_log(
         self, namespace: str, pod: str, container: str, limit_bytes: int | None
@@ -293,7 +293,7 @@ class ControlPlane:
         self._open_run_dir()
 
     def _open_run_dir(self) -> None:
-        paths.make_private(self.run_dir)
+        data_directories.make_private(self.run_dir)
         if self.run_dir.parent != self.data_dir:
             self._stops.append(("runtime directory", _as_async(self._remove_run_dir)))
 
@@ -321,13 +321,13 @@ class ControlPlane:
                 path.chmod(0o600)
                 return token
         token = secrets.token_urlsafe(32)
-        paths.write_private(path, token.encode() + b"\n", durable=True)
+        data_directories.write_private(path, token.encode() + b"\n", durable=True)
         return token
 
     async def _start_store_followers(self, held: store.Store) -> None:
         """Start everything that follows the store; watches first, so that they miss no change."""
         tools, extended = self._tools, self._settings.installed
-        self.writer = crud.ObjectWriter(
+        self.writer = object_writer.ObjectWriter(
             held,
             clock=tools.clock,
             new_uid=tools.new_uid,
@@ -347,7 +347,7 @@ class ControlPlane:
         self._stops.append(("definitions", self._definitions.stop))
         self._namespaces = namespaces.NamespaceController(self.writer, self._deleter, ca=ca)
         await self._namespaces.start()
-        await bootstrap.ensure(self.writer, extended)
+        await default_roles.ensure(self.writer, extended)
         self._stops.append(("namespaces", self._namespaces.stop))
         roles = role_aggregator.RoleAggregator(self.writer)
         roles.start()
@@ -369,7 +369,7 @@ class ControlPlane:
         orphans.start()
         self._stops.append(("pod garbage collector", orphans.stop))
 
-    def _parts(self, admin_token: str) -> resources.ServerParts:
+    def _parts(self, admin_token: str) -> resource_handler.ServerParts:
         tools = self._tools
         minter = tokens.TokenIssuer(
             self.certificates.signing_key(), clock=tools.clock, new_uid=tools.new_uid
@@ -381,7 +381,7 @@ class ControlPlane:
         self._stops.append(("pod logs", logs.close))
         streams = podexec.PodStreams(self.certificates)
         self._stops.append(("pod streams", streams.close))
-        return resources.ServerParts(
+        return resource_handler.ServerParts(
             writer=self.writer,
             deleter=self._deleter,
             hub=self._hub,
@@ -392,10 +392,10 @@ class ControlPlane:
             logs=logs,
             streams=streams,
             entropy=tools.entropy,
-            address=f"{ports.HOST}:{self.port}",
+            address=f"{tcp_ports.HOST}:{self.port}",
         )
 
-    async def _listen(self, pair: ports.Ports, found: resources.ServerParts) -> None:
+    async def _listen(self, pair: tcp_ports.Ports, found: resource_handler.ServerParts) -> None:
         self._server_parts = found
         self.app = app.build(found, self._mounts)
         secure = serving.Listener(

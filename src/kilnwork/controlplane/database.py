@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from kilnwork.controlplane import errors, objects
-from kilnwork.kit import database_loss
+from kilnwork.controlplane import errors, store_types
+from kilnwork.kit import database_marker
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ commit would cost more."""
 class QueuedWrite(NamedTuple):
     """A write to the store that waits to be committed."""
 
-    change: objects.StoreChange
+    change: store_types.StoreChange
     body: bytes | None
     """The encoded object to store; None deletes it."""
     floor: int
@@ -49,8 +49,8 @@ class Loaded(NamedTuple):
     first.
     """
 
-    stored: list[objects.Stored]
-    changes: list[objects.StoreChange]
+    stored: list[store_types.Stored]
+    changes: list[store_types.StoreChange]
 
 
 Committed = Callable[[Sequence[QueuedWrite]], None]
@@ -110,7 +110,7 @@ class Database:
         try:
             connection = self._open()
             loaded = self._load(connection)
-        except (apsw.Error, OSError, errors.StoreBroken, database_loss.ContentLost) as error:
+        except (apsw.Error, OSError, errors.StoreBroken, database_marker.ContentLost) as error:
             self._ready.put(self._explain(error))
             return
         self._ready.put(loaded)
@@ -125,7 +125,7 @@ class Database:
         if isinstance(error, errors.StoreBroken):
             return error
         text = f"cannot use the database {self._path}: {error}"
-        if isinstance(error, (apsw.NotADBError, apsw.CorruptError, database_loss.ContentLost)):
+        if isinstance(error, (apsw.NotADBError, apsw.CorruptError, database_marker.ContentLost)):
             text += (
                 "; nothing was deleted. Put a backup in its place, or move "
                 f"{self._path.name}* elsewhere and start again, without any object"
@@ -135,7 +135,7 @@ class Database:
         return broken
 
     def _open(self) -> apsw.Connection:
-        database_loss.check_content(self._path)
+        database_marker.check_content(self._path)
         connection = apsw.Connection(str(self._path))
         connection.set_busy_timeout(2000)
         connection.execute("PRAGMA journal_mode=WAL")
@@ -144,7 +144,7 @@ class Database:
         connection.execute("PRAGMA foreign_keys=ON")
         self._path.chmod(0o600)
         self._migrate(connection)
-        database_loss.write_marker(self._path)
+        database_marker.write_marker(self._path)
         return connection
 
     def _migrate(self, connection: apsw.Connection) -> None:
@@ -162,7 +162,7 @@ class Database:
 
     def _load(self, connection: apsw.Connection) -> Loaded:
         stored = [
-            objects.Stored(objects.Key(resource, namespace, name), sequence, body)
+            store_types.Stored(store_types.Key(resource, namespace, name), sequence, body)
             for resource, namespace, name, sequence, body in connection.execute(
                 self._queries["load_objects"]
             )
@@ -173,13 +173,13 @@ class Database:
         changes = []
         for row in connection.execute(self._queries["load_changes"]):
             sequence, action, resource, namespace, name, previous = row
-            key = objects.Key(resource, namespace, name)
-            if action == objects.Action.DELETED:
-                raw = objects.last_state(previous, sequence)
+            key = store_types.Key(resource, namespace, name)
+            if action == store_types.Action.DELETED:
+                raw = store_types.last_state(previous, sequence)
             else:
                 raw = after[key]
             changes.append(
-                objects.StoreChange(sequence, objects.Action(action), key, raw, previous)
+                store_types.StoreChange(sequence, store_types.Action(action), key, raw, previous)
             )
             after[key] = previous
         changes.reverse()

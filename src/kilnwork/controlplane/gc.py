@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane import objects, owners, store_controller
-from kilnwork.controlplane.apiserver import crud, deletion, statuses, writes
+from kilnwork.api import api_resources, meta
+from kilnwork.controlplane import owner_graph, store_controller, store_types
+from kilnwork.controlplane.apiserver import deletion, object_writer, statuses, write_types
 from kilnwork.kit import clock as clocks
 
 log = logging.getLogger(__name__)
@@ -41,15 +41,15 @@ class _Owners(msgspec.Struct):
     """The owner does not exist."""
 
 
-class GarbageCollector(store_controller.StoreController[objects.Key]):
+class GarbageCollector(store_controller.StoreController[store_types.Key]):
     """Controller that deletes the dependents and old kube events of one store."""
 
-    def __init__(self, writer: crud.ObjectWriter, deleter: deletion.Deleter) -> None:
+    def __init__(self, writer: object_writer.ObjectWriter, deleter: deletion.Deleter) -> None:
         super().__init__("garbage collector", writer)
         self._deleter = deleter
         self._kinds = writer.kinds
-        self._graph = owners.OwnerGraph()
-        self._unresolved: set[objects.Key] = set()
+        self._graph = owner_graph.OwnerGraph()
+        self._unresolved: set[store_types.Key] = set()
 
     def start(self) -> None:
         """Build the owner graph from the stored objects, then follow changes."""
@@ -62,17 +62,17 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
         self._background.start("sweep", self._sweep())
         self._background.start("kinds", self._watch_kinds())
 
-    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
+    def _on_changes(self, changes: Sequence[store_types.StoreChange]) -> None:
         for change in changes:
-            if change.action != objects.Action.DELETED:
+            if change.action != store_types.Action.DELETED:
                 self._note(change.key, change.metadata())
                 continue
             self._unresolved.discard(change.key)
             for key in self._graph.forget(change.key, change.metadata()):
                 self._enqueue(key)
 
-    def _note(self, key: objects.Key, found: meta.ObjectMeta) -> None:
-        if key.resource == resource.EVENTS.qualified:
+    def _note(self, key: store_types.Key, found: meta.ObjectMeta) -> None:
+        if key.resource == api_resources.EVENTS.qualified:
             return  # they expire; the real collector ignores their owners too
         for affected in self._graph.note(key, found):
             self._enqueue(affected)
@@ -90,7 +90,7 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
                 for key in tuple(self._unresolved):
                     self._enqueue(key)
 
-    async def _reconcile(self, key: objects.Key) -> None:
+    async def _reconcile(self, key: store_types.Key) -> None:
         stored, target = self._store.get(key), self._target_of(key)
         if stored is None or target is None:
             return
@@ -109,12 +109,14 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
             elif error.code != 404:
                 raise
 
-    def _target_of(self, key: objects.Key) -> writes.WriteTarget | None:
+    def _target_of(self, key: store_types.Key) -> write_types.WriteTarget | None:
         """Return the write target of an object, or None when its kind is no longer served."""
         served = self._kinds.find_stored(key.resource)
-        return None if served is None else writes.WriteTarget(served, key.namespace, key.name)
+        return None if served is None else write_types.WriteTarget(served, key.namespace, key.name)
 
-    async def _collect_dependent(self, target: writes.WriteTarget, found: meta.ObjectMeta) -> None:
+    async def _collect_dependent(
+        self, target: write_types.WriteTarget, found: meta.ObjectMeta
+    ) -> None:
         by_state = self._classify(target, found.owner_references)
         if by_state is None or not (by_state.waiting or by_state.dangling):
             return
@@ -142,7 +144,7 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
         log.debug("dependent deleted", extra={"kind": target.kind.kind, "object": target.name})
 
     def _classify(
-        self, target: writes.WriteTarget, references: Sequence[meta.OwnerReference]
+        self, target: write_types.WriteTarget, references: Sequence[meta.OwnerReference]
     ) -> _Owners | None:
         """Group the owner references of an object by the state of the owner.
 
@@ -165,7 +167,9 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
             if namespaced and not target.namespace:
                 return None
             namespace = target.namespace if namespaced else ""
-            owner = self._store.get(objects.Key(kind.resource.qualified, namespace, reference.name))
+            owner = self._store.get(
+                store_types.Key(kind.resource.qualified, namespace, reference.name)
+            )
             found = None if owner is None else owner.metadata()
             # An object with this name and another uid was created after the owner was deleted.
             if found is None or found.uid != reference.uid:
@@ -176,7 +180,9 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
                 by_state.solid.append(reference)
         return by_state
 
-    async def _orphan_dependents(self, target: writes.WriteTarget, found: meta.ObjectMeta) -> None:
+    async def _orphan_dependents(
+        self, target: write_types.WriteTarget, found: meta.ObjectMeta
+    ) -> None:
         for key in self._graph.dependents(found.uid):
             dependent = self._target_of(key)
             if dependent is None:
@@ -190,7 +196,7 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
         await self._drop_finalizer(target, deletion.ORPHAN)
 
     async def _release_waiting_owner(
-        self, target: writes.WriteTarget, found: meta.ObjectMeta
+        self, target: write_types.WriteTarget, found: meta.ObjectMeta
     ) -> None:
         """Remove the foregroundDeletion finalizer of an owner, after deleting its other dependents.
 
@@ -211,15 +217,15 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
                     self._enqueue(key)
         await self._drop_finalizer(target, deletion.FOREGROUND)
 
-    async def _drop_references(self, target: writes.WriteTarget, uids: set[str]) -> None:
+    async def _drop_references(self, target: write_types.WriteTarget, uids: set[str]) -> None:
         def without(obj: meta.JsonObject) -> meta.JsonObject:
             references = obj["metadata"].get("ownerReferences") or ()
             kept = [r for r in references if r["uid"] not in uids]
             return {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}}
 
-        await self._writer.change_internally(target, without, writes.WriteContext())
+        await self._writer.change_internally(target, without, write_types.WriteContext())
 
-    async def _unblock_owners(self, target: writes.WriteTarget) -> None:
+    async def _unblock_owners(self, target: write_types.WriteTarget) -> None:
         def unblocked(obj: meta.JsonObject) -> meta.JsonObject:
             references = [
                 {**r, "blockOwnerDeletion": False} if r.get("blockOwnerDeletion") else r
@@ -227,15 +233,15 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
             ]
             return {**obj, "metadata": {**obj["metadata"], "ownerReferences": references}}
 
-        await self._writer.change_internally(target, unblocked, writes.WriteContext())
+        await self._writer.change_internally(target, unblocked, write_types.WriteContext())
 
-    async def _drop_finalizer(self, target: writes.WriteTarget, name: str) -> None:
+    async def _drop_finalizer(self, target: write_types.WriteTarget, name: str) -> None:
         def without(obj: meta.JsonObject) -> meta.JsonObject:
             finalizers = obj["metadata"].get("finalizers") or ()
             kept = [f for f in finalizers if f != name]
             return {**obj, "metadata": {**obj["metadata"], "finalizers": kept}}
 
-        await self._writer.change_internally(target, without, writes.WriteContext())
+        await self._writer.change_internally(target, without, write_types.WriteContext())
 
     async def _sweep(self) -> None:
         while True:
@@ -246,8 +252,8 @@ class GarbageCollector(store_controller.StoreController[objects.Key]):
         """Delete kube events that have not recurred for an hour."""
         oldest = self._writer.clock.wall() - EVENT_TTL_S
         over = [
-            writes.target_of(resource.EVENTS, s.key.namespace, s.key.name)
-            for s in self._store.select(resource.EVENTS.qualified)
+            write_types.target_of(api_resources.EVENTS, s.key.namespace, s.key.name)
+            for s in self._store.select(api_resources.EVENTS.qualified)
             if _last_seen(s.decode()) < oldest
         ]
         await self._deleter.delete_all(over, deletion.DeleteOptions())

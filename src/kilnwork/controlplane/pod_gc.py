@@ -11,9 +11,9 @@ import logging
 
 import msgspec
 
-from kilnwork.api import resource
-from kilnwork.controlplane import objects, taint_eviction
-from kilnwork.controlplane.apiserver import crud, deletion
+from kilnwork.api import api_resources
+from kilnwork.controlplane import store_types, taint_eviction
+from kilnwork.controlplane.apiserver import deletion, object_writer
 from kilnwork.kit import coroutines
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ QUARANTINE_S = 40.0
 
 CHECK_S = 20.0
 
-_PODS, _NODES = resource.PODS.qualified, resource.NODES.qualified
+_PODS, _NODES = api_resources.PODS.qualified, api_resources.NODES.qualified
 _CONDITION = {
     "type": "DisruptionTarget",
     "status": "True",
@@ -48,7 +48,7 @@ class PodCollector:
 
     def __init__(
         self,
-        writer: crud.ObjectWriter,
+        writer: object_writer.ObjectWriter,
         deleter: deletion.Deleter,
         *,
         quarantine_s: float = QUARANTINE_S,
@@ -78,7 +78,7 @@ class PodCollector:
 
     async def _sweep(self) -> None:
         nodes = {stored.key.name for stored in self._writer.store.select(_NODES)}
-        orphans: dict[str, list[objects.Key]] = {}
+        orphans: dict[str, list[store_types.Key]] = {}
         for number, stored in enumerate(tuple(self._writer.store.select(_PODS))):
             if number % 500 == 499:
                 await asyncio.sleep(0)  # thousands of Pods must not delay requests
@@ -93,11 +93,11 @@ class PodCollector:
                 for key in orphans[node]:
                     await self._collect(key, node)
 
-    async def _collect(self, key: objects.Key, node: str) -> None:
+    async def _collect(self, key: store_types.Key, node: str) -> None:
         store = self._writer.store
         found = store.get(key)
         # The node may have registered since the sweep began.
-        if found is None or store.get(objects.Key(_NODES, "", node)) is not None:
+        if found is None or store.get(store_types.Key(_NODES, "", node)) is not None:
             return
         uid = found.metadata().uid
         # Grace 0 removes the object at once: no kubelet is left to confirm the end of the Pod.

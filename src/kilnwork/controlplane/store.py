@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from kilnwork.api import meta
-from kilnwork.controlplane import database, errors, objects
+from kilnwork.controlplane import database, errors, store_types
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +32,10 @@ KEEP_BYTES = 32 * 1024 * 1024
 MAX_OBJECT_BYTES = 8 << 20
 """More than one request can carry; it bounds objects that grow by patches and defaults."""
 
-Follower = Callable[[Sequence[objects.StoreChange]], None]
+Follower = Callable[[Sequence[store_types.StoreChange]], None]
 """Called on the event loop with the changes of one commit, in order; must not block or raise."""
 
-_Names = dict[tuple[str, str], objects.Stored]
+_Names = dict[tuple[str, str], store_types.Stored]
 
 
 class Store:
@@ -53,9 +53,9 @@ class Store:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._objects: dict[str, _Names] = {}
         self._sorted: dict[str, list[tuple[str, str]]] = {}
-        self._heads: dict[objects.Key, objects.Stored | int] = {}
+        self._heads: dict[store_types.Key, store_types.Stored | int] = {}
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._log: list[objects.StoreChange] = []
+        self._log: list[store_types.StoreChange] = []
         self._log_bytes = 0
         self._accepted = 0
         self._sequence = 0
@@ -93,10 +93,10 @@ class Store:
         """
         return self._sequence
 
-    def get(self, key: objects.Key) -> objects.Stored | None:
+    def get(self, key: store_types.Key) -> store_types.Stored | None:
         return self._objects.get(key.resource, {}).get((key.namespace, key.name))
 
-    def head(self, key: objects.Key) -> objects.Stored | None:
+    def head(self, key: store_types.Key) -> store_types.Stored | None:
         """Return an object as the next write finds it.
 
         It is committed, or accepted and not yet committed.
@@ -104,7 +104,7 @@ class Store:
         head = self._heads.get(key)
         if head is None:
             return self.get(key)
-        return head if isinstance(head, objects.Stored) else None
+        return head if isinstance(head, store_types.Stored) else None
 
     def count(self, resource: str) -> int:
         """Return the number of committed objects of a resource."""
@@ -112,7 +112,7 @@ class Store:
 
     def select(
         self, resource: str, namespace: str | None = None, *, after: tuple[str, str] | None = None
-    ) -> Iterator[objects.Stored]:
+    ) -> Iterator[store_types.Stored]:
         """Yield the committed objects of a resource in the order of (namespace, name).
 
         `after`: only objects after this position. Consume the iterator without awaiting: a commit
@@ -124,9 +124,9 @@ class Store:
 
     def select_at(
         self, resource: str, sequence: int, namespace: str | None = None
-    ) -> list[objects.Stored]:
+    ) -> list[store_types.Stored]:
         """Return the objects of a resource at an earlier sequence number. Raises TooOld."""
-        held: dict[tuple[str, str], objects.Stored | None] = {
+        held: dict[tuple[str, str], store_types.Stored | None] = {
             (s.key.namespace, s.key.name): s for s in self.select(resource, namespace)
         }
         # Backwards: the oldest change comes last, and its previous state is the wanted one.
@@ -136,12 +136,12 @@ class Store:
                 continue
             was = None
             if change.previous is not None:
-                version = objects.sequence_of(change.previous)
-                was = objects.Stored(key, version, change.previous)
+                version = store_types.sequence_of(change.previous)
+                was = store_types.Stored(key, version, change.previous)
             held[(key.namespace, key.name)] = was
         return [s for _, s in sorted(held.items()) if s is not None]
 
-    def changes_since(self, sequence: int) -> Sequence[objects.StoreChange]:
+    def changes_since(self, sequence: int) -> Sequence[store_types.StoreChange]:
         """Return the committed changes after a sequence number, in order.
 
         Raises TooOld when some of them are no longer in the log.
@@ -168,7 +168,9 @@ class Store:
         self._followers.append(follower)
         return lambda: self._followers.remove(follower)
 
-    async def put(self, key: objects.Key, obj: meta.JsonObject, *, expected: int) -> objects.Stored:
+    async def put(
+        self, key: store_types.Key, obj: meta.JsonObject, *, expected: int
+    ) -> store_types.Stored:
         """Create or replace an object and return it as stored.
 
         `expected`: the sequence number of the object's head, 0 to create it. Writes the new
@@ -186,14 +188,14 @@ class Store:
             raise errors.ObjectTooLarge(
                 f"the object would have {len(raw)} bytes; limit is {MAX_OBJECT_BYTES}"
             )
-        action = objects.Action.ADDED if before is None else objects.Action.MODIFIED
+        action = store_types.Action.ADDED if before is None else store_types.Action.MODIFIED
         previous = None if before is None else before.raw
-        change = objects.StoreChange(sequence, action, key, raw, previous)
-        stored = objects.Stored(key, sequence, raw)
+        change = store_types.StoreChange(sequence, action, key, raw, previous)
+        stored = store_types.Stored(key, sequence, raw)
         await self._accept(change, stored)
         return stored
 
-    async def remove(self, key: objects.Key, *, expected: int) -> objects.StoreChange:
+    async def remove(self, key: store_types.Key, *, expected: int) -> store_types.StoreChange:
         """Delete an object and return the change.
 
         `expected`: the sequence number of the object's head. Raises as `put` does.
@@ -204,19 +206,19 @@ class Store:
             raise errors.Superseded
         sequence = self._accepted + 1
         # A watch may be resumed from this event, so that it needs a resourceVersion of its own.
-        raw = objects.last_state(before.raw, sequence)
-        change = objects.StoreChange(sequence, objects.Action.DELETED, key, raw, before.raw)
+        raw = store_types.last_state(before.raw, sequence)
+        change = store_types.StoreChange(sequence, store_types.Action.DELETED, key, raw, before.raw)
         await self._accept(change, None)
         return change
 
-    async def wait_committed(self, key: objects.Key) -> None:
+    async def wait_committed(self, key: store_types.Key) -> None:
         """Wait until the head of an object is committed, as it must be before any client sees
         it.
         """
         head = self._heads.get(key)
         if head is None:
             return
-        sequence = head.sequence if isinstance(head, objects.Stored) else head
+        sequence = head.sequence if isinstance(head, store_types.Stored) else head
         done = self._waiting.get(sequence)
         if done is not None:
             await asyncio.shield(done)
@@ -243,12 +245,14 @@ class Store:
             low = max(low, bisect.bisect_right(names, after))
         return names[low:high]
 
-    def _check(self, key: objects.Key, expected: int) -> None:
+    def _check(self, key: store_types.Key, expected: int) -> None:
         head = self.head(key)
         if (0 if head is None else head.sequence) != expected:
             raise errors.Superseded
 
-    async def _accept(self, change: objects.StoreChange, stored: objects.Stored | None) -> None:
+    async def _accept(
+        self, change: store_types.StoreChange, stored: store_types.Stored | None
+    ) -> None:
         if self._loop is None:
             raise errors.StoreFailed("the store is closed")
         self._accepted = change.sequence
@@ -295,13 +299,13 @@ class Store:
             del self._objects[key.resource][(key.namespace, key.name)]
             self._sorted.pop(key.resource, None)
         else:
-            self._place(objects.Stored(key, sequence, row.body))
+            self._place(store_types.Stored(key, sequence, row.body))
         # A later write of the same object may be queued: then that one stays the head.
         head = self._heads.get(key)
-        if (head.sequence if isinstance(head, objects.Stored) else head) == sequence:
+        if (head.sequence if isinstance(head, store_types.Stored) else head) == sequence:
             del self._heads[key]
 
-    def _place(self, stored: objects.Stored) -> None:
+    def _place(self, stored: store_types.Stored) -> None:
         key = stored.key
         names = self._objects.setdefault(key.resource, {})
         if (key.namespace, key.name) not in names:

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from kilnwork.controlplane import objects
-from kilnwork.controlplane.apiserver import crud
+from kilnwork.controlplane import store_types
+from kilnwork.controlplane.apiserver import object_writer
 from kilnwork.kit import coroutines
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class StoreController(abc.ABC, Generic[K]):
     A key whose `_reconcile` raises is queued again after `RETRY_S`.
     """
 
-    def __init__(self, name: str, writer: crud.ObjectWriter) -> None:
+    def __init__(self, name: str, writer: object_writer.ObjectWriter) -> None:
         self._name = name
         self._writer = writer
         self._store = writer.store
@@ -39,7 +39,7 @@ class StoreController(abc.ABC, Generic[K]):
         self._unfollow: Callable[[], None] = lambda: None
 
     @abc.abstractmethod
-    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
+    def _on_changes(self, changes: Sequence[store_types.StoreChange]) -> None:
         """Record committed changes and `_enqueue` the keys that they affect."""
 
     @abc.abstractmethod

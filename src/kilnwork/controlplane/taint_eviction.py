@@ -9,13 +9,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from kilnwork.api import meta, node_fit, resource
-from kilnwork.controlplane import objects, store_controller
-from kilnwork.controlplane.apiserver import crud, deletion, statuses, writes
+from kilnwork.api import api_resources, meta, node_fit
+from kilnwork.controlplane import store_controller, store_types
+from kilnwork.controlplane.apiserver import deletion, object_writer, statuses, write_types
 
 log = logging.getLogger(__name__)
 
-_PODS, _NODES = resource.PODS.qualified, resource.NODES.qualified
+_PODS, _NODES = api_resources.PODS.qualified, api_resources.NODES.qualified
 _CONDITION = {
     "type": "DisruptionTarget",
     "status": "True",
@@ -24,14 +24,14 @@ _CONDITION = {
 }
 
 
-class TaintEviction(store_controller.StoreController[objects.Key]):
+class TaintEviction(store_controller.StoreController[store_types.Key]):
     """Controller that evicts the Pods of one store."""
 
-    def __init__(self, writer: crud.ObjectWriter) -> None:
+    def __init__(self, writer: object_writer.ObjectWriter) -> None:
         super().__init__("taint eviction", writer)
         self._deleter = deletion.Deleter(writer)
         self._tainted: dict[str, meta.JsonObject] = {}
-        self._timers: dict[objects.Key, tuple[float, asyncio.TimerHandle]] = {}
+        self._timers: dict[store_types.Key, tuple[float, asyncio.TimerHandle]] = {}
 
     def start(self) -> None:
         """Read the existing nodes, then follow changes."""
@@ -46,9 +46,9 @@ class TaintEviction(store_controller.StoreController[objects.Key]):
             timer.cancel()
         await super().stop()
 
-    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
+    def _on_changes(self, changes: Sequence[store_types.StoreChange]) -> None:
         for change in changes:
-            gone = change.action == objects.Action.DELETED
+            gone = change.action == store_types.Action.DELETED
             if change.key.resource == _NODES:
                 self._note_node(change.key.name, {} if gone else change.decode())
             # Changes of Pods cost nothing while no node is tainted.
@@ -67,12 +67,12 @@ class TaintEviction(store_controller.StoreController[objects.Key]):
         for stored in self._store.select(_PODS):
             self._enqueue(stored.key)
 
-    def _forget(self, key: objects.Key) -> None:
+    def _forget(self, key: store_types.Key) -> None:
         _, timer = self._timers.pop(key, (0.0, None))
         if timer is not None:
             timer.cancel()
 
-    async def _reconcile(self, key: objects.Key) -> None:
+    async def _reconcile(self, key: store_types.Key) -> None:
         stored = self._store.get(key)
         pod = stored.decode() if stored is not None else {}
         node = self._tainted.get((pod.get("spec") or {}).get("nodeName") or "")
@@ -91,7 +91,7 @@ class TaintEviction(store_controller.StoreController[objects.Key]):
             return
         await self._evict(key, pod)
 
-    async def _evict(self, key: objects.Key, pod: meta.JsonObject) -> None:
+    async def _evict(self, key: store_types.Key, pod: meta.JsonObject) -> None:
         # The uid protects a new Pod of this name.
         asked = deletion.DeleteOptions(uid=pod["metadata"]["uid"])
         if await disrupt(self._writer, self._deleter, key, _CONDITION, asked):
@@ -101,9 +101,9 @@ class TaintEviction(store_controller.StoreController[objects.Key]):
 
 
 async def disrupt(
-    writer: crud.ObjectWriter,
+    writer: object_writer.ObjectWriter,
     deleter: deletion.Deleter,
-    key: objects.Key,
+    key: store_types.Key,
     condition: meta.JsonObject,
     asked: deletion.DeleteOptions,
 ) -> bool:
@@ -112,7 +112,7 @@ async def disrupt(
     Return False when it changed meanwhile. With a grace period of 0, no kubelet will report its
     end: the Pod is marked Failed first.
     """
-    target = writes.target_of(resource.PODS, key.namespace, key.name)
+    target = write_types.target_of(api_resources.PODS, key.namespace, key.name)
     now = writer.now()
 
     def disrupted(found: meta.JsonObject) -> meta.JsonObject:
@@ -127,7 +127,7 @@ async def disrupt(
 
     try:
         await writer.change_internally(
-            target, disrupted, writes.WriteContext(), subresource="status"
+            target, disrupted, write_types.WriteContext(), subresource="status"
         )
         await deleter.delete(target, asked)
     except statuses.StatusError as error:

@@ -10,7 +10,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable
 
-from kilnwork.data import blobs
+from kilnwork.data import local_blobs
 from kilnwork.kit import clock
 
 RENEW_S = 300.0
@@ -39,7 +39,9 @@ class HeldBlobs:
         self._time = time
         self._numbers = itertools.count()
         self._held: dict[int, tuple[weakref.ref[object], tuple[bytes, ...]]] = {}
-        self._rounds: weakref.WeakKeyDictionary[blobs.Blobs, _Round] = weakref.WeakKeyDictionary()
+        self._rounds: weakref.WeakKeyDictionary[local_blobs.Blobs, _Round] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def hold(self, owner: object, digests: Iterable[bytes]) -> None:
         """Register blobs that are to be renewed until `owner` is garbage-collected. `owner` must
@@ -50,7 +52,7 @@ class HeldBlobs:
         held[number] = (alive, tuple(digests))
 
     def renew(
-        self, kept: blobs.Blobs, submitted: Callable[[], Iterable[bytes]] = frozenset
+        self, kept: local_blobs.Blobs, submitted: Callable[[], Iterable[bytes]] = frozenset
     ) -> None:
         """Renew some of the held blobs in the directory of `kept`, if a round is due; call this
         often.

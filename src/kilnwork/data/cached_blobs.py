@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kilnwork.data import blobs, errors, remote_blobs
+from kilnwork.data import errors, local_blobs, remote_blobs
 from kilnwork.kit import clock as clocks
 
 CACHE_BYTES = 2 << 30
@@ -23,7 +23,7 @@ ASK_FIRST_BYTES = 1 << 20
 """Size from which the manager is asked whether it has a blob before the blob is sent."""
 
 
-class CachedBlobs(blobs.Blobs):
+class CachedBlobs(local_blobs.Blobs):
     """Blobs in a local `directory`, which caches those of the manager's `store`."""
 
     def __init__(
@@ -41,13 +41,13 @@ class CachedBlobs(blobs.Blobs):
         self._confirmed: dict[bytes, float] = {}
         """When the manager last confirmed that it has a blob, by digest."""
 
-    def put(self, parts: Sequence[blobs.Part]) -> tuple[bytes, int]:
+    def put(self, parts: Sequence[local_blobs.Part]) -> tuple[bytes, int]:
         """Store a value as `Blobs.put`. The value is on the manager's disk when this returns."""
         digest, size = super().put(parts)
         self._send_to_manager(digest, size)
         return digest, size
 
-    def writer(self) -> blobs.Writer:
+    def writer(self) -> local_blobs.Writer:
         return _Writer(self)
 
     def get(self, digest: bytes, *, private: bool = False) -> memoryview:
@@ -101,19 +101,19 @@ class CachedBlobs(blobs.Blobs):
 
     def _fetch(self, digest: bytes) -> None:
         """Fetch a blob from the manager. Raises `BlobMissing` if the manager does not have it."""
-        blobs.make_directory(self.directory)
+        local_blobs.make_directory(self.directory)
         with _locked(self.directory / f".get-{digest[:1].hex()}"):
             with contextlib.suppress(errors.BlobMissing, errors.BlobDamaged):
                 super().get(digest)
                 return  # another thread has fetched it meanwhile
 
             def take(pieces: Iterator[bytes]) -> None:
-                with blobs.Writer(self) as new:
+                with local_blobs.Writer(self) as new:
                     for piece in pieces:
                         new.write(piece)
                     if new.digest != digest:
                         raise errors.BlobDamaged(
-                            f"blob {blobs.text(digest)} is damaged at the manager: it sent "
+                            f"blob {local_blobs.text(digest)} is damaged at the manager: it sent "
                             f"{new.size} bytes that are something else. Make the value again"
                         )
                     new.commit()
@@ -121,14 +121,18 @@ class CachedBlobs(blobs.Blobs):
 
             if not self._store.fetch(digest, take):
                 raise errors.BlobMissing(
-                    f"the manager has no blob {blobs.text(digest)}: nothing referred to it for an "
-                    "hour, or another process removed it. Make the value again, and keep its "
-                    "Ref, or a task that uses it, for as long as it is needed"
+                    f"the manager has no blob {local_blobs.text(digest)}: nothing referred to it "
+                    "for an hour, or another process removed it. Make the value again, and keep "
+                    "its Ref, or a task that uses it, for as long as it is needed"
                 )
             self._note_confirmed(digest)
 
     def _is_fresh(self, digest: bytes) -> bool:
-        return 0 <= self._time.wall() - self._confirmed.get(digest, float("-inf")) < blobs.FRESH_S
+        return (
+            0
+            <= self._time.wall() - self._confirmed.get(digest, float("-inf"))
+            < local_blobs.FRESH_S
+        )
 
     def _note_confirmed(self, digest: bytes) -> None:
         if len(self._confirmed) >= 1 << 14:
@@ -159,7 +163,7 @@ class CachedBlobs(blobs.Blobs):
             held -= size
 
 
-class _Writer(blobs.Writer):
+class _Writer(local_blobs.Writer):
     """Writer of a blob that is sent to the manager by `commit`."""
 
     def __init__(self, kept: CachedBlobs) -> None:

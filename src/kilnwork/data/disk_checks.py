@@ -1,7 +1,7 @@
 """Disk checks for blobs and stores: free space, and syncing of directories.
 
-Used by `blobs`, `stores.local`, `server.blobs`, `dispatch.hub.attempt_logs`. Space is reserved for
-the journal, which shares the disk: the data of one task must not stop all tasks.
+Used by `local_blobs`, `stores.local`, `server.blobs`, `dispatch.hub.attempt_logs`. Space is
+reserved for the journal, which shares the disk: the data of one task must not stop all tasks.
 """
 
 import functools

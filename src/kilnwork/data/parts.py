@@ -1,7 +1,7 @@
 """Parts of a file: consecutive lines of the file, as a value that can be passed to tasks.
 
-Created by `splitting`, read by task functions. A part names a range of bytes and contains none of
-them. `records.lines` defines what a line is.
+Created by `file_splitting`, read by task functions. A part names a range of bytes and contains none
+of them. `records.lines` defines what a line is.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kilnwork.data import blob_renewal, blobs, pickled_references
+from kilnwork.data import blob_renewal, local_blobs, referenced_blobs
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import lines
 
@@ -45,7 +45,7 @@ class SplitFile:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.blob is not None:
-            pickled_references.note((self.blob,))
+            referenced_blobs.note((self.blob,))
         found = (self.path, self.size, self.modified_ns, self.ended)
         return SplitFile, (*found, self.encoding, self.errors, self.blob)
 
@@ -170,12 +170,12 @@ def _descriptor(part: Part) -> int:
 
 
 def _copy(file: SplitFile, blob: bytes) -> int:
-    if blobs.locate is None:
+    if local_blobs.locate is None:
         raise data_errors.BlobMissing(
             f"{file.path} is not here, and no session is open that has a copy: "
             "read parts in tasks, or inside `with kiln.connect():`"
         )
-    return blobs.locate().open(blob)
+    return local_blobs.locate().open(blob)
 
 
 def _whole_lines(part: Part, descriptor: int) -> bool:

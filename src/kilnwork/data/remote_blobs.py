@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.data import blobs, errors
+from kilnwork.data import errors, local_blobs
 from kilnwork.endpoints import manager_client
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import http_types, ids
@@ -84,7 +84,7 @@ class RemoteBlobs:
 
     def touch_all(self, digests: Sequence[bytes]) -> None:
         """Renew blobs with a single short request; failures are ignored."""
-        body = msgspec.json.encode([blobs.text(digest) for digest in digests])
+        body = msgspec.json.encode([local_blobs.text(digest) for digest in digests])
         request = http_types.ClientRequest(
             method="POST", path=self._path, body=body, timeout_s=RENEW_S
         )
@@ -100,7 +100,7 @@ class RemoteBlobs:
     ) -> http_types.ClientRequest:
         return http_types.ClientRequest(
             method=method,
-            path=f"{self._path}/{blobs.text(digest)}",
+            path=f"{self._path}/{local_blobs.text(digest)}",
             body=body,
             content_type="",
             accept="",

@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable
 
 from kilnwork.api import attempts
-from kilnwork.dispatch import errors, secret_files, settings
+from kilnwork.dispatch import errors, local_secrets, settings
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal import port
 from kilnwork.kit import clock, coroutines, ids
@@ -85,7 +85,7 @@ class DispatcherProcess:
                 blobs_dir=given.blobs,
                 variables=None
                 if given.secrets is None
-                else secret_files.SecretFiles(given.secrets),
+                else local_secrets.SecretFiles(given.secrets),
                 clock_file=None if directory is None else directory / "journal.clock",
                 on_failure=self._failed,
             ),

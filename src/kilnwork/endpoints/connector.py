@@ -1,8 +1,8 @@
 """Blocking connections to one manager with TLS, credentials and tokens, from any thread.
 
-Used by the SDK. `ManagerConnector.find` carries out `discovery`; then it provides the blocking HTTP
-client and the channel with new connections, the URL path of the manager, and headers with the
-credentials.
+Used by the SDK. `ManagerConnector.find` carries out `discovery_requests`; then it provides the
+blocking HTTP client and the channel with new connections, the URL path of the manager, and headers
+with the credentials.
 """
 
 import os
@@ -15,11 +15,11 @@ from urllib import parse
 
 import msgspec
 
-from kilnwork.api import manager
-from kilnwork.endpoints import discovery, manager_client
+from kilnwork.api import manager_access
+from kilnwork.endpoints import discovery_requests, manager_client
 from kilnwork.endpoints import errors as endpoint_errors
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import errors, http1, http_types, tcp_keepalive, tls_client
+from kilnwork.kit import errors, http1_client, http_types, tcp_keepalive, tls_socket
 from kilnwork.kube import config, credentials, tls
 
 RELOAD_S = 5.0
@@ -57,7 +57,7 @@ class ServerConnector:
             if parts.scheme == "http":
                 return connected
             name = settings.tls_server_name or host
-            return tls_client.wrap(self._context(), connected, server_name=_plain(name))
+            return tls_socket.wrap(self._context(), connected, server_name=_plain(name))
         except ssl.SSLCertVerificationError as error:
             connected.close()
             raise errors.ConfigurationError(
@@ -124,7 +124,7 @@ class ManagerConnector:
         self._server = ServerConnector(load, self._clock)
         self._namespace = namespace
         self._lock = threading.Lock()
-        self._account: tuple[discovery.AccountToken, float] | None = None
+        self._account: tuple[discovery_requests.AccountToken, float] | None = None
         self.connect = self._server.connect
         self.prefix = ""
         """Path on the server below which the manager's paths are."""
@@ -139,20 +139,20 @@ class ManagerConnector:
 
         Raises ConfigurationError, which says what is missing.
         """
-        steps = discovery.ask_server(self._server.settings)
+        steps = discovery_requests.ask_server(self._server.settings)
         document = self._carry_out(steps, self._server)
         if document is not None:
             return document
-        home = manager.manager_namespace(os.environ)
-        self.prefix = manager.proxy_path(home)
-        return self._carry_out(discovery.ask_behind(home), self)
+        home = manager_access.manager_namespace(os.environ)
+        self.prefix = manager_access.proxy_path(home)
+        return self._carry_out(discovery_requests.ask_behind(home), self)
 
     def get(self, path: str) -> http_types.ClientResponse:
         """Send a GET for a path of the manager and return the response.
 
         Raises ConfigurationError without a response.
         """
-        steps = discovery.get(self.prefix + path)
+        steps = discovery_requests.get(self.prefix + path)
         return self._carry_out(steps, self if self.prefix else self._server)
 
     def path(self, path: str) -> str:
@@ -177,7 +177,7 @@ class ManagerConnector:
         Raises ConfigurationError if there is no token, OSError if the API server cannot be asked
         for one now.
         """
-        return self._token_headers()[manager.TOKEN_HEADER]
+        return self._token_headers()[manager_access.TOKEN_HEADER]
 
     def _token_headers(self) -> Mapping[str, str]:
         """Return headers with the token of the kubeconfig, or else with a token of the driver
@@ -185,12 +185,12 @@ class ManagerConnector:
         """
         own = self._server.token()
         if own:
-            return {manager.TOKEN_HEADER: own}
+            return {manager_access.TOKEN_HEADER: own}
         with self._lock:
             now = self._clock.monotonic()
             if self._account is None or now >= self._account[1]:
-                steps = discovery.request_token(
-                    self.server, self._namespace, (manager.DRIVER_ACCOUNT,)
+                steps = discovery_requests.request_token(
+                    self.server, self._namespace, (manager_access.DRIVER_ACCOUNT,)
                 )
                 try:
                     made = self._send_all(steps, self._server)
@@ -199,7 +199,9 @@ class ManagerConnector:
                 self._account = made, now + made.lasts_s
             return self._account[0].headers
 
-    def _carry_out(self, steps: discovery.Steps[T], connector: manager_client.Connector) -> T:
+    def _carry_out(
+        self, steps: discovery_requests.Steps[T], connector: manager_client.Connector
+    ) -> T:
         try:
             return self._send_all(steps, connector)
         except manager_client.TryAgain as error:
@@ -207,7 +209,9 @@ class ManagerConnector:
                 endpoint_errors.unanswered(self.server, error)
             ) from error
 
-    def _send_all(self, steps: discovery.Steps[T], connector: manager_client.Connector) -> T:
+    def _send_all(
+        self, steps: discovery_requests.Steps[T], connector: manager_client.Connector
+    ) -> T:
         http = manager_client.Client(connector)
         try:
             request = next(steps)
@@ -247,7 +251,7 @@ def _dial(settings: config.Config, host: str, port: int) -> socket.socket:
     connected = socket.create_connection(
         (proxy.hostname, proxy.port or 80), timeout=http_types.CONNECT_S
     )
-    connection = http1.Connection(connected)
+    connection = http1_client.Connection(connected)
     try:
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         connection.send("CONNECT", target, {"Host": target})
@@ -257,7 +261,7 @@ def _dial(settings: config.Config, host: str, port: int) -> socket.socket:
                 f"the proxy {proxy.netloc} responds with {head.status} {head.reason}"
             )
         return connected
-    except http1.BadResponse as error:
+    except http1_client.BadResponse as error:
         connected.close()
         raise ConnectionError(f"the proxy {proxy.netloc}: {error}") from error
     except BaseException:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.kit import paths, processes
+from kilnwork.kit import data_directories, processes
 
 FILE = "endpoints.json"
 TOKEN = "token"  # noqa: S105  the name of a file
@@ -79,7 +79,7 @@ def read(directory: Path) -> Endpoints | None:
 def write(directory: Path, found: Endpoints) -> None:
     """Replace the file in a directory; its mode is 0600."""
     document = msgspec.json.format(msgspec.json.encode(found), indent=2)
-    paths.write_private(directory / FILE, document + b"\n")
+    data_directories.write_private(directory / FILE, document + b"\n")
 
 
 def token(directory: Path) -> str:

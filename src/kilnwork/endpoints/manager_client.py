@@ -1,9 +1,10 @@
 """A blocking HTTP client of a manager, which keeps connections and retries while the manager is
 away.
 
-Used by `connector` (requests of the SDK), `data.remote_blobs` (blobs) and `data.stores.remote`
-(objects). It imports no TLS itself, only its `Connector` does if needed; so slots, which connect to
-a relay over a Unix socket, load none. It does not follow redirects.
+Used by `connector` (requests of the SDK), `data.remote_blobs` (blobs) and
+`data.stores.manager_store` (objects). It imports no TLS itself, only its `Connector` does if
+needed; so slots, which connect to a relay over a Unix socket, load none. It does not follow
+redirects.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
-from kilnwork.kit import backoff, errors, http1, http_types, ids
+from kilnwork.kit import backoff, errors, http1_client, http_types, ids
 from kilnwork.kit import clock as clocks
 
 RETRY = backoff.Backoff(base_s=0.05, max_s=2.0, jitter=0.2)
@@ -47,8 +48,8 @@ class OpenResponse(NamedTuple):
     `repeated`: an earlier attempt, whose response was lost, may have processed the request.
     """
 
-    head: http1.ResponseHead
-    connection: http1.Connection
+    head: http1_client.ResponseHead
+    connection: http1_client.Connection
     repeated: bool
 
 
@@ -121,7 +122,7 @@ class Client:
         self._patience_s = patience_s
         self._clock = clock or clocks.SystemClock()
         self._entropy = entropy or ids.system_entropy()
-        self._idle: list[http1.Connection] = []
+        self._idle: list[http1_client.Connection] = []
         self._owner = os.getpid()
         self._pause = threading.Event()
         weakref.finalize(self, _close, self._idle)
@@ -183,7 +184,7 @@ class Client:
                 if not lend:
                     self.give_back(connection)
                 return found
-            except (OSError, http1.BadResponse) as error:
+            except (OSError, http1_client.BadResponse) as error:
                 connection.close()
                 repeated = True
                 if not used:
@@ -214,7 +215,9 @@ class Client:
             f"({error}): is it running?"
         )
 
-    def _refusal(self, head: http1.ResponseHead, connection: http1.Connection) -> Exception:
+    def _refusal(
+        self, head: http1_client.ResponseHead, connection: http1_client.Connection
+    ) -> Exception:
         response = http_types.ClientResponse(head.status, head.reason, connection.read())
         connection.close()
         text = response.message()
@@ -227,7 +230,7 @@ class Client:
             return self._failures.full(text)
         return self._failures.refused(f"the manager refuses {self._what}: {text}")
 
-    def _take(self) -> tuple[http1.Connection, bool]:
+    def _take(self) -> tuple[http1_client.Connection, bool]:
         """Return a connection, and whether it was used before.
 
         The server may have closed a connection that was used before.
@@ -238,11 +241,11 @@ class Client:
         with contextlib.suppress(IndexError):
             return self._idle.pop(), True
         try:
-            return http1.Connection(self._connector.connect()), False
+            return http1_client.Connection(self._connector.connect()), False
         except OSError as error:
             raise TryAgain(str(error) or type(error).__name__) from error
 
-    def give_back(self, connection: http1.Connection) -> None:
+    def give_back(self, connection: http1_client.Connection) -> None:
         """Return a connection to the pool once its response is read, or close it."""
         if connection.reusable and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
@@ -261,8 +264,10 @@ def _whole(response: OpenResponse) -> http_types.ClientResponse:
 
 
 def _exchange(
-    connection: http1.Connection, request: http_types.ClientRequest, caller: Mapping[str, str]
-) -> http1.ResponseHead:
+    connection: http1_client.Connection,
+    request: http_types.ClientRequest,
+    caller: Mapping[str, str],
+) -> http1_client.ResponseHead:
     method, content = request.method, request.body
     headers = {**caller, **(request.headers or {})}
     if request.accept:
@@ -284,6 +289,6 @@ def _exchange(
     return connection.read_head(to=method)
 
 
-def _close(idle: list[http1.Connection]) -> None:
+def _close(idle: list[http1_client.Connection]) -> None:
     while idle:
         idle.pop().close()

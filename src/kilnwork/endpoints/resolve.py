@@ -13,7 +13,7 @@ from typing import Any
 from urllib import parse
 
 from kilnwork.endpoints import endpoint_files
-from kilnwork.kit import errors, paths
+from kilnwork.kit import data_directories, errors
 from kilnwork.kube import config
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -90,7 +90,7 @@ def resolve(where: str | os.PathLike[str] | None) -> Endpoint:
 def _by_environment() -> Endpoint:
     if config.named_by(os.environ):
         return _by_config(config.load)
-    default = paths.data_dir()
+    default = data_directories.data_dir()
     if endpoint_files.read(default) is None:
         raise errors.ConfigurationError(
             f"no server is known: KUBECONFIG is not set, no process has served {default}; {_START}"

@@ -6,7 +6,7 @@ Used by executors that run attempts in Pods, for `port.ReadsLogs`.
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.executors import port
 from kilnwork.kube import client
 
@@ -49,7 +49,7 @@ async def _asked(
         query["follow"] = "true"
     if limit is not None:
         query["limitBytes"] = str(limit)
-    path = f"{resource.PODS.base(namespace)}/{pod}/log"
+    path = f"{api_resources.PODS.base(namespace)}/{pod}/log"
     async with contextlib.aclosing(kube.stream(path, query=query, endless=follow)) as pieces:
         async for piece in pieces:
             yield piece

@@ -7,9 +7,9 @@ import socket
 from collections.abc import Callable
 from urllib import parse
 
-from kilnwork.api import manager
-from kilnwork.channel import client as channel_client
-from kilnwork.channel import tunnel
+from kilnwork.api import manager_access
+from kilnwork.channel import blocking_link as channel_client
+from kilnwork.channel import http_upgrade
 from kilnwork.data import remote_blobs
 from kilnwork.endpoints import connector, manager_client, resolve
 from kilnwork.executors import service
@@ -29,7 +29,7 @@ class _BlobConnector:
         self._queue = queue
 
     def headers(self) -> dict[str, str]:
-        return {**self._headers(), manager.CLUSTER_HEADER: f"/{self._queue}"}
+        return {**self._headers(), manager_access.CLUSTER_HEADER: f"/{self._queue}"}
 
 
 def is_namespace_missing(load: Callable[[], config.Config], namespace: str) -> bool:
@@ -61,7 +61,7 @@ def find_manager(load: Callable[[], config.Config], queue: str) -> service.Manag
 
     def connect() -> socket.socket:
         to.token()  # renew the token here, in a thread, if necessary
-        return tunnel.open_channel(to) if path is None else channel_client.unix(path)
+        return http_upgrade.open_channel(to) if path is None else channel_client.unix(path)
 
     def store(namespace: str) -> remote_blobs.RemoteBlobs:
         return remote_blobs.RemoteBlobs(

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from kilnwork.api import attempts, reasons
 from kilnwork.channel import errors as channel_errors
-from kilnwork.channel import messages, peer
-from kilnwork.executors import process_attempt
+from kilnwork.channel import messages, worker_side
+from kilnwork.executors import service_attempt
 from kilnwork.kit import clock, coroutines, ids
 
 log = logging.getLogger(__name__)
@@ -31,12 +31,12 @@ HALT_S = 10.0
 """How many seconds halted attempts may take to end, after `DRAIN_S`."""
 
 _E = attempts.Ending
-_LEASE_ENDED = process_attempt.Halt(
+_LEASE_ENDED = service_attempt.Halt(
     _E.LOST,
     reasons.Reason.WORKER_LOST.value,
     "the executor could not renew its lease, so it ended its attempts",
 )
-_STOPPING = process_attempt.Halt(
+_STOPPING = service_attempt.Halt(
     _E.LOST, reasons.Reason.WORKER_STOPPING.value, "the executor was asked to stop"
 )
 
@@ -72,8 +72,8 @@ class BlobStore(Protocol):
 class Manager:
     """The connection data of a manager.
 
-    `connect`: as for `channel.peer.Peer`; `store`: returns the blobs of a namespace, from any
-    thread; `place`: its address, for people.
+    `connect`: as for `channel.worker_side.Peer`; `store`: returns the blobs of a namespace, from
+    any thread; `place`: its address, for people.
     """
 
     connect: Callable[[], socket]
@@ -83,8 +83,8 @@ class Manager:
 
 
 class ExecutorService:
-    """The process of an executor; implements `channel.peer.Owner`. Create it in a running event
-    loop.
+    """The process of an executor; implements `channel.worker_side.Owner`. Create it in a running
+    event loop.
 
     `on_failure(text)` is called when it cannot continue: the process should then stop.
     """
@@ -102,12 +102,12 @@ class ExecutorService:
         self._manager = manager
         self._session = settings.session or ids.new_session()
         self._background = coroutines.BackgroundWork("executor", on_failure=self._failed)
-        self._attempts: dict[attempts.AttemptRef, process_attempt.ProcessAttempt] = {}
+        self._attempts: dict[attempts.AttemptRef, service_attempt.ProcessAttempt] = {}
         self._stopping = False
         self._on_failure = on_failure
         self._failure: channel_errors.ChannelError | None = None
         self._connected = asyncio.Event()
-        self.link = peer.Peer(
+        self.link = worker_side.Peer(
             self,
             path=manager.connect,
             place=lambda: manager.place,
@@ -115,7 +115,7 @@ class ExecutorService:
             entropy=entropy,
         )
 
-    def make(self, run: messages.Run) -> process_attempt.ProcessAttempt:
+    def make(self, run: messages.Run) -> service_attempt.ProcessAttempt:
         """Create the attempt object for an order to run an attempt."""
         raise NotImplementedError
 
@@ -160,7 +160,7 @@ class ExecutorService:
         finally:
             store.close()
 
-    # called by the link (`channel.peer.Owner`)
+    # called by the link (`channel.worker_side.Owner`)
 
     def hello(self, *, epoch: int) -> messages.Hello:
         """Return the Hello message with the identity of this executor and its attempts.
@@ -205,7 +205,7 @@ class ExecutorService:
             elif current.seen is not None:
                 self.link.send(current.seen)
 
-    def received(self, order: peer.Order) -> None:
+    def received(self, order: worker_side.Order) -> None:
         match order:
             case messages.Run():
                 self._start(order)
@@ -250,19 +250,19 @@ class ExecutorService:
         self._stopping = True
         self._refuse(attempts.AttemptRef(ids.TaskId(bytes(16)), 0, 0), _STOPPING)
 
-    async def _live(self, current: process_attempt.ProcessAttempt) -> None:
+    async def _live(self, current: service_attempt.ProcessAttempt) -> None:
         await current.live()
         if current.silent:
             self._attempts.pop(current.ref, None)
 
-    def _refuse(self, ref: attempts.AttemptRef, halt: process_attempt.Halt) -> None:
+    def _refuse(self, ref: attempts.AttemptRef, halt: service_attempt.Halt) -> None:
         """Report that an attempt ended before it began, which is proof that no process of it
         runs."""
         outcome = attempts.Outcome(halt.ending, halt.reason, halt.message)
         self.link.report(lambda serial: messages.Finished(serial, ref, outcome))
 
     def _stop(self, order: messages.Stop) -> None:
-        halt = process_attempt.Halt(_E.STOPPED, order.reason)
+        halt = service_attempt.Halt(_E.STOPPED, order.reason)
         current = self._attempts.get(order.ref)
         if current is None:
             self._refuse(order.ref, halt)
@@ -288,7 +288,7 @@ class ExecutorService:
         self._halt_all(_STOPPING)
         self._on_failure(f"{name}: {error!r}")
 
-    def _halt_all(self, halt: process_attempt.Halt) -> None:
+    def _halt_all(self, halt: service_attempt.Halt) -> None:
         for current in self._attempts.values():
             current.halt(halt)
 

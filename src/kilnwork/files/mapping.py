@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
 from kilnwork.data import parts
-from kilnwork.data.records import intake, stored_index
+from kilnwork.data.records import in_place_indexing, intake
 from kilnwork.files import mapped_file, part_work
 from kilnwork.sdk import errors, session
 from kilnwork.sdk import task as sdk_task
@@ -178,8 +178,8 @@ def _indexed(path: Path, spec: filejobs.FileJobSpec) -> _Indexed:
         head = file.read(_HEAD_BYTES) if stat.S_ISREG(before.st_mode) else b""
         if stat.S_ISREG(before.st_mode):
             file.seek(0)
-            if here.shares_files and not stored_index.needs_rewriting(head, spec.input):
-                manifest = stored_index.manifest(file.fileno(), spec, digest=False)
+            if here.shares_files and not in_place_indexing.needs_rewriting(head, spec.input):
+                manifest = in_place_indexing.manifest(file.fileno(), spec, digest=False)
                 _check_same(full, before, os.fstat(file.fileno()))
                 ended = bool(manifest.parts) and os.pread(file.fileno(), 1, before.st_size - 1)
                 found = parts.SplitFile(full, before.st_size, before.st_mtime_ns, ended == b"\n")

@@ -13,10 +13,17 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import closing, parts
+from kilnwork.data import context_managers, parts
 from kilnwork.data.records import part_reader
 from kilnwork.data.stores import port
-from kilnwork.jobs.work import commands, encoding, mappers, mapping, outputs, watch
+from kilnwork.jobs.work import (
+    commands,
+    mapper_factory,
+    mapper_interface,
+    output_writer,
+    result_encoding,
+    watch,
+)
 from kilnwork.kit import clock as clocks
 from kilnwork.sdk import context, decorator, values
 
@@ -56,7 +63,9 @@ def run(mapper: "Function | tuple[str, ...]", lines: parts.Part, work: Work) -> 
     """Map one part, with a function or a command."""
     out, bad = _Kept(), _Kept()
     found = _Outputs(
-        outputs.Sink(out, "results"), lambda: outputs.Sink(bad, "errors"), refuse=work.refuse
+        output_writer.Sink(out, "results"),
+        lambda: output_writer.Sink(bad, "errors"),
+        refuse=work.refuse,
     )
     place = _place(lines, work)
     with found, contextlib.closing(_opened(mapper, found, place, batch=work.batch)) as opened:
@@ -77,7 +86,7 @@ def run(mapper: "Function | tuple[str, ...]", lines: parts.Part, work: Work) -> 
 Function = Callable[..., Any]
 
 
-def _place(lines: parts.Part, work: Work) -> mappers.MapperContext:
+def _place(lines: parts.Part, work: Work) -> mapper_factory.MapperContext:
     here, clock = context.context(), clocks.SystemClock()
     first, count = work.part.first_line, work.part.lines
 
@@ -87,8 +96,8 @@ def _place(lines: parts.Part, work: Work) -> mappers.MapperContext:
             yield from part_reader.batches(pieces, work.part, work.spec)
 
     on_progress = watch.Watch(here, first=first, count=count, clock=clock)
-    return mappers.MapperContext(
-        setting=mapping.MapperSettings(
+    return mapper_factory.MapperContext(
+        setting=mapper_interface.MapperSettings(
             work.spec, first_line=first, on_progress=on_progress, tracebacks=0
         ),
         header=work.header,
@@ -103,15 +112,15 @@ def _place(lines: parts.Part, work: Work) -> mappers.MapperContext:
 def _opened(
     mapper: "Function | tuple[str, ...]",
     found: "_Outputs",
-    place: mappers.MapperContext,
+    place: mapper_factory.MapperContext,
     *,
     batch: int | None,
-) -> mapping.Mapper:
+) -> mapper_interface.Mapper:
     if isinstance(mapper, tuple):
-        return mappers.open_mapper(filejobs.Mapper(command=mapper), found, place)
+        return mapper_factory.open_mapper(filejobs.Mapper(command=mapper), found, place)
     text = place.setting.spec.format is filejobs.Format.TEXT
-    encode = _marking(encoding.encoder(text=text), text=text)
-    return mappers.function_mapper(mapper, found, place, batch_records=batch, encode=encode)
+    encode = _marking(result_encoding.encoder(text=text), text=text)
+    return mapper_factory.function_mapper(mapper, found, place, batch_records=batch, encode=encode)
 
 
 class _Str(bytes):
@@ -125,7 +134,7 @@ class _Bytes(bytes):
 _OWN = {_Str: 1, _Bytes: 2}
 
 
-def _marking(encode: encoding.Encode, *, text: bool) -> encoding.Encode:
+def _marking(encode: result_encoding.Encode, *, text: bool) -> result_encoding.Encode:
     def marked(value: Any) -> bytes:
         line = encode(value)
         if isinstance(value, bytes | bytearray):
@@ -135,11 +144,15 @@ def _marking(encode: encoding.Encode, *, text: bool) -> encoding.Encode:
     return marked
 
 
-class _Outputs(outputs.Outputs):
+class _Outputs(output_writer.Outputs):
     """Outputs that record which lines are text that the function returned, not JSON."""
 
     def __init__(
-        self, out: outputs.Sink, open_errors: Callable[[], outputs.Sink], *, refuse: bool
+        self,
+        out: output_writer.Sink,
+        open_errors: Callable[[], output_writer.Sink],
+        *,
+        refuse: bool,
     ) -> None:
         super().__init__(out, open_errors, refuse=refuse)
         self.own = bytearray()
@@ -154,7 +167,7 @@ class _Outputs(outputs.Outputs):
         super().printed(data)
 
 
-class _Kept(closing.Abortable):
+class _Kept(context_managers.Abortable):
     """A `port.Writer` that keeps the written object in memory."""
 
     def __init__(self) -> None:

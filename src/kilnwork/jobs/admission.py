@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.jobs import records, start_queue, tables
+from kilnwork.jobs import in_memory_jobs, row_storage, start_queue
 from kilnwork.kit import clock as clocks
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Admission:
     memory.
     """
 
-    def __init__(self, kept: tables.Tables, clock: clocks.Clock) -> None:
+    def __init__(self, kept: row_storage.Tables, clock: clocks.Clock) -> None:
         self._tables, self._clock = kept, clock
         self.turns = start_queue.StartQueue()
         self._uuids: dict[int, bytes] = {}
@@ -79,7 +79,7 @@ class Admission:
                         uuid=uuid,
                         namespace=namespace,
                         waits=bool(turn),
-                        stopping=stage == records.STOPPING,
+                        stopping=stage == in_memory_jobs.STOPPING,
                         admitted=admitted,
                         claim=decoded,
                     )
@@ -97,7 +97,7 @@ class Admission:
     def _register(self, row: int, uuid: bytes, claim: start_queue.Claim) -> None:
         self._uuids[row], self._rows[uuid], self._claims[row] = uuid, row, claim
 
-    def add_waiting(self, job: records.Job, claim: start_queue.Claim) -> None:
+    def add_waiting(self, job: in_memory_jobs.Job, claim: start_queue.Claim) -> None:
         """Add a job that waits to start: a new job, or a job that is to run again."""
         self._register(job.row, job.id.uuid, claim)
         self._unwritten[job.row] = claim
@@ -121,7 +121,7 @@ class Admission:
             self._deadlines[row] = self._clock.monotonic() + left_s
             heapq.heappush(self._ends, (self._deadlines[row], row))
 
-    def start_time_limit(self, job: records.Job) -> None:
+    def start_time_limit(self, job: in_memory_jobs.Job) -> None:
         """Start the time limit of a job that has been admitted."""
         claim = self._claims.get(job.row)
         if claim is not None:
@@ -188,7 +188,7 @@ class Admission:
             found.append(max(self._ends[0][0] - self._clock.monotonic(), 0.0))
         return min(found, default=None)
 
-    def collect_writes(self, writes: tables.JobWrites) -> None:
+    def collect_writes(self, writes: row_storage.JobWrites) -> None:
         """Add the claims that are not in the journal yet to `writes`."""
         for row, claim in self._unwritten.items():
             writes.add("put_job_claim", row, _encode(claim))

@@ -8,8 +8,8 @@ other.
 from collections.abc import Callable
 from pathlib import Path
 
-from kilnwork.jobs import engine, index_jobs, old_database, service, task_hub
-from kilnwork.jobs.flows import runs
+from kilnwork.jobs import engine, file_job_service, index_jobs, old_database_import, task_hub
+from kilnwork.jobs.flows import flow_service
 from kilnwork.kit import clock as clocks
 
 
@@ -27,18 +27,18 @@ class JobServices:
         hub: task_hub.TaskHub,
         *,
         clock: clocks.Clock,
-        options: service.FileJobOptions = service.DEFAULTS,
+        options: file_job_service.FileJobOptions = file_job_service.DEFAULTS,
         retry_s: float = 1.0,
         on_failure: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         self.engine = engine.Engine(
             hub, blobs=data / "blobs", clock=clock, retry_s=retry_s, on_failure=on_failure
         )
-        self.files = service.FileJobs(data, hub, self.engine, clock=clock, options=options)
+        self.files = file_job_service.FileJobs(data, hub, self.engine, clock=clock, options=options)
         self.indexes = index_jobs.IndexJobs(hub, self.engine, clock=clock)
-        self.flows = runs.FlowRuns(hub, self.engine, clock=clock, blobs=data / "blobs")
+        self.flows = flow_service.FlowRuns(hub, self.engine, clock=clock, blobs=data / "blobs")
 
-    async def start(self, *, say: old_database.Say = lambda text: None) -> None:
+    async def start(self, *, say: old_database_import.Say = lambda text: None) -> None:
         """Start the services and resume all unfinished jobs. The dispatcher must be running.
 
         `say` is called with a description of each slow operation. Raises `OldDatabaseUnreadable`,

@@ -1,11 +1,11 @@
 """Completion rules: decides whether a job succeeds or fails before all of its items have ended.
-Pure; used by `plan`.
+Pure; used by `step_planning`.
 """
 
 from enum import IntEnum
 
 from kilnwork.api import job_settings
-from kilnwork.jobs import records
+from kilnwork.jobs import in_memory_jobs
 
 
 class Verdict(IntEnum):
@@ -20,7 +20,9 @@ class Verdict(IntEnum):
     """The job cannot succeed any more."""
 
 
-def decide(wanted: job_settings.Completion, counts: records.ItemCounts, size: int) -> Verdict:
+def decide(
+    wanted: job_settings.Completion, counts: in_memory_jobs.ItemCounts, size: int
+) -> Verdict:
     """Return the verdict on a job of `size` items, given the `counts` of its ended items. A job
     without items succeeds.
     """
@@ -37,7 +39,7 @@ def decide(wanted: job_settings.Completion, counts: records.ItemCounts, size: in
 
 def failure_message(
     wanted: job_settings.Completion,
-    counts: records.ItemCounts,
+    counts: in_memory_jobs.ItemCounts,
     size: int,
     *,
     nouns: str = "indexes",

@@ -1,7 +1,7 @@
 """Operations on the directory of a file job in the store. All operations block and may be repeated.
 
 Used by `file_item_source`, in threads, and by `retention`. A directory holds `input`, `job.json`,
-`out/…` of attempts, `commits/PART-RUN` and `result/…`; see `kilnwork.data.commit_records` for the
+`out/…` of attempts, `commits/PART-RUN` and `result/…`; see `kilnwork.data.part_commits` for the
 records. Decisions are made by the callers.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Callable
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import commit_records
 from kilnwork.data import errors as data_errors
+from kilnwork.data import part_commits
 from kilnwork.data.stores import port
 from kilnwork.jobs import model, plan_steps
 
@@ -52,8 +52,8 @@ def read_commits(
     """Return the commit records of the (part, run) pairs for which `wanted` is true; part 0 is the
     reducer.
     """
-    there = sorted(found for found in commit_records.list_runs(directory) if wanted(*found))
-    found = (commit_records.find(directory, part, run) for part, run in there)
+    there = sorted(found for found in part_commits.list_runs(directory) if wanted(*found))
+    found = (part_commits.find(directory, part, run) for part, run in there)
     return [commit for commit in found if commit is not None]
 
 
@@ -65,9 +65,9 @@ def settle_part(
     If it has no record and the step has an `outcome`, a record with this outcome is created.
     """
     if step.outcome is None:
-        return commit_records.find(directory, step.item, step.run)
+        return part_commits.find(directory, step.item, step.run)
     message = step.message[:2000]
-    return commit_records.fail_part(
+    return part_commits.fail_part(
         directory, step.item, step.run, outcome=step.outcome, message=message, at=at
     )
 
@@ -81,14 +81,12 @@ def settle_reducer(
     If parts are damaged, this run of the reducer is over but not fenced: a record that it publishes
     later is never read once the job has another run.
     """
-    found = commit_records.find(directory, 0, run)
+    found = part_commits.find(directory, 0, run)
     if found is not None:
         return found
     if returned is None or not returned.damaged:
         message = "the task that reduces succeeded without a commit record"
-        return commit_records.fail_part(
-            directory, 0, run, outcome=_O.FAILED, message=message, at=at
-        )
+        return part_commits.fail_part(directory, 0, run, outcome=_O.FAILED, message=message, at=at)
     return returned.damaged
 
 
@@ -105,7 +103,7 @@ def publish_only_part(
     result = filejobs.Commit(
         part=0,
         run=run,
-        attempt=commit_records.SERVER,
+        attempt=part_commits.SERVER,
         outcome=_O.SUCCEEDED,
         records=filejobs.Records() if part is None else part.records,
         output=None if part is None else part.output,
@@ -113,7 +111,7 @@ def publish_only_part(
         started=at,
         finished=at,
     )
-    return commit_records.publish(directory, result)
+    return part_commits.publish(directory, result)
 
 
 def _unusable(directory: port.Store, file: filejobs.StoredFile) -> str:
@@ -132,16 +130,16 @@ def tidy(directory: port.Store, *, after: float, before: float) -> int:
     An attempt of that run that is still writing finds a record, does not commit, and deletes its
     own output.
     """
-    runs = [run for part, run in commit_records.list_runs(directory) if part == 0]
-    end = commit_records.find(directory, 0, max(runs)) if runs else None
+    runs = [run for part, run in part_commits.list_runs(directory) if part == 0]
+    end = part_commits.find(directory, 0, max(runs)) if runs else None
     if end is None or not after < end.finished <= before:
         return 0
     written = {facts.key for place in (OUT, RESULT) for facts in directory.list(place)}
     raw = port.read_all(directory, JOB, most=MAX_JOB_BYTES)
     if msgspec.json.decode(raw, type=JobFile).run != end.run:
         return 0  # redriven: job.json has the new run before any of its tasks runs
-    for part, run in list(commit_records.list_runs(directory)):
-        commit = commit_records.find(directory, part, run)
+    for part, run in list(part_commits.list_runs(directory)):
+        commit = part_commits.find(directory, part, run)
         if commit is not None:
             written -= {file.key for file in (commit.output, commit.errors) if file is not None}
     directory.delete(written)

@@ -1,24 +1,24 @@
 """Gathered results: the results of all items of a job, as one JSON list for its finalizer.
 
-Used by `effects`. Results are stored with the tasks in the journal, large ones in blobs; they are
-read in batches on the event loop. Then the list is built: a short one in memory, which any executor
-gets as an input; a long one as a blob with the arguments of the finalizer, which must then be a
-call.
+Used by `effect_runner`. Results are stored with the tasks in the journal, large ones in blobs; they
+are read in batches on the event loop. Then the list is built: a short one in memory, which any
+executor gets as an input; a long one as a blob with the arguments of the finalizer, which must then
+be a call.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from kilnwork.api import attempts
-from kilnwork.data import blobs, errors
-from kilnwork.jobs import items, records, task_hub
+from kilnwork.data import errors, local_blobs
+from kilnwork.jobs import in_memory_jobs, item_states, task_hub
 
 READS = 256
 """Number of tasks looked up in one batch, which takes some milliseconds of the event loop."""
 
 MAX_BYTES = 512 * 1024
 """Maximum size of a list that is passed as an input: it must fit into one frame of the channel,
-next to the spec (`api.inputs`)."""
+next to the spec (`api.input_assembly`)."""
 
 MAX_CALL_BYTES = 64 << 20
 """Maximum size of a list that is passed to a call. The manager holds it in memory for a moment,
@@ -50,7 +50,7 @@ class GatheredResults:
     """
 
     def __init__(
-        self, job: records.Job, hub: task_hub.TaskHub, around: FinalizerArguments | None
+        self, job: in_memory_jobs.Job, hub: task_hub.TaskHub, around: FinalizerArguments | None
     ) -> None:
         self._job, self._hub, self._around = job, hub, around
         self._next = 1
@@ -89,7 +89,7 @@ class GatheredResults:
             )
         return not self.trouble and end <= self._job.size
 
-    def build(self, kept: blobs.Blobs) -> bytes | attempts.Payload:
+    def build(self, kept: local_blobs.Blobs) -> bytes | attempts.Payload:
         """Return the list of results or, if it is too long for an input, the arguments of the
         finalizer including the list.
 
@@ -106,7 +106,7 @@ class GatheredResults:
             digest, size = new.commit()
         return attempts.Payload(attempts.JSON, b"", digest, size)
 
-    def _pieces(self, kept: blobs.Blobs) -> Iterator[bytes | memoryview]:
+    def _pieces(self, kept: local_blobs.Blobs) -> Iterator[bytes | memoryview]:
         mark = b"["
         for number, one in enumerate(self._found):
             yield mark
@@ -128,7 +128,7 @@ class GatheredResults:
                     "it return what JSON has, or the key of a file"
                 )
             return b"null"
-        if self._job.items.states[item] == items.ItemState.SUCCEEDED:
+        if self._job.items.states[item] == item_states.ItemState.SUCCEEDED:
             self.trouble = (
                 f"the result of index {item - 1} is in the journal no more, which keeps tasks for "
                 "some days after their end: have it return the key of a file, or run it again"

@@ -3,7 +3,7 @@ finalizer.
 
 Used by `index_jobs`, which passes `IndexSources` to the engine. An index ends when its task ends;
 its result stays with the task in the journal. The meaning of a template is defined in
-`api.job_settings` and `api.job_templates`; when the job starts is decided by `start_queue`.
+`api.job_settings` and `api.job_task_rendering`; when the job starts is decided by `start_queue`.
 """
 
 import itertools
@@ -16,9 +16,9 @@ import msgspec
 from kilnwork.api import (
     attempts,
     filejobs,
-    index_sets,
+    job_indexes,
     job_settings,
-    job_templates,
+    job_task_rendering,
     job_variables,
     json_limits,
     substitution,
@@ -29,10 +29,10 @@ from kilnwork.jobs import (
     completion,
     errors,
     gathered_results,
+    in_memory_jobs,
     item_source,
-    items,
+    item_states,
     plan_steps,
-    records,
     rows,
 )
 
@@ -54,7 +54,7 @@ MAX_NEWEST = 20
 """Number of indexes that a view shows."""
 
 _P = api_job.Phase
-_S = items.ItemState
+_S = item_states.ItemState
 _O = filejobs.PartOutcome
 AT_WORK = frozenset({api_task.State.RUNNING, api_task.State.KILLING})
 """States in which a process of the task may be running."""
@@ -207,18 +207,18 @@ class IndexItems:
 
     def __init__(self, definition: IndexDefinition, progress: IndexProgress) -> None:
         self.definition, self.progress = definition, progress
-        self.indexes: index_sets.IndexSet | None = None
+        self.indexes: job_indexes.IndexSet | None = None
         """None until the index set is known."""
         if definition.known:
             parallelism = definition.template.parallelism
-            self.indexes = index_sets.IndexSet(parallelism, definition.items)
+            self.indexes = job_indexes.IndexSet(parallelism, definition.items)
         self.size = 0 if self.indexes is None else self.indexes.size
         self.settings = job_settings.JobSettings.of(definition.template, self.size)
         self.completion: job_settings.Completion | None = self.settings.completion
         self.finalizer = self.keeps_tasks = self.settings.finalizer is not None
         self.results: bytes | attempts.Payload | None = None
         self._ranged = (0, "")
-        self._rendering: tuple[int, job_templates.Template] | None = None
+        self._rendering: tuple[int, job_task_rendering.Template] | None = None
         """Run number, and the template of indexes with the variables of that run."""
         self._shared: _Shared | None = None
         self._inputs = None if definition.inputs is None else _encode(definition.inputs)
@@ -237,7 +237,7 @@ class IndexItems:
         self.results = None
         self.progress = msgspec.structs.replace(self.progress, unconfirmed=0, failed_indexes="")
 
-    def work(self, job: records.Job, item: int) -> item_source.Work:
+    def work(self, job: in_memory_jobs.Job, item: int) -> item_source.Work:
         """Return the work of an index, or of the finalizer. Raises `ItemUnusable`."""
         try:
             what = self._index(item, job.run) if item else self._finalizer(job.run)
@@ -269,7 +269,9 @@ class IndexItems:
         self._shared = _Shared(run, priority, what, work)
         return work
 
-    def _spec(self, job: records.Job, what: api_task.TaskTemplate, run: int) -> api_task.TaskSpec:
+    def _spec(
+        self, job: in_memory_jobs.Job, what: api_task.TaskTemplate, run: int
+    ) -> api_task.TaskSpec:
         settings, spec = self.settings, cast(IndexSpec, job.spec)
         return _task_spec(
             what,
@@ -279,11 +281,13 @@ class IndexItems:
             run=run,
         )
 
-    def task_name(self, job: records.Job, item: int) -> str:
+    def task_name(self, job: in_memory_jobs.Job, item: int) -> str:
         """Return the Job's name with the number of the index."""
         return task_name(self.definition.name, item)
 
-    def hook_tasks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
+    def hook_tasks(
+        self, job: in_memory_jobs.Job, event: api_job.HookEvent
+    ) -> list[item_source.ExtraTask]:
         """Return the hook tasks for a change of the phase. Their keys differ per run."""
         found = []
         for number, hook in enumerate(self.settings.hooks):
@@ -315,10 +319,10 @@ class IndexItems:
             found[_RUN] = run
         return found if name is None else {job_variables.TASK_NAME: name, **found}
 
-    def _template(self, run: int) -> job_templates.Template:
+    def _template(self, run: int) -> job_task_rendering.Template:
         if self._rendering is None or self._rendering[0] != run:
             parallelism = self.definition.template.parallelism
-            template = job_templates.Template.of(
+            template = job_task_rendering.Template.of(
                 self.settings.index_task,
                 self._variables(run),
                 later={job_variables.TASK_NAME, *job_variables.of_index(parallelism)},
@@ -333,7 +337,7 @@ class IndexItems:
         if not template.changes:
             return template.render({})
         name = self.definition.name
-        return template.render(job_templates.index_variables(indexes, name, item - 1))
+        return template.render(job_task_rendering.index_variables(indexes, name, item - 1))
 
     def _finalizer(self, run: int) -> api_task.TaskTemplate:
         what = self.settings.finalizer
@@ -341,7 +345,7 @@ class IndexItems:
             raise errors.ItemUnusable("it has no finalizer")
         variables = self._variables(run, task_name(self.definition.name, 0))
         field, given = "spec.template.finalizer.taskTemplate", (RESULTS,)
-        found = job_templates.Template.of(what, variables, field=field, given_inputs=given)
+        found = job_task_rendering.Template.of(what, variables, field=field, given_inputs=given)
         return found.render({})
 
     def _hook(self, number: int, event: api_job.HookEvent, run: int) -> api_task.TaskTemplate:
@@ -349,7 +353,7 @@ class IndexItems:
         variables = self._variables(run, self._hook_name(number, event))
         variables[_PHASE] = event.value
         field = f"spec.template.hooks[{number}].taskTemplate"
-        return job_templates.Template.of(what, variables, field=field).render({})
+        return job_task_rendering.Template.of(what, variables, field=field).render({})
 
     def _hook_name(self, number: int, event: api_job.HookEvent) -> str:
         return f"{self.definition.name}-hook-{number}-{event.value.lower()}"
@@ -358,7 +362,7 @@ class IndexItems:
         """Return the label of an index for users."""
         return "" if self.indexes is None else self.indexes.label(item - 1)
 
-    def failure(self, job: records.Job) -> tuple[str, str] | None:
+    def failure(self, job: in_memory_jobs.Job) -> tuple[str, str] | None:
         """Return None, since `completion` decides whether the job can still succeed."""
         return None
 
@@ -372,7 +376,7 @@ class IndexItems:
         """Count the task of an index that has ended."""
         if not result.item:
             return
-        task: records.ItemTask = result.data
+        task: in_memory_jobs.ItemTask = result.data
         known, ended = self.progress, task.ended
         self.progress = IndexProgress(
             created=known.created + 1,
@@ -380,9 +384,9 @@ class IndexItems:
             unconfirmed=known.unconfirmed + (ended is not None and ended.stopped is False),
         )
 
-    def detail(self, job: records.Job) -> IndexDetail:
+    def detail(self, job: in_memory_jobs.Job) -> IndexDetail:
         """Return the view detail of a job in memory."""
-        over = job.stage is records.FINISHED
+        over = job.stage is in_memory_jobs.FINISHED
         known, tasks = self.progress, job.tasks
         running = [n for n, task in tasks.items() if n and task.state in AT_WORK]
         lost = job.items.in_state(_S.FAILED)
@@ -397,11 +401,11 @@ class IndexItems:
             stopped=known.unconfirmed == 0 if over else None,
         )
 
-    def record_end(self, job: records.Job) -> None:
+    def record_end(self, job: in_memory_jobs.Job) -> None:
         """Store in the progress which indexes failed."""
         self.progress = msgspec.structs.replace(self.progress, failed_indexes=_failed_ranges(job))
 
-    def _failed_ranges_so_far(self, job: records.Job) -> str:
+    def _failed_ranges_so_far(self, job: in_memory_jobs.Job) -> str:
         """Return the ranges of failed indexes, of which up to a hundredth, the newest, may be
         missing.
 
@@ -413,21 +417,21 @@ class IndexItems:
             self._ranged = (job.counts.failed, text)
         return text
 
-    def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:
+    def prepare(self, job: in_memory_jobs.Job, inline: bytes | None) -> Callable[[], None]:
         """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
-    def recover(self, job: records.Job) -> Callable[[], list[item_source.ItemResult]]:
+    def recover(self, job: in_memory_jobs.Job) -> Callable[[], list[item_source.ItemResult]]:
         """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
     def settle(
-        self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
+        self, job: in_memory_jobs.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
         """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
-    def purge(self, job: records.Job) -> Callable[[], None]:
+    def purge(self, job: in_memory_jobs.Job) -> Callable[[], None]:
         """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
@@ -441,7 +445,7 @@ def _differ_in_arguments(one: api_task.TaskTemplate, other: api_task.TaskTemplat
 
 def task_name(job: str, item: int) -> str:
     """Return the name of the task of an item of a Job, given the Job's name."""
-    return index_sets.task_name(job, item - 1) if item else f"{job}-finalizer"
+    return job_indexes.task_name(job, item - 1) if item else f"{job}-finalizer"
 
 
 def _limit_shown(size: int, found: Iterable[int]) -> tuple[int, ...]:
@@ -449,8 +453,8 @@ def _limit_shown(size: int, found: Iterable[int]) -> tuple[int, ...]:
     return tuple(itertools.islice(chosen, MAX_NEWEST))
 
 
-def _failed_ranges(job: records.Job) -> str:
-    return index_sets.ranges(item - 1 for item in job.items.in_state(_S.FAILED))
+def _failed_ranges(job: in_memory_jobs.Job) -> str:
+    return job_indexes.ranges(item - 1 for item in job.items.in_state(_S.FAILED))
 
 
 def _without_arguments(what: api_task.TaskTemplate) -> api_task.TaskTemplate:
@@ -464,15 +468,15 @@ def _task_spec(what: api_task.TaskTemplate, **more: Any) -> api_task.TaskSpec:
     return api_task.TaskSpec(**given, **more)
 
 
-def _phase(job: records.Job, running: int) -> api_job.Phase:
+def _phase(job: in_memory_jobs.Job, running: int) -> api_job.Phase:
     """Return the phase of a job in memory."""
-    if job.stage is records.FINISHED:
+    if job.stage is in_memory_jobs.FINISHED:
         return _P.ADMISSION_ERROR if job.refused else _FINAL[job.verdict or _O.SUCCEEDED]
-    if job.stage is records.STOPPING:
+    if job.stage is in_memory_jobs.STOPPING:
         return _P.KILLING if job.verdict is _O.CANCELLED else _P.TERMINATING
     if job.waits:
         return _P.QUEUED
-    if job.stage is records.FINALIZING:
+    if job.stage is in_memory_jobs.FINALIZING:
         return _P.RUNNING
     wanted = job.source.completion
     if wanted is not None and completion.decide(wanted, job.counts, job.size):

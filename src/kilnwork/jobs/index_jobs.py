@@ -5,7 +5,7 @@ Jobs are identified by uid. There is one service per dispatcher, on the dispatch
 tables are in the dispatcher's journal. A coroutine method returns when its effect is on disk.
 Reading methods do not block: they read memory, or rows of one index. All methods may be repeated.
 The meaning of a Job object is defined in `api.job`, and when its schedule is due in
-`api.schedules`.
+`api.due_ticks`.
 """
 
 import functools
@@ -20,15 +20,15 @@ from kilnwork.dispatch.hub import feed
 from kilnwork.jobs import (
     engine,
     errors,
+    in_memory_jobs,
     index_item_source,
     index_listing,
     index_model,
     model,
-    records,
+    row_storage,
     rows,
     schedule_rows,
     start_queue,
-    tables,
     task_hub,
     transitions,
 )
@@ -56,7 +56,7 @@ class IndexJobs:
         self, hub: task_hub.TaskHub, moved_by: engine.Engine, *, clock: clocks.Clock
     ) -> None:
         self._hub, self._engine, self._clock = hub, moved_by, clock
-        self._tables = tables.Tables(hub.select)
+        self._tables = row_storage.Tables(hub.select)
         self._sources = index_item_source.IndexSources()
         self._schedules = schedule_rows.Schedules(self._tables)
         self._feed: feed.Feed[str] = feed.Feed()
@@ -104,13 +104,13 @@ class IndexJobs:
 
     def _add(
         self, new: index_model.NewIndexJob, uuid: bytes, source: index_item_source.IndexItems
-    ) -> records.Job:
+    ) -> in_memory_jobs.Job:
         refusal, row = "", None
         if new.tick is not None:
             config = "" if new.group is None else new.group.config
             refusal = self._schedules.refusal(config, new.tick, new.uid)
             row = self._schedules.take(config, new.tick, new.uid) if not refusal else None
-        job = records.Job(
+        job = in_memory_jobs.Job(
             model.JobId(uuid, new.uid),
             row=self._engine.new_row(),
             namespace=new.namespace,
@@ -144,7 +144,7 @@ class IndexJobs:
         Values that are set already stay. Raises `InvalidJob` if the values are too large.
         """
         job = self._load(uid)
-        if job is None or not job.waits or job.stage is not records.RUNNING:
+        if job is None or not job.waits or job.stage is not in_memory_jobs.RUNNING:
             return
         known = _source(job).definition
         definition = msgspec.structs.replace(
@@ -242,7 +242,12 @@ class IndexJobs:
         "" if it is not.
         """
         job = self._load(uid)
-        if job is None or job.stage is not records.FINISHED or job.deleting or run <= job.run:
+        if (
+            job is None
+            or job.stage is not in_memory_jobs.FINISHED
+            or job.deleting
+            or run <= job.run
+        ):
             return
         claim = self._engine.admission.find_claim(job.row)
         if claim is None:
@@ -364,7 +369,7 @@ class IndexJobs:
         if self._schedules.row(config) is not None:
             await self._hub.write(self._schedules.forget(config))
 
-    def on_job_changed(self, job: records.Job) -> None:
+    def on_job_changed(self, job: in_memory_jobs.Job) -> None:
         """Publish a change of a Job (`engine.JobListener`)."""
         self._feed.publish((job.id.text,))
         if job.view is None:
@@ -372,7 +377,7 @@ class IndexJobs:
             if self._known is not None:
                 self._known.discard(job.id.uuid)
 
-    def on_job_released(self, job: records.Job) -> None:
+    def on_job_released(self, job: in_memory_jobs.Job) -> None:
         """Keep the view of a Job that was dropped from memory (`engine.JobListener`)."""
         if job.view is None:
             self._released.pop(job.id.uuid, None)
@@ -392,16 +397,16 @@ class IndexJobs:
                 "server's disk can be written to"
             )
 
-    def _load(self, uid: str) -> records.Job | None:
+    def _load(self, uid: str) -> in_memory_jobs.Job | None:
         self._check()
         return self._engine.find(_uuid(uid))
 
-    def _find_unfinished(self, uid: str) -> records.Job | None:
+    def _find_unfinished(self, uid: str) -> in_memory_jobs.Job | None:
         """Return an unfinished Job that is to be changed, or None. The caller wakes the Job after
         the change.
         """
         job = self._load(uid)
-        return None if job is None or job.stage is records.FINISHED else job
+        return None if job is None or job.stage is in_memory_jobs.FINISHED else job
 
     def _stored_view(self, uuid: bytes) -> _View | None:
         live = self._engine.live.get(uuid)
@@ -473,7 +478,7 @@ def _text(uuid: bytes) -> str:
     return ids.task_text(ids.TaskId(uuid))
 
 
-def _source(job: records.Job) -> index_item_source.IndexItems:
+def _source(job: in_memory_jobs.Job) -> index_item_source.IndexItems:
     return cast(index_item_source.IndexItems, job.source)
 
 

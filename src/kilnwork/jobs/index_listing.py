@@ -15,19 +15,19 @@ from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model as task_model
 from kilnwork.jobs import (
+    in_memory_jobs,
     index_item_source,
     index_model,
-    items,
+    item_states,
     model,
-    records,
+    row_storage,
     rows,
     start_queue,
-    tables,
     task_hub,
 )
 from kilnwork.kit import ids
 
-_S = items.ItemState
+_S = item_states.ItemState
 _I = index_model.IndexState
 _FINAL = {_S.SUCCEEDED: _I.SUCCEEDED, _S.FAILED: _I.FAILED, _S.CANCELLED: _I.CANCELLED}
 _T = api_task.State
@@ -56,10 +56,10 @@ class IndexListing:
 
     def __init__(
         self,
-        kept: tables.Tables,
+        kept: row_storage.Tables,
         hub: task_hub.TaskHub,
         row: rows.JobRow,
-        live: records.Job | None,
+        live: in_memory_jobs.Job | None,
     ) -> None:
         self._hub, self._row, self._live = hub, row, live
         if live is not None and isinstance(live.source, index_item_source.IndexItems):
@@ -70,7 +70,7 @@ class IndexListing:
             self._source = index_item_source.IndexItems(
                 definition, index_item_source.IndexProgress()
             )
-            self._items, self._base_run = items.Items(row.items), row.base_run
+            self._items, self._base_run = item_states.Items(row.items), row.base_run
             kept.load_items(row.row, self._items)
 
     def page(
@@ -139,7 +139,7 @@ def explain_phase(
     view: _View,
     waiting: start_queue.Hold | None,
     *,
-    live: records.Job | None,
+    live: in_memory_jobs.Job | None,
     find: FindTask,
 ) -> tuple[str, str]:
     """Return reason and message for a Job's phase. `live`: the Job, if it is in memory."""
@@ -150,7 +150,7 @@ def explain_phase(
     return view.reason, view.message
 
 
-def _explain_task(job: records.Job, find: FindTask) -> tuple[str, str] | None:
+def _explain_task(job: in_memory_jobs.Job, find: FindTask) -> tuple[str, str] | None:
     """Return reason and message of why the Job's first task waits.
 
     Return None if it waits for a slot: the view says so without numbers that change.

@@ -1,9 +1,10 @@
 """Item source: the port between the engine and the code that depends on the kind of a job's items.
 
 Implemented by `file_item_source` (parts of a file), `index_item_source` (an index set) and
-`flows.step_items` (tasks of a step). The engine decides about window, parallelism, suspension,
-retries, circuit breaker, cancelling, redrive and completion in the same way for all sources. A
-source defines what an item is, what proves that it has ended, and how the results are used.
+`flows.step_item_source` (tasks of a step). The engine decides about window, parallelism,
+suspension, retries, circuit breaker, cancelling, redrive and completion in the same way for all
+sources. A source defines what an item is, what proves that it has ended, and how the results are
+used.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from kilnwork.api import task as api_task
 from kilnwork.jobs import plan_steps
 
 if TYPE_CHECKING:
-    from kilnwork.jobs import gathered_results, records
+    from kilnwork.jobs import gathered_results, in_memory_jobs
 
 
 class Policy(Protocol):
@@ -128,15 +129,15 @@ class ItemSource(Protocol):
     """Facts about the items that users see besides their counts: a frozen Struct, written with the
     job."""
 
-    def work(self, job: "records.Job", item: int) -> "Work":
+    def work(self, job: "in_memory_jobs.Job", item: int) -> "Work":
         """Return the work of an item's task. Raises `ItemUnusable`."""
         ...
 
-    def task_name(self, job: "records.Job", item: int) -> str:
+    def task_name(self, job: "in_memory_jobs.Job", item: int) -> str:
         """Return the name of an item's task for users."""
         ...
 
-    def hook_tasks(self, job: "records.Job", event: api_job.HookEvent) -> list[ExtraTask]:
+    def hook_tasks(self, job: "in_memory_jobs.Job", event: api_job.HookEvent) -> list[ExtraTask]:
         """Return the hook tasks for a change of the job's phase."""
         ...
 
@@ -145,11 +146,11 @@ class ItemSource(Protocol):
         call."""
         ...
 
-    def detail(self, job: "records.Job") -> Any:
+    def detail(self, job: "in_memory_jobs.Job") -> Any:
         """Return the details in a view of the job, in addition to its counts and `progress`."""
         ...
 
-    def failure(self, job: "records.Job") -> tuple[str, str] | None:
+    def failure(self, job: "in_memory_jobs.Job") -> tuple[str, str] | None:
         """Return reason and message if the job cannot succeed any more, whatever the unfinished
         items return, else None.
         """
@@ -165,25 +166,28 @@ class ItemSource(Protocol):
         """
         ...
 
-    def record_end(self, job: "records.Job") -> None:
+    def record_end(self, job: "in_memory_jobs.Job") -> None:
         """Add facts that views of a finished job show to `progress`; called when the job ends."""
         ...
 
-    def prepare(self, job: "records.Job", inline: bytes | None) -> Callable[[], None]:
+    def prepare(self, job: "in_memory_jobs.Job", inline: bytes | None) -> Callable[[], None]:
         """Return a function that prepares everything that the tasks of the job's run need.
 
         `inline`: an input that is in the journal until then.
         """
         ...
 
-    def recover(self, job: "records.Job") -> Callable[[], list[ItemResult]]:
+    def recover(self, job: "in_memory_jobs.Job") -> Callable[[], list[ItemResult]]:
         """Return a function that finds the results of unfinished items in their current run, and
         the result of the job's run.
         """
         ...
 
     def settle(
-        self, job: "records.Job", step: plan_steps.Settle, returned: Callable[[], bytes | None]
+        self,
+        job: "in_memory_jobs.Job",
+        step: plan_steps.Settle,
+        returned: Callable[[], bytes | None],
     ) -> Callable[[], ItemResult | Damage | None]:
         """Return a function that finds or creates the result that a step asks for.
 
@@ -192,6 +196,6 @@ class ItemSource(Protocol):
         """
         ...
 
-    def purge(self, job: "records.Job") -> Callable[[], None]:
+    def purge(self, job: "in_memory_jobs.Job") -> Callable[[], None]:
         """Return a function that deletes everything that the job has stored."""
         ...

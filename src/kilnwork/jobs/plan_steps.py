@@ -1,4 +1,4 @@
-"""Steps of a job: instructions returned by `plan` and executed by the engine.
+"""Steps of a job: instructions returned by `step_planning` and executed by the engine.
 
 All steps may be repeated: a step that was interrupted by a crash is returned again, and continues
 from the work that it has done.

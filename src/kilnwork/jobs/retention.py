@@ -17,18 +17,18 @@ from typing import Protocol
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import blob_renewal, blobs, commit_records
+from kilnwork.data import blob_renewal, local_blobs, part_commits
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import (
     directory_operations,
     errors,
     file_item_source,
+    in_memory_jobs,
     model,
-    plan,
-    records,
+    row_storage,
     rows,
-    tables,
+    step_planning,
     transitions,
 )
 from kilnwork.kit import clock as clocks
@@ -55,7 +55,7 @@ ORPHAN_S = 86_400.0
 
 _DIGEST = 32
 _POLLS = 100
-_Stage = records.Stage
+_Stage = in_memory_jobs.Stage
 _O = filejobs.PartOutcome
 
 
@@ -65,7 +65,7 @@ class JobService(Protocol):
     store: port.Store
     ttl_s: float | None
 
-    async def adopt(self, job: records.Job) -> None: ...
+    async def adopt(self, job: in_memory_jobs.Job) -> None: ...
 
     async def delete(self, namespace: str, job: str) -> None: ...
 
@@ -78,7 +78,7 @@ class JobRetention:
     def __init__(
         self,
         jobs: JobService,
-        kept: tables.Tables,
+        kept: row_storage.Tables,
         sources: file_item_source.FileSources,
         *,
         blobs: Path,
@@ -171,7 +171,7 @@ class JobRetention:
         redriven.
         """
         for namespace, digests in self._tables.list_blobs():
-            kept = blobs.Blobs(self._blobs / namespace, durable=False, time=self._clock)
+            kept = local_blobs.Blobs(self._blobs / namespace, durable=False, time=self._clock)
             named = [digests[at : at + _DIGEST] for at in range(0, len(digests), _DIGEST)]
             await asyncio.to_thread(kept.touch_all, named)
 
@@ -272,14 +272,14 @@ def _open_directory(store: port.Store, prefix: str) -> port.Store:
     return store_urls.open_store(store_urls.url_inside(store.url, *prefix.strip("/").split("/")))
 
 
-def rebuild(sources: file_item_source.FileSources, *, ttl_s: float | None) -> tables.JobWrites:
+def rebuild(sources: file_item_source.FileSources, *, ttl_s: float | None) -> row_storage.JobWrites:
     """Return the rows of all jobs in the store, for a journal that has no jobs. `ttl_s`: see
-    `service.FileJobOptions`.
+    `file_job_service.FileJobOptions`.
 
     The commit records of an unfinished job's parts are read when the job is resumed
     (`plan_steps.Recover`), those of a finished job here.
     """
-    count, writes, store = 0, tables.JobWrites(), sources.store
+    count, writes, store = 0, row_storage.JobWrites(), sources.store
     found = sorted(_directories(store), key=lambda one: one[1].int)
     for prefix, uuid in found:
         try:
@@ -295,7 +295,7 @@ def rebuild(sources: file_item_source.FileSources, *, ttl_s: float | None) -> ta
     return writes
 
 
-def _add_rows(writes: tables.JobWrites, job: records.Job) -> None:
+def _add_rows(writes: row_storage.JobWrites, job: in_memory_jobs.Job) -> None:
     writes.add("insert_job", *rows.new_job_row(job, None))
     writes.add("insert_job_input", *rows.input_row(job, None))
     for page in job.items.changed_pages:
@@ -309,9 +309,9 @@ def _rebuild_job(
     *,
     row: int,
     ttl_s: float | None,
-) -> records.Job:
+) -> in_memory_jobs.Job:
     source = sources.new(file.spec, file.manifest, source=file.source)
-    job = records.Job(
+    job = in_memory_jobs.Job(
         model.JobId(uuid.bytes, file.id),
         row=row,
         namespace=file.namespace,
@@ -322,11 +322,11 @@ def _rebuild_job(
     job.user, job.ttl_s = file.user, ttl_s
     job.run = job.base_run = file.run
     job.prepared = True
-    latest = commit_records.read_latest(sources.directory(file.namespace, job.id))
+    latest = part_commits.read_latest(sources.directory(file.namespace, job.id))
     end = latest.pop(0, None)
     for commit in latest.values():
         if commit.outcome is _O.SUCCEEDED or commit.run == file.run:
-            plan.close_item(job, source.to_item_result(commit))
+            step_planning.close_item(job, source.to_item_result(commit))
     if end is not None and end.run == file.run:
         job.verdict = end.outcome
         job.message = "" if end.outcome is _O.SUCCEEDED else end.message

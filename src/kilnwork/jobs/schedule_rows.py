@@ -3,7 +3,7 @@
 Used by `index_jobs`. The row of a JobConfig is its lock (decision 39): a tick is decided once, and
 a Job of a tick is added once, if the row says that the tick was to create one. The journal's writer
 checks the epoch of the leader in the same transaction. When ticks are due is computed in
-`api.schedules`.
+`api.due_ticks`.
 """
 
 from typing import Any, cast
@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import errors, index_model, tables
+from kilnwork.jobs import errors, index_model, row_storage
 from kilnwork.kit import ids
 
 MAX_TAKEN = 32
@@ -43,7 +43,7 @@ _STATE = _State.__struct_fields__
 class Schedules:
     """Rows of schedules by uid of the JobConfig, including changes that are not on disk yet."""
 
-    def __init__(self, kept: tables.Tables) -> None:
+    def __init__(self, kept: row_storage.Tables) -> None:
         self._tables = kept
         self._rows: dict[str, index_model.ScheduleRow | None] = {}
 

@@ -1,4 +1,5 @@
-"""Transitions: apply events to a job's record. Pure; `plan` decides what follows from the events.
+"""Transitions: apply events to a job's record. Pure; `step_planning` decides what follows from the
+events.
 
 Used by the service and the engine, which report changes of tasks, completed steps, and requests of
 users. Events may come twice, late, or from before a crash: an event that does not apply any more
@@ -13,23 +14,23 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import subscriptions
-from kilnwork.jobs import errors, item_source, items, model, plan, records
+from kilnwork.jobs import errors, in_memory_jobs, item_source, item_states, model, step_planning
 
 _O = filejobs.PartOutcome
-_S = items.ItemState
-_Stage = records.Stage
-_SUBMITTED = items.ItemState.SUBMITTED
+_S = item_states.ItemState
+_Stage = in_memory_jobs.Stage
+_SUBMITTED = item_states.ItemState.SUBMITTED
 
 MAX_REOPENINGS = 3
 """How often an item's task may succeed without a result before the item fails."""
 
 
-def finish_step(job: records.Job, step: str, item: int = 0) -> None:
+def finish_step(job: in_memory_jobs.Job, step: str, item: int = 0) -> None:
     """Record that a step is not under way any more, whether or not the step succeeded."""
     job.busy.discard((step, item))
 
 
-def record_prepared(job: records.Job, *, now: float) -> None:
+def record_prepared(job: in_memory_jobs.Job, *, now: float) -> None:
     """Record that the source has prepared everything that the tasks of the job's run need."""
     finish_step(job, "Prepare")
     job.prepared = True
@@ -39,13 +40,13 @@ def record_prepared(job: records.Job, *, now: float) -> None:
     job.changed(now)
 
 
-def find_recoverable(job: records.Job) -> list[int]:
+def find_recoverable(job: in_memory_jobs.Job) -> list[int]:
     """Return the items that may have a task from an earlier service; 0 stands for the finalizer."""
     return [0, *job.items.in_state(_S.SUBMITTED)]
 
 
 def record_recovered(
-    job: records.Job,
+    job: in_memory_jobs.Job,
     results: Iterable[item_source.ItemResult],
     changes: Iterable[tuple[int, subscriptions.Change]],
     *,
@@ -59,13 +60,13 @@ def record_recovered(
             if result.run == job.run:
                 job.concluded = result
         elif result.run == job.run_of(result.item) and job.items.states[result.item] < _S.SUCCEEDED:
-            plan.close_item(job, result)
+            step_planning.close_item(job, result)
     for item, change in changes:
         wanted = not item or job.items.states[item] < _S.SUCCEEDED or job.stage is _Stage.STOPPING
         if wanted and item not in job.tasks:
             if item and job.items.states[item] == _S.OPEN:
                 job.items.set(item, _S.SUBMITTED)
-            task = job.tasks[item] = records.ItemTask()
+            task = job.tasks[item] = in_memory_jobs.ItemTask()
             task.failures, task.losses = change.failures, change.losses  # these were counted before
             apply_task_change(job, item, change, now=now)
     lost = [item for item in job.items.in_state(_S.SUBMITTED) if item not in job.tasks]
@@ -75,7 +76,7 @@ def record_recovered(
 
 
 def apply_task_change(
-    job: records.Job, item: int, change: subscriptions.Change, *, now: float
+    job: in_memory_jobs.Job, item: int, change: subscriptions.Change, *, now: float
 ) -> None:
     """Apply a new state of an item's task. The caller calls `job.changed`, once for all tasks that
     have changed."""
@@ -85,7 +86,7 @@ def apply_task_change(
     run, over, active = job.run_of(item), change.over, change.active
     if change.run < run:
         if over:  # an earlier run of the task has ended: submit ours again
-            plan.drop_task(job, item)
+            step_planning.drop_task(job, item)
             if item and job.items.states[item] == _S.SUBMITTED:
                 job.items.reopen(item)
         return
@@ -110,12 +111,14 @@ def apply_task_change(
         job.started = now
         job.dirty = True
     if over:
-        task.ended = records.Ended(change.state, change.reason, change.message, change.stopped)
+        task.ended = in_memory_jobs.Ended(
+            change.state, change.reason, change.message, change.stopped
+        )
         job.suspended.discard(item)
         job.ended.add(item)
 
 
-def _has_begun(job: records.Job, change: subscriptions.Change) -> bool:
+def _has_begun(job: in_memory_jobs.Job, change: subscriptions.Change) -> bool:
     """Return whether the state of a task shows that a task of the job has run or is starting."""
     if not job.source.ends_with_task:
         return change.active
@@ -123,7 +126,7 @@ def _has_begun(job: records.Job, change: subscriptions.Change) -> bool:
     return at_work or (change.over and change.attempt > 0)
 
 
-def _adopt_run(job: records.Job, item: int, run: int) -> None:
+def _adopt_run(job: in_memory_jobs.Job, item: int, run: int) -> None:
     """Raise the run of an item to the run of its task.
 
     The journal's row of the job is older than the task, because it was rebuilt from the store.
@@ -135,7 +138,12 @@ def _adopt_run(job: records.Job, item: int, run: int) -> None:
 
 
 def apply_result(
-    job: records.Job, item: int, run: int, result: item_source.ItemResult | None, *, now: float
+    job: in_memory_jobs.Job,
+    item: int,
+    run: int,
+    result: item_source.ItemResult | None,
+    *,
+    now: float,
 ) -> None:
     """Apply the result of an item's run. `result` is None if the item's task succeeded but has
     created no result.
@@ -147,28 +155,28 @@ def apply_result(
         if result is None:
             _reopen_without_result(job, item, now=now)
             return
-        plan.drop_task(job, item)
+        step_planning.drop_task(job, item)
     if result is not None:
-        plan.close_item(job, result)
+        step_planning.close_item(job, result)
     job.changed(now)
 
 
-def _reopen_without_result(job: records.Job, item: int, *, now: float) -> None:
+def _reopen_without_result(job: in_memory_jobs.Job, item: int, *, now: float) -> None:
     """Reopen an item, in a run of its own, whose task succeeded without a result; the success alone
     proves nothing.
     """
     times = job.reopened[item] = job.reopened.get(item, 0) + 1
     if times > MAX_REOPENINGS:
         message = f"its task succeeded {times} times without a commit record"
-        job.tasks[item].ended = records.Ended(api_task.State.FAILED, "NoCommit", message)
+        job.tasks[item].ended = in_memory_jobs.Ended(api_task.State.FAILED, "NoCommit", message)
         return
-    plan.drop_task(job, item)
+    step_planning.drop_task(job, item)
     job.items.reopen(item)
     _begin_run(job, (item,))
     job.changed(now)
 
 
-def _begin_run(job: records.Job, again: Iterable[int]) -> None:
+def _begin_run(job: in_memory_jobs.Job, again: Iterable[int]) -> None:
     """Begin a new run for these items, so that results of the run before do not count.
 
     The source is prepared again before the tasks of the run start.
@@ -180,10 +188,10 @@ def _begin_run(job: records.Job, again: Iterable[int]) -> None:
     job.dirty = True
 
 
-def reopen_damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None:
+def reopen_damaged(job: in_memory_jobs.Job, damage: item_source.Damage, *, now: float) -> None:
     """Reopen the items whose results cannot be used; the job is finalized again after that."""
     finish_step(job, "Settle")
-    plan.drop_task(job, 0)
+    step_planning.drop_task(job, 0)
     if job.stage is not _Stage.FINALIZING:
         return
     again = []
@@ -199,14 +207,14 @@ def reopen_damaged(job: records.Job, damage: item_source.Damage, *, now: float) 
     if job.reopened.get(worst, 0) > MAX_REOPENINGS:
         which = f"{job.source.noun} {worst}"
         message = f"the result of {which} was damaged {MAX_REOPENINGS + 1} times: {damage.message}"
-        plan.stop(job, _O.FAILED, model.Reason.RESULT_DAMAGED, message, now=now)
+        step_planning.stop(job, _O.FAILED, model.Reason.RESULT_DAMAGED, message, now=now)
         return
     job.stage = _Stage.RUNNING
     job.changed(now)
 
 
 def apply_job_result(
-    job: records.Job, result: item_source.ItemResult | None, *, now: float
+    job: in_memory_jobs.Job, result: item_source.ItemResult | None, *, now: float
 ) -> None:
     """Apply the result of the job's run, whichever attempt has published it."""
     finish_step(job, "Settle")
@@ -215,16 +223,16 @@ def apply_job_result(
     job.concluded = result
     task = job.tasks.get(0)
     if task is not None and task.ended is not None:
-        plan.drop_task(job, 0)
+        step_planning.drop_task(job, 0)
     job.changed(now)
 
 
-def cancel(job: records.Job, message: str, *, now: float) -> None:
+def cancel(job: in_memory_jobs.Job, message: str, *, now: float) -> None:
     """Cancel a job on request of a user. Does nothing if the job has ended or is ending."""
     kill(job, model.Reason.CANCELLED, message or "cancelled", now=now)
 
 
-def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
+def adjust(job: in_memory_jobs.Job, change: model.Adjustment, *, now: float) -> None:
     """Change settings of a job. The settings of a failed job apply to a redrive.
 
     Raises `NotNow`, `InvalidJob`.
@@ -248,7 +256,7 @@ def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
     job.changed(now)
 
 
-def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
+def refuse(job: in_memory_jobs.Job, reason: str, message: str, *, now: float) -> None:
     """Refuse a job that has not started, which ends the job."""
     job.refused = True
     job.verdict, job.reason, job.message = _O.FAILED, reason, message
@@ -260,7 +268,7 @@ def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
     job.changed(now)
 
 
-def refuse_again(job: records.Job, run: int, *, now: float) -> None:
+def refuse_again(job: in_memory_jobs.Job, run: int, *, now: float) -> None:
     """Refuse a new run of a job that was refused for a reason that does not change; the run ends
     like the one before.
     """
@@ -269,14 +277,14 @@ def refuse_again(job: records.Job, run: int, *, now: float) -> None:
     refuse(job, job.reason, job.message, now=now)
 
 
-def requeue(job: records.Job, *, now: float) -> None:
+def requeue(job: in_memory_jobs.Job, *, now: float) -> None:
     """Record that the reason why a job waits has changed. The version is written too: a waiting job
     is dropped from memory, and would otherwise return to the version that users saw before."""
     job.dirty = True
     job.changed(now)
 
 
-def admit(job: records.Job, *, now: float) -> None:
+def admit(job: in_memory_jobs.Job, *, now: float) -> None:
     """Record that a job has been admitted and may start."""
     job.waits = False
     job.admitted = now
@@ -284,19 +292,19 @@ def admit(job: records.Job, *, now: float) -> None:
     job.changed(now)
 
 
-def fail(job: records.Job, reason: str, message: str, *, now: float) -> None:
+def fail(job: in_memory_jobs.Job, reason: str, message: str, *, now: float) -> None:
     """Fail a job that cannot continue. Does nothing if the job has ended or is ending."""
     if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
-        plan.stop(job, _O.FAILED, reason, message, now=now)
+        step_planning.stop(job, _O.FAILED, reason, message, now=now)
 
 
-def kill(job: records.Job, reason: str, message: str, *, now: float) -> None:
+def kill(job: in_memory_jobs.Job, reason: str, message: str, *, now: float) -> None:
     """Cancel a job with a reason. Does nothing if the job has ended or is ending."""
     if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
-        plan.stop(job, _O.CANCELLED, reason, message, now=now)
+        step_planning.stop(job, _O.CANCELLED, reason, message, now=now)
 
 
-def rerun(job: records.Job, run: int, *, now: float) -> None:
+def rerun(job: in_memory_jobs.Job, run: int, *, now: float) -> None:
     """Queue a finished job to run its items that have not succeeded again, as run number `run`."""
     _reopen(job, run)
     job.waits, job.refused = True, False
@@ -305,28 +313,28 @@ def rerun(job: records.Job, run: int, *, now: float) -> None:
     job.changed(now)
 
 
-def set_items(job: records.Job, source: item_source.ItemSource, *, now: float) -> None:
+def set_items(job: in_memory_jobs.Job, source: item_source.ItemSource, *, now: float) -> None:
     """Set the items of a job that has not started."""
     job.source = source
-    job.items = items.Items(source.size)
+    job.items = item_states.Items(source.size)
     job.dirty = True
     job.changed(now)
 
 
-def record_gathered(job: records.Job, trouble: str, *, now: float) -> None:
+def record_gathered(job: in_memory_jobs.Job, trouble: str, *, now: float) -> None:
     """Record that the results for the finalizer are gathered. `trouble`: the reason why they cannot
     be passed to it.
     """
     finish_step(job, "Gather")
     if trouble and job.stage is _Stage.FINALIZING:
-        plan.stop(job, _O.FAILED, job.source.finalizer_reason, trouble, now=now)
+        step_planning.stop(job, _O.FAILED, job.source.finalizer_reason, trouble, now=now)
 
 
 def _replace(spec: item_source.Policy, **given: object) -> item_source.Policy:
     return cast(item_source.Policy, msgspec.structs.replace(cast(msgspec.Struct, spec), **given))
 
 
-def _check_finished_job(job: records.Job, changed: set[str]) -> None:
+def _check_finished_job(job: in_memory_jobs.Job, changed: set[str]) -> None:
     where = f"job {job.id.text} is {job.phase.value}"
     if "suspend" in changed:
         raise errors.NotNow(f"{where}: there is nothing to pause or to resume")
@@ -334,7 +342,7 @@ def _check_finished_job(job: records.Job, changed: set[str]) -> None:
         raise errors.NotNow(f"{where}: only ttlSecondsAfterFinished can be changed")
 
 
-def redrive(job: records.Job, *, now: float) -> None:
+def redrive(job: in_memory_jobs.Job, *, now: float) -> None:
     """Run the items of a job that have not succeeded again. Raises `NotNow`."""
     if job.stage is not _Stage.FINISHED or job.verdict is _O.SUCCEEDED or job.deleting:
         raise errors.NotNow(
@@ -346,7 +354,7 @@ def redrive(job: records.Job, *, now: float) -> None:
     job.changed(now)
 
 
-def _reopen(job: records.Job, run: int) -> None:
+def _reopen(job: in_memory_jobs.Job, run: int) -> None:
     job.run = job.base_run = run
     job.stage = _Stage.RUNNING
     job.verdict = job.concluded = job.finished = job.expires = None
@@ -359,7 +367,7 @@ def _reopen(job: records.Job, run: int) -> None:
     job.dirty = True
 
 
-def delete(job: records.Job, *, now: float) -> None:
+def delete(job: in_memory_jobs.Job, *, now: float) -> None:
     """Mark a job as deleted, which hides it from all clients, and stop its running tasks."""
     cancel(job, "deleted", now=now)
     job.deleting = True
@@ -367,7 +375,7 @@ def delete(job: records.Job, *, now: float) -> None:
     job.changed(now)
 
 
-def restart_after_journal_loss(job: records.Job, *, now: float) -> None:
+def restart_after_journal_loss(job: in_memory_jobs.Job, *, now: float) -> None:
     """Continue the unfinished items in a new run, because the journal knows none of their tasks and
     will reuse attempt numbers."""
     job.run = job.base_run = job.run + 1

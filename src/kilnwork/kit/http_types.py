@@ -1,7 +1,8 @@
 """HTTP requests and responses as values, for clients.
 
 Used by both HTTP clients, the blocking one (`endpoints.manager_client`) and the one for event loops
-(`kube.transport`), and by code that chooses requests without sending them (`endpoints.discovery`).
+(`kube.transport`), and by code that chooses requests without sending them
+(`endpoints.discovery_requests`).
 """
 
 import importlib

@@ -231,12 +231,12 @@ def find_members(
 
 
 def signal_all(pids: Iterable[int], signal_number: int) -> None:
-    """Send a signal to each process; skip those that have ended meanwhile."""
+    """Send a signal to each process; skip those that have ended meanwhile, and those that are not
+    ours to signal, since they run as another user (setuid programs).
+    """
     for pid in pids:
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal_number)
-        except ProcessLookupError:
-            continue
 
 
 def kill_members(

@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import paths
+from kilnwork.kit import data_directories
 
 SAMPLE_S = 10.0
 """How often `sample` should be called: a jump forth and back in between is not noticed."""
@@ -120,7 +120,7 @@ class RetentionClock:
             self._due, self._saved = False, self._clock.monotonic()
             content = msgspec.json.encode(self._state)
         if self._path is not None:
-            paths.write_private(self._path, content, durable=True)
+            data_directories.write_private(self._path, content, durable=True)
 
     def _first(self) -> _State:
         """Return an initial state, for which the wall clock is assumed to have been right until

@@ -12,10 +12,10 @@ from urllib import parse
 
 import msgspec
 
+from kilnwork.api import api_resources as resources
 from kilnwork.api import meta
-from kilnwork.api import resource as resources
 from kilnwork.kit import asgi, clock, http_types
-from kilnwork.kube import config, decoding, errors, objects, transport, watch_stream
+from kilnwork.kube import config, errors, object_decoding, objects, transport, watch_stream
 
 T = TypeVar("T")
 
@@ -31,11 +31,15 @@ LATE_S = 15
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True):
-    """A page of a list, or a whole list; `continue_` is empty at the end."""
+    """A page of a list, or a whole list; `continue_` is empty at the end.
+
+    `unreadable`: keys of the objects that cannot be decoded; an empty name if that cannot either.
+    """
 
     items: Sequence[T]
     resource_version: str
     continue_: str = ""
+    unreadable: Sequence[objects.Key] = ()
 
 
 class Client:
@@ -98,7 +102,7 @@ class Client:
     ) -> Any:
         """Return an object in its current state on the server."""
         response = await self.raw("GET", self._path(resource, name, namespace))
-        return decoding.whole(response.body, type)
+        return object_decoding.whole(response.body, type)
 
     async def list(
         self,
@@ -111,11 +115,12 @@ class Client:
     ) -> Listed[T]:
         """Return all objects of a resource at one resource version.
 
-        Objects that cannot be decoded are omitted.
+        Objects that cannot be decoded are omitted from the items.
         """
 
         async def gather(limit: int) -> Listed[T]:
             items: builtins.list[T] = []
+            unreadable: builtins.list[objects.Key] = []
             last: Listed[T] = Listed((), "")
             async for last in self.pages(
                 resource,
@@ -126,8 +131,9 @@ class Client:
                 limit=limit,
             ):
                 items.extend(last.items)
+                unreadable.extend(last.unreadable)
             # All pages are of one snapshot, so the version of any would do.
-            return Listed(items, last.resource_version)
+            return Listed(items, last.resource_version, unreadable=unreadable)
 
         try:
             return await gather(PAGE)
@@ -389,7 +395,7 @@ class Client:
             content_type=content_type,
             headers=headers,
         )
-        return decoding.whole(response.body, dict)
+        return object_decoding.whole(response.body, dict)
 
     async def _page(
         self,
@@ -400,8 +406,8 @@ class Client:
         query: Mapping[str, str],
     ) -> Listed[T]:
         response = await self.raw("GET", _base(resource, namespace), query=query)
-        items, metadata = decoding.items(response.body, as_type)
-        return Listed(items, metadata.resource_version, metadata.continue_)
+        items, metadata, unreadable = object_decoding.items(response.body, as_type)
+        return Listed(items, metadata.resource_version, metadata.continue_, unreadable)
 
     def _path(
         self,

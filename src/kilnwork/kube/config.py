@@ -16,7 +16,7 @@ from urllib import parse
 
 import msgspec
 
-from kilnwork.kit import container_mounts, errors, paths
+from kilnwork.kit import data_directories, errors, mount_paths
 from kilnwork.kube import kubeconfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -100,7 +100,7 @@ def load(
         return from_files(named, context=context)
     if named_by(environ):
         return in_cluster(environ)
-    default = paths.data_dir() / "kubeconfig"
+    default = data_directories.data_dir() / "kubeconfig"
     if kubeconfig.there(default):
         return from_files([default], context=context)
     raise errors.ConfigurationError(
@@ -121,13 +121,13 @@ def _kubeconfigs(environ: Mapping[str, str]) -> list[Path]:
 def in_cluster(environ: Mapping[str, str] = os.environ) -> Config:
     """Return the configuration for the API server and service account of the Pod we run in.
 
-    The files are found as described in `kit.container_mounts`. Raises ConfigurationError.
+    The files are found as described in `kit.mount_paths`. Raises ConfigurationError.
     """
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     port = environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise errors.ConfigurationError("not in a Pod: KUBERNETES_SERVICE_HOST is not set")
-    directory = container_mounts.locate(SERVICE_ACCOUNT, environ)
+    directory = mount_paths.locate(SERVICE_ACCOUNT, environ)
     if not (directory / "token").is_file():
         raise errors.ConfigurationError(
             f"this Pod has no service account token ({directory / 'token'} is missing): give it a "

@@ -53,13 +53,17 @@ class Credentials:
         own = settings.token or settings.client_cert or self._files
         self._plugin = None if own or settings.exec is None else settings.exec
 
-    @property
-    def at_hand(self) -> bool:
-        """Return whether `get` would return without running a program.
+    def get_nowait(self) -> Credential | None:
+        """Return the current credential, or None if that needs a program to run or to end.
 
-        It may then be called on an event loop.
+        It may be called on an event loop. Raises ConfigurationError as `get` does.
         """
-        return self._plugin is None or self._usable() is not None
+        if not self._lock.acquire(blocking=self._plugin is None):
+            return None
+        try:
+            return self._usable() or (self._make() if self._plugin is None else None)
+        finally:
+            self._lock.release()
 
     def get(self) -> Credential:
         """Return the current credential.

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kilnwork.api import api_resources as resources
 from kilnwork.api import meta
-from kilnwork.api import resource as resources
 from kilnwork.kit import clock, coroutines, ids
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, errors

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from kilnwork.api import api_resources as resources
 from kilnwork.api import meta
-from kilnwork.api import resource as resources
 from kilnwork.kit import backoff, clock, coroutines
 from kilnwork.kube import client, errors, objects
 

@@ -7,8 +7,8 @@ removed. Concurrent writes of other clients are not overwritten: the object is r
 
 from typing import Any
 
+from kilnwork.api import api_resources as resources
 from kilnwork.api import meta
-from kilnwork.api import resource as resources
 from kilnwork.kube import client, errors, objects
 
 TRIES = 5

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kilnwork.api import resource as resources
+from kilnwork.api import api_resources as resources
 from kilnwork.kit import backoff, ids
 from kilnwork.kube import cache, client, errors, objects, watch_stream
 
@@ -133,6 +133,7 @@ class Reflector(Generic[T]):
 
     async def _list_by(self, limit: int) -> str:
         seen: set[objects.Key] = set()
+        unknown = False
         version, held = "", list[T]()
         pages = self._client.pages(
             self.resource,
@@ -145,6 +146,9 @@ class Reflector(Generic[T]):
         async with contextlib.aclosing(pages):
             async for page in pages:
                 seen.update(map(objects.key, page.items))
+                # They exist: the cache keeps what was last readable of them.
+                seen.update(page.unreadable)
+                unknown = unknown or any(not name for _, name in page.unreadable)
                 if self._scope.oldest_first:
                     held += page.items
                 else:
@@ -152,8 +156,9 @@ class Reflector(Generic[T]):
                 version = page.resource_version
         held.sort(key=objects.age)
         self._store_all(held)
-        # Only after the last page: if one fails, nothing is dropped.
-        for key in set(self.cache.keys()) - seen:
+        # Only after the last page: if one fails, nothing is dropped. Nor if there is an object that
+        # does not even have a readable name, since it may be any.
+        for key in () if unknown else set(self.cache.keys()) - seen:
             # Reflectors of other namespaces may fill the same cache: leave their objects alone.
             if self._scope.namespace in (None, key[0]):
                 self._drop(key, None)

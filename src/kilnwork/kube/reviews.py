@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors
 
@@ -98,7 +98,7 @@ async def user_of(kube: client.Client, token: str, *, audiences: Sequence[str] =
     `audiences`: the audiences that the token must be for; by default the API server.
     """
     spec: meta.JsonObject = {"token": token, **({"audiences": audiences} if audiences else {})}
-    status = await _status(kube, resource.TOKEN_REVIEWS, spec)
+    status = await _status(kube, api_resources.TOKEN_REVIEWS, spec)
     if not status.get("authenticated"):
         return None
     # A token authenticator that knows no audiences accepts tokens for any, and returns none, so
@@ -118,12 +118,12 @@ async def allows(kube: client.Client, user: User, attributes: meta.JsonObject) -
     """
     who = {"user": user.name, "groups": user.groups, "uid": user.uid, "extra": dict(user.extra)}
     spec = {**who, "resourceAttributes": attributes}
-    status = await _status(kube, resource.SUBJECT_ACCESS_REVIEWS, spec)
+    status = await _status(kube, api_resources.SUBJECT_ACCESS_REVIEWS, spec)
     return bool(status.get("allowed"))
 
 
 async def _status(
-    kube: client.Client, kind: resource.Resource, spec: meta.JsonObject
+    kube: client.Client, kind: api_resources.Resource, spec: meta.JsonObject
 ) -> Mapping[str, Any]:
     body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
     return (await kube.create(kind, body)).get("status") or {}

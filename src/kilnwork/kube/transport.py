@@ -35,7 +35,8 @@ IN_FLIGHT = 64
 """Requests at once, streams not counted: enough to keep a server busy without burying it."""
 _LARGE_BYTES = 1 << 18
 BUSY_TRIES = 10
-"""Requests in all when the server is too busy, as client-go counts."""
+"""Requests in all when the server is too busy, as client-go counts; one with a renewed credential
+is not counted."""
 BUSY_S = 30.0
 """And no longer than this: then the caller gets the error."""
 
@@ -87,8 +88,8 @@ class Transport:
         self._on_warning = on_warning or _log_warning
         self._credentials = credentials.Credentials(settings, time=time)
         self._tls: tuple[credentials.Credential, ssl.SSLContext] | None = None
-        if settings.server.startswith("https:") and self._credentials.at_hand:
-            self._context(self._credentials.get())  # bad PEM is a matter of the configuration
+        if settings.server.startswith("https:") and (known := self._credentials.get_nowait()):
+            self._context(known)  # bad PEM is a matter of the configuration
         self._gate = asyncio.Semaphore(IN_FLIGHT)
         self._entropy = ids.system_entropy()
         self._session: aiohttp.ClientSession | None = None
@@ -240,8 +241,8 @@ class Transport:
         """
         shown = await self.credential()
         patience_s = BUSY_S if request.timeout_s is None else min(BUSY_S, request.timeout_s)
-        renewed = False
-        for tries in range(1, BUSY_TRIES + 1):
+        renewed, tries = False, 1
+        while True:
             response = await self._start(request, shown)
             if response.status == 401 and not renewed:
                 renewed = True
@@ -262,13 +263,13 @@ class Transport:
                 # The connection is not held during the wait.
                 response.release()
                 self.throttled += 1
+                tries += 1
                 patience_s -= wait_s
                 await asyncio.sleep(wait_s)
                 continue
             else:
                 return response
             response.release()
-        return response
 
     def _busy_s(self, response: aiohttp.ClientResponse) -> float | None:
         """Return the seconds to wait if the server was too busy, or None.
@@ -305,8 +306,8 @@ class Transport:
                 )
 
     async def credential(self) -> credentials.Credential:
-        if self._credentials.at_hand:
-            return self._credentials.get()
+        if (known := self._credentials.get_nowait()) is not None:
+            return known
         return await asyncio.to_thread(self._credentials.get)
 
     async def _renewed(self, refused: credentials.Credential) -> credentials.Credential:

@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeVar, cast
 
 import msgspec
 
-from kilnwork.kube import decoding, errors, objects, transport
+from kilnwork.kube import errors, object_decoding, objects, transport
 
 T = TypeVar("T")
 
@@ -81,15 +81,15 @@ def change(line: bytes, as_type: type[T]) -> Change[T]:
         raise transport.status_error(bytes(item.object))
     if item.type == "BOOKMARK":
         # A bookmark has nothing else: it is no object of the resource.
-        version = decoding.identify(item.object).metadata.resource_version
+        version = object_decoding.identify(item.object).metadata.resource_version
         return Change("BOOKMARK", ("", ""), version, None)
     kind = cast(Kind, item.type)
-    obj = decoding.lenient(item.object, as_type)
+    obj = object_decoding.lenient(item.object, as_type)
     if obj is not None:
         return Change(kind, objects.key(obj), objects.resource_version(obj), obj)
     # Unreadable, but its resourceVersion counts: the watch goes on after it.
-    metadata = decoding.identify(item.object).metadata
-    return Change(kind, (metadata.namespace, metadata.name), metadata.resource_version, None)
+    identity = object_decoding.identify(item.object)
+    return Change(kind, identity.key, identity.metadata.resource_version, None)
 
 
 async def batches(

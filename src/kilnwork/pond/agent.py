@@ -22,10 +22,10 @@ from kilnwork.pond import (
     fetcher,
     manager_link,
     peers,
-    pins,
     reports,
     scrubber,
     settings,
+    snapshot_creation,
     source_threads,
 )
 
@@ -81,7 +81,7 @@ class Agent:
         self._failed = asyncio.Event()
         self._heard = time.monotonic()
         self._deliveries: dict[_Key, tuple[deliveries.Delivery, asyncio.Task[None]]] = {}
-        self._pins: dict[bytes, tuple[pins.PinWork, asyncio.Task[None]]] = {}
+        self._pins: dict[bytes, tuple[snapshot_creation.PinWork, asyncio.Task[None]]] = {}
         self._session = ids.new_uid()
         self._sequence = 0
         self._applied = 0
@@ -393,7 +393,9 @@ class Agent:
         for key, ordered in wanted.items():
             if key not in self._pins:
                 threads = self._pin_threads.pool(ordered.source.name)
-                work = pins.PinWork(ordered, self._place, threads=threads, time=self._clock)
+                work = snapshot_creation.PinWork(
+                    ordered, self._place, threads=threads, time=self._clock
+                )
                 self._pins[key] = work, self._background.start("pin", work.run())
 
     # reports

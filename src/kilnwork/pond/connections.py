@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from kilnwork.data import errors
-from kilnwork.kit import egress, http1, tls_client
+from kilnwork.kit import egress, http1_client, tls_socket
 
 CONNECT_S = 10.0
 STALL_S = 60.0
@@ -49,8 +49,8 @@ class Request(NamedTuple):
 class Exchange(NamedTuple):
     """An HTTP response whose body must still be read from the connection."""
 
-    head: http1.ResponseHead
-    connection: http1.Connection
+    head: http1_client.ResponseHead
+    connection: http1_client.Connection
 
 
 class Connections:
@@ -63,8 +63,8 @@ class Connections:
     def __init__(self, policy: egress.Policy | None, context: Callable[[], ssl.SSLContext]) -> None:
         self._policy = policy
         self._context = context
-        self._idle: dict[Server, list[http1.Connection]] = {}
-        self._active: set[http1.Connection] = set()
+        self._idle: dict[Server, list[http1_client.Connection]] = {}
+        self._active: set[http1_client.Connection] = set()
         self._closed = False
         self._count = 0
         self._lock = threading.Lock()
@@ -100,28 +100,28 @@ class Connections:
     def _exchange(self, request: Request) -> Exchange:
         while True:
             idle = self._take(request.server)
-            connection = idle or http1.Connection(self._connect(request.server))
+            connection = idle or http1_client.Connection(self._connect(request.server))
             try:
                 self._note(connection)
                 connection.send(request.method, request.target, request.headers)
                 return Exchange(connection.read_head(to=request.method), connection)
-            except (OSError, http1.BadResponse):
+            except (OSError, http1_client.BadResponse):
                 self._drop(connection)
                 if idle is None:
                     raise  # an idle one may have been closed meanwhile: another try is no harm
 
-    def _note(self, connection: http1.Connection) -> None:
+    def _note(self, connection: http1_client.Connection) -> None:
         with self._lock:
             if self._closed:
                 raise OSError("the agent stops")
             self._active.add(connection)
 
-    def _drop(self, connection: http1.Connection) -> None:
+    def _drop(self, connection: http1_client.Connection) -> None:
         with self._lock:
             self._active.discard(connection)
         connection.close()
 
-    def _take(self, server: Server) -> http1.Connection | None:
+    def _take(self, server: Server) -> http1_client.Connection | None:
         with self._lock:
             kept = self._idle.get(server)
             if not kept:
@@ -129,7 +129,7 @@ class Connections:
             self._count -= 1
             return kept.pop()
 
-    def _give_back(self, server: Server, connection: http1.Connection) -> None:
+    def _give_back(self, server: Server, connection: http1_client.Connection) -> None:
         with self._lock:
             self._active.discard(connection)
             if (
@@ -150,7 +150,7 @@ class Connections:
             if not server.tls_name:
                 plain.settimeout(STALL_S)
                 return plain
-            secure = tls_client.wrap(self._context(), plain, server_name=server.tls_name)
+            secure = tls_socket.wrap(self._context(), plain, server_name=server.tls_name)
             secure.settimeout(STALL_S)
             return secure
         except BaseException:
@@ -185,7 +185,7 @@ class Connections:
         raise failure
 
 
-def _close_all(idle: dict[Server, list[http1.Connection]]) -> None:
+def _close_all(idle: dict[Server, list[http1_client.Connection]]) -> None:
     for kept in idle.values():
         for connection in kept:
             connection.close()
@@ -202,6 +202,6 @@ def _explained(server: Server) -> Iterator[None]:
         ) from error
     except ValueError as error:  # a host that is no name: a redirect may say anything
         raise errors.SourceRefused(f"{str(server)[:80]!r} is no address: {error}") from error
-    except (OSError, http1.BadResponse) as error:
+    except (OSError, http1_client.BadResponse) as error:
         why = str(error) or type(error).__name__
         raise errors.SourceUnreachable(f"{server} cannot be read from: {why}") from error

@@ -1,7 +1,7 @@
 """Fetches blobs and sources to the pond, several in parallel, from peers before the source.
 
-Used by `deliveries` and `pins`. A blob that several runs need is fetched once. Reads in threads,
-`fetch.parallel` of the pond for each source.
+Used by `deliveries` and `snapshot_creation`. A blob that several runs need is fetched once. Reads
+in threads, `fetch.parallel` of the pond for each source.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from concurrent import futures
 from pathlib import Path
 from urllib import parse
 
-from kilnwork.api import job_files, pond_messages
-from kilnwork.data import blobs, errors
-from kilnwork.data.pond import blob_fetch, manifest, origins, output_source, pinning, store
+from kilnwork.api import file_job_uris, pond_messages
+from kilnwork.data import errors, local_blobs
+from kilnwork.data.pond import blob_fetch, manifest, origins, output_source, source_pinning, store
 from kilnwork.pond import http_source, job_source, peers, settings, source_threads
 
 _AHEAD = 2
@@ -34,7 +34,7 @@ class Fetcher:
         self._store = kept
         self._peers = found_peers
         self._given = given
-        self._jobs: dict[job_files.JobDirectory, job_source.FileJobSource] = {}
+        self._jobs: dict[file_job_uris.JobDirectory, job_source.FileJobSource] = {}
         self._parallel = 8
         self._lanes = source_threads.Lanes("fetch", self._parallel)
         self._order = pond_messages.NodeOrder(revision=0)
@@ -100,7 +100,7 @@ class Fetcher:
         while (running := self._running.get(file.digest)) is not None:
             with contextlib.suppress(blob_fetch.Stopped):
                 await asyncio.shield(running)
-        if self._store.blobs.knows(blobs.parse(file.digest), file.size):
+        if self._store.blobs.knows(local_blobs.parse(file.digest), file.size):
             return
         opened = None if source is None else self.source(source)
         loop = asyncio.get_running_loop()
@@ -123,7 +123,7 @@ class Fetcher:
         progress: blob_fetch.Progress,
     ) -> None:
         where = self._origins(file, snapshot, source)  # by what is known of peers by now
-        digest = blobs.parse(file.digest)
+        digest = local_blobs.parse(file.digest)
         blob_fetch.fetch(self._store, digest, file.size, where=where, progress=progress)
 
     def _origins(
@@ -175,7 +175,7 @@ class Fetcher:
             content = {path: text.encode() for path, text in order.inline.items()}
             return origins.InlineSource(order.name, content)
         parts = parse.urlsplit(order.uri)
-        if parts.scheme == job_files.SCHEME:
+        if parts.scheme == file_job_uris.SCHEME:
             return self._of_job(order)
         if parts.scheme == "file" and parts.netloc in ("", "localhost"):
             root = Path(parse.unquote(parts.path))
@@ -197,7 +197,7 @@ class Fetcher:
 
     def _of_job(self, order: pond_messages.SourceOrder) -> job_source.FileJobSource:
         try:
-            directory = job_files.parse_uri(order.uri)
+            directory = file_job_uris.parse_uri(order.uri)
         except ValueError as error:
             raise errors.SourceRefused(f"source {order.name}: {error}") from error
         found = self._jobs.get(directory)
@@ -207,18 +207,18 @@ class Fetcher:
             )
         return found
 
-    def selected(self, order: pond_messages.SourceOrder) -> pinning.Target:
+    def selected(self, order: pond_messages.SourceOrder) -> source_pinning.Target:
         """Return the selected files of a source as the target of a pin; bytes read from it are
         counted.
         """
-        return pinning.Target(
+        return source_pinning.Target(
             _CountedSource(self.source(order), self.counts.from_source),
             origins.Selection(paths=order.paths, glob=order.glob),
             pond_messages.source_key(order),
         )
 
     def read_several(
-        self, lane: str, read: pinning.Read, listed: Sequence[origins.ListedFile]
+        self, lane: str, read: source_pinning.Read, listed: Sequence[origins.ListedFile]
     ) -> Iterator[tuple[origins.ListedFile, tuple[blob_fetch.Fetched, str]]]:
         """Read files in the threads of a lane, as a `pinning.Map`; call it in a thread of another
         pool.

@@ -16,7 +16,7 @@ from urllib import parse
 
 from kilnwork.data import errors
 from kilnwork.data.pond import manifest, origins
-from kilnwork.kit import egress, http1, snapshot_paths
+from kilnwork.kit import egress, http1_client, snapshot_path_validation
 from kilnwork.pond import connections
 
 MAX_REDIRECTS = 5
@@ -95,7 +95,7 @@ class HttpSource:
         self._connections.close()
 
     def _head(self, path: str) -> origins.ListedFile:
-        if why := snapshot_paths.problem(path):
+        if why := snapshot_path_validation.problem(path):
             raise errors.SourceRefused(f"source {self.name}: path {path!r} {why}")
         with self._send(path, "HEAD", {}) as exchange:
             head = exchange.head
@@ -135,7 +135,7 @@ class HttpSource:
             return found
         return found._replace(server=found.server._replace(tls_name=self._tls_name))
 
-    def _redirected(self, at: "Address", head: http1.ResponseHead) -> "Address":
+    def _redirected(self, at: "Address", head: http1_client.ResponseHead) -> "Address":
         location = head.headers.get("location", "")
         try:
             uri = parse.urljoin(at.uri, location)
@@ -200,7 +200,7 @@ class HttpSource:
             raise errors.SourceUnreachable(f"{what} cannot be read now ({status})")
         raise errors.SourceRefused(f"{what} cannot be read ({status} {head.reason[:80]})")
 
-    def _place(self, path: str, head: http1.ResponseHead) -> "_Place":
+    def _place(self, path: str, head: http1_client.ResponseHead) -> "_Place":
         stamp = stamp_of(head)
         if head.status == 200:
             return _Place(0, _length(head), stamp)
@@ -244,14 +244,14 @@ class _Content(origins.Content):
     def pieces(self) -> Iterator[bytes | memoryview]:
         try:
             yield from self._connection.pieces()
-        except (OSError, http1.BadResponse) as error:
+        except (OSError, http1_client.BadResponse) as error:
             raise errors.SourceUnreachable(f"the connection ended: {error}") from error
 
     def close(self) -> None:
         self._held.close()
 
 
-def stamp_of(head: http1.ResponseHead) -> str:
+def stamp_of(head: http1_client.ResponseHead) -> str:
     """Return a validator, which is equal for equal content.
 
     It is the ETag, else Last-Modified with the length, else "".
@@ -264,7 +264,7 @@ def stamp_of(head: http1.ResponseHead) -> str:
     return f"modified:{modified} {length}" if modified else ""
 
 
-def _length(head: http1.ResponseHead) -> int | None:
+def _length(head: http1_client.ResponseHead) -> int | None:
     text = head.headers.get("content-length", "")
     return int(text) if text.isdecimal() else None
 

@@ -12,10 +12,10 @@ from urllib import parse
 
 import msgspec
 
-from kilnwork.api import job_files, manager, pond_messages
+from kilnwork.api import file_job_uris, manager_access, pond_messages
 from kilnwork.data import errors
 from kilnwork.data.pond import globs, manifest, origins
-from kilnwork.kit import http1
+from kilnwork.kit import http1_client
 from kilnwork.pond import connections, http_source, settings
 
 _WAITING = 409
@@ -29,11 +29,11 @@ class FileJobSource(http_source.HttpSource):
     """A source for the files in one directory of a file job."""
 
     def __init__(
-        self, name: str, directory: job_files.JobDirectory, given: settings.AgentSettings
+        self, name: str, directory: file_job_uris.JobDirectory, given: settings.AgentSettings
     ) -> None:
         place = (given.namespace, given.pond, "jobs", directory.job, directory.directory)
         path = "/".join(parse.quote(part, safe="") for part in place)
-        tls_name = manager.SERVER_NAME if given.manager.startswith("https:") else ""
+        tls_name = manager_access.SERVER_NAME if given.manager.startswith("https:") else ""
         super().__init__(
             name,
             f"{given.manager}{pond_messages.PREFIX}/{path}/",
@@ -112,5 +112,5 @@ def _detail(exchange: connections.Exchange) -> str:
     try:
         problem: Any = msgspec.json.decode(_body(exchange))
         return str(problem["detail"])
-    except (msgspec.MsgspecError, KeyError, TypeError, OSError, http1.BadResponse):
+    except (msgspec.MsgspecError, KeyError, TypeError, OSError, http1_client.BadResponse):
         return exchange.head.reason

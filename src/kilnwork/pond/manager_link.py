@@ -9,7 +9,7 @@ from urllib import parse
 
 import msgspec
 
-from kilnwork.api import manager, pond_messages
+from kilnwork.api import manager_access, pond_messages
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import config, errors, transport
 from kilnwork.pond import settings
@@ -34,7 +34,7 @@ class ManagerLink:
                 server=given.manager,
                 ca_file=given.ca_file,
                 token_file=given.token_file,
-                tls_server_name=manager.SERVER_NAME if secure else None,
+                tls_server_name=manager_access.SERVER_NAME if secure else None,
             ),
             user_agent="kiln-pond",
             time=time,

@@ -13,10 +13,10 @@ import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kilnwork.api import pond_certificate
+from kilnwork.api import pond_certificate_names
 from kilnwork.data import errors
 from kilnwork.data.pond import origins, store
-from kilnwork.kit import asgi, clock, http1, serving
+from kilnwork.kit import asgi, clock, http1_client, serving
 from kilnwork.pond import connections
 
 _READ_BYTES = 512 << 10
@@ -193,7 +193,7 @@ class Peers:
 
     def _opened(self, address: str, digest: str, offset: int, *, target: str) -> origins.Content:
         host, _, port = address.rpartition(":")
-        server = connections.Server(host.strip("[]"), int(port), pond_certificate.SERVER_NAME)
+        server = connections.Server(host.strip("[]"), int(port), pond_certificate_names.SERVER_NAME)
         headers = {"Host": address}
         if offset:
             headers["Range"] = f"bytes={offset}-"
@@ -239,7 +239,7 @@ class _PeerContent(origins.Content):
     def pieces(self) -> Iterator[bytes | memoryview]:
         try:
             yield from self._connection.pieces()
-        except (OSError, http1.BadResponse) as error:
+        except (OSError, http1_client.BadResponse) as error:
             self._failed()
             raise errors.SourceUnreachable(f"the connection to a peer ended: {error}") from error
 

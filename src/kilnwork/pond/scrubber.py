@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from kilnwork.data import blobs
+from kilnwork.data import local_blobs
 from kilnwork.data.pond import scrubbing, store
 from kilnwork.kit import clock
 
@@ -76,7 +76,7 @@ class ScrubWork:
         self._due = self._clock.monotonic()
         try:
             for digest in self._scrubber.run(self._pace):
-                log.warning("blob is damaged", extra={"blob": blobs.text(digest)})
+                log.warning("blob is damaged", extra={"blob": local_blobs.text(digest)})
                 loop.call_soon_threadsafe(self._damaged)
         except _Stopped:
             return

@@ -1,7 +1,7 @@
 """A cloudpickle pickler that also handles cached functions and the file names of code.
 
-Used by `sdk.envelope`. Since 3.1.3 cloudpickle leaves out the file that a function is defined in,
-so that tracebacks show no source lines; this pickler puts it back. Pickle refers to a
+Used by `sdk.pickle_encoding`. Since 3.1.3 cloudpickle leaves out the file that a function is
+defined in, so that tracebacks show no source lines; this pickler puts it back. Pickle refers to a
 `functools.cache` or `lru_cache` function by its module, even if that is `__main__`, which is
 another module in a worker; here such a function is created again with an empty cache of the same
 size. The same holds for a `cached_property`, which contains a lock up to Python 3.11.

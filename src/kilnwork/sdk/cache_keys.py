@@ -15,12 +15,14 @@ import msgspec
 
 from kilnwork.api import attempts, calls
 from kilnwork.kit import digests
-from kilnwork.sdk import envelope, errors, options, pickling
+from kilnwork.sdk import errors, options, pickle_encoding, serialization
 
 _encode = msgspec.msgpack.encode
 
 
-def function_digest(function: Callable[..., Any], *, of: str, blobs: envelope.Blobs) -> bytes:
+def function_digest(
+    function: Callable[..., Any], *, of: str, blobs: pickle_encoding.Blobs
+) -> bytes:
     """Return the digest of a function's name, code, defaults and closure.
 
     `of`: the name of the function, for messages. Raises BadOption for a function that is not
@@ -32,7 +34,7 @@ def function_digest(function: Callable[..., Any], *, of: str, blobs: envelope.Bl
     closure = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
     defaults = getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)
     try:
-        given, needs = pickling.pack_arguments((closure, defaults), {}, blobs)
+        given, needs = serialization.pack_arguments((closure, defaults), {}, blobs)
     except errors.NotPicklable as error:
         raise errors.BadOption(_UNCLEAR.format(of)) from error
     if needs:

@@ -1,8 +1,8 @@
 """The child processes of a home, its dispatcher and its worker: starts, adopts and signals them.
 
-Used by `local_home`. The processes run in sessions of their own (setsid), so that Ctrl-C at the
-terminal reaches the driver only. A pidfd reports the end of a process even if it is not our child:
-after a driver was killed, the next driver takes over its home. posix_spawn(3) instead of
+Used by `home_supervisor`. The processes run in sessions of their own (setsid), so that Ctrl-C at
+the terminal reaches the driver only. A pidfd reports the end of a process even if it is not our
+child: after a driver was killed, the next driver takes over its home. posix_spawn(3) instead of
 `subprocess`: half the start-up time, and safe in a program with threads.
 """
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from kilnwork.data import blobs, errors
-from kilnwork.kit import paths
+from kilnwork.data import errors, local_blobs
+from kilnwork.kit import data_directories
 from kilnwork.sdk import code_unpacking
 
 MAX_BYTES = code_unpacking.MAX_BYTES
@@ -67,7 +67,7 @@ class _File(NamedTuple):
 
 def pack(
     working_dir: str | os.PathLike[str] | None,
-    kept: blobs.Blobs,
+    kept: local_blobs.Blobs,
     *,
     modules: Sequence[ModuleType | str] = (),
     files: Sequence[Path] = (),
@@ -103,7 +103,7 @@ def pack(
     tops = frozenset(
         _importable((file.name for file in packed), [*imported_from, code_unpacking.MODULES])
     )
-    return Shipped(blobs.text(digest), tops, tuple(left_out))
+    return Shipped(local_blobs.text(digest), tops, tuple(left_out))
 
 
 def _paths_in(root: Path) -> Iterator[str]:
@@ -120,7 +120,7 @@ def _paths_in(root: Path) -> Iterator[str]:
 def _directory(root: Path, left_out: list[Path]) -> list[_File]:
     if not root.is_dir():
         raise errors.NotShippable(f"working_dir={str(root)!r} is no directory")
-    if paths.is_data_dir(root):
+    if data_directories.is_data_dir(root):
         raise errors.NotShippable(
             f"{NOT_SHIPPED.format(root)}. Name the directory of the program, and another one "
             "to --data"
@@ -175,7 +175,7 @@ def _below(
             for name in set(directories) - set(links)
             if not _excluded(at / name, root, patterns) and not (at / name / "pyvenv.cfg").exists()
         )
-        left_out += [at / name for name in directories if paths.is_data_dir(at / name)]
+        left_out += [at / name for name in directories if data_directories.is_data_dir(at / name)]
         directories[:] = [name for name in directories if at / name not in left_out]
         for name in names + links:
             path = at / name
@@ -254,7 +254,7 @@ def _importable(names: Iterable[str], directories: Sequence[str]) -> Iterator[st
 class _Stream:
     """A file object that writes to a blob; `zipfile` cannot seek in it."""
 
-    def __init__(self, new: blobs.Writer) -> None:
+    def __init__(self, new: local_blobs.Writer) -> None:
         self._new = new
 
     def write(self, data: bytes) -> int:

@@ -1,6 +1,6 @@
 """Unpacks archives made by `code_packing`, each into a new directory and never outside of it.
 
-Used by `code_environments` in workers. The archive comes from a driver; a user who may submit tasks
+Used by `code_activation` in workers. The archive comes from a driver; a user who may submit tasks
 could have made another one, so nothing in it is trusted: every entry is checked before the first is
 written, links are created after all files, and their targets are checked last. An archive that
 `code_packing` would not have made is refused as a whole. This does not limit rights: a task may do

@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from kilnwork.sdk import errors, options, pickling
+from kilnwork.sdk import errors, options, serialization
 from kilnwork.sdk.task import AsyncStreamTask, AsyncTask, SplitTask, StreamTask, Task
 
 P = ParamSpec("P")
@@ -81,7 +81,7 @@ def _decorated(function: Any, given: dict[str, Any]) -> Task[Any, Any]:
             f"kiln.task takes a function, not {function!r}: write @kiln.task above a def; options "
             "are keywords: @kiln.task(retries=3)"
         )
-    name = pickling.function_name(function)
+    name = serialization.function_name(function)
     if _is_method(function):
         raise errors.BadOption(
             f"kiln.task: {name} is a method, and a task has no object of its own: it gets copies "

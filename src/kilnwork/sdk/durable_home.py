@@ -17,9 +17,15 @@ import time
 from pathlib import Path
 
 from kilnwork.endpoints import endpoint_files
+from kilnwork.kit import data_directories, locks, processes
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kit import locks, paths, processes
-from kilnwork.sdk import child_processes, errors, home_cleanup, local_home, supervised_processes
+from kilnwork.sdk import (
+    child_processes,
+    errors,
+    home_cleanup,
+    home_supervisor,
+    supervised_processes,
+)
 from kilnwork.version import __version__
 
 TAKE_OVER_S = 1.0
@@ -35,15 +41,15 @@ _LOOK_S = 0.02
 _SERVER_FILE = "control.db"
 
 
-class Durable(local_home.Home):
+class Durable(home_supervisor.Home):
     """The home in a directory, as one driver uses it: as its owner or as a guest."""
 
-    def __init__(self, directory: Path, wanted: local_home.HomeOptions) -> None:
+    def __init__(self, directory: Path, wanted: home_supervisor.HomeOptions) -> None:
         self._directory = directory.expanduser().absolute()
         self._lock = locks.OwnerLock(_opened(self._directory) / "owner.lock")
         super().__init__(
             wanted,
-            run_dir=paths.runtime_dir(self._directory),
+            run_dir=data_directories.runtime_dir(self._directory),
             logs=self._directory,
             token_file=self._directory / endpoint_files.TOKEN,
         )
@@ -77,7 +83,7 @@ class Durable(local_home.Home):
         """
         (self._directory / "blobs").mkdir(mode=0o700, exist_ok=True)
         if not endpoint_files.token(self._directory):
-            local_home.write_token(self._token_file)
+            home_supervisor.write_token(self._token_file)
         found = endpoint_files.read(self._directory)
         if found is not None and found.home:
             self._id = found.home
@@ -154,7 +160,12 @@ class Durable(local_home.Home):
     def _dispatcher_launch(self, listener: socket.socket) -> child_processes.Launch:
         arguments = ["--listen-fd", str(listener.fileno()), "--directory", str(self._directory)]
         arguments += ["--token-file", str(self._token_file)]
-        arguments += ["--idle-seconds", str(local_home.IDLE_S), "--scratch", str(self._run_dir)]
+        arguments += [
+            "--idle-seconds",
+            str(home_supervisor.IDLE_S),
+            "--scratch",
+            str(self._run_dir),
+        ]
         return child_processes.Launch(
             module="kilnwork.dispatch",
             arguments=[

@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import attempts, reasons, task
 from kilnwork.kit import ids
-from kilnwork.sdk import envelope, errors
+from kilnwork.sdk import errors, pickle_encoding
 
 ErrorInfo = attempts.ErrorInfo
 
@@ -216,8 +216,8 @@ def _pickled(error: BaseException) -> bytes | None:
         return None
     for candidate in (error, _Bare(error)):
         try:
-            data = b"".join(envelope.dump(candidate, named=list).parts)
-            if len(data) <= MAX_PICKLED and type(envelope.load(data)) is type(error):
+            data = b"".join(pickle_encoding.dump(candidate, named=list).parts)
+            if len(data) <= MAX_PICKLED and type(pickle_encoding.load(data)) is type(error):
                 return data
         except Exception:  # noqa: BLE001, S112 - any user's __reduce__ and __init__
             continue
@@ -260,7 +260,7 @@ def _unpickled(info: ErrorInfo) -> Exception | None:
     if info.pickled is None:
         return None
     try:
-        error = envelope.load(info.pickled)
+        error = pickle_encoding.load(info.pickled)
     except Exception:  # noqa: BLE001 - a class of the worker that is not here
         return None
     return error if _raisable(error) else None

@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast, overload
 from kilnwork.api import attempts, calls, task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.kit import ids
-from kilnwork.sdk import callbacks, errors, loop_wakeups, pickling, session_stack
+from kilnwork.sdk import callbacks, errors, loop_wakeups, serialization, session_stack
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -354,7 +354,7 @@ class CallFuture(Future[T_co]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         task_id = self.task
-        pickling.note(task_id)
+        serialization.note(task_id)
         return rebuild, (task_id, None)
 
     def _compute(self, end: calls.CallResult | int | None) -> tuple[int, Any]:
@@ -362,13 +362,13 @@ class CallFuture(Future[T_co]):
         if end.state is task.State.SUCCESS:
             if end.payload is None:
                 return VALUE, None
-            return VALUE, pickling.unpack_value(end.payload, self._session.blobs)
+            return VALUE, serialization.unpack_value(end.payload, self._session.blobs)
         if not end.state.final:
             return ERROR, LookupError(
                 f"no task {ids.task_text(self.known_task)} here: it was never submitted to this "
                 "dispatcher, or it is over and forgotten"
             )
-        error = pickling.failure(
+        error = serialization.failure(
             self.known_task,
             state=end.state,
             reason=end.reason,
@@ -417,7 +417,7 @@ class PartFuture(Future[T_co]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         task_id = self._whole.task
-        pickling.note(task_id)
+        serialization.note(task_id)
         return rebuild, (task_id, self._index)
 
     def _whole_is_done(self, whole: Future[Any]) -> None:
@@ -532,7 +532,7 @@ def lost(error: Exception) -> errors.KilnError:
 
 def rebuild(task_id: bytes, index: int | None) -> Any:
     """Unpickle a future: in the arguments of a call as its value, elsewhere as a future."""
-    resolve = pickling.resolver()
+    resolve = serialization.resolver()
     if resolve is not None:
         return resolve(ids.TaskId(task_id), index)
     return session_stack.innermost().future(ids.TaskId(task_id)).part(index)

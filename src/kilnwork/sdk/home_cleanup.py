@@ -20,7 +20,7 @@ OLD_S = 60.0
 """Minimum age in seconds of a directory that is removed: a younger one may belong to a home that is
 just starting."""
 
-SOCKETS_IN = Path("/tmp")  # noqa: S108  where `kit.paths.runtime_dir` puts them
+SOCKETS_IN = Path("/tmp")  # noqa: S108  where `kit.data_directories.runtime_dir` puts them
 _SOCKETS = re.compile("kiln-[0-9a-f]{16}")
 
 

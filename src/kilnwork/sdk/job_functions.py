@@ -19,8 +19,8 @@ from kilnwork.sdk import (
     job_manifests,
     job_parameters,
     job_runs,
-    job_tasks,
-    pickling,
+    job_task_specs,
+    serialization,
     templates,
 )
 from kilnwork.sdk import options as sdk_options
@@ -154,8 +154,8 @@ class JobFunction(Generic[P, R_co]):
             given,
             task_template=self._call() if base is None else self._template(base),
             options=[parameter.option() for parameter in self._parameters],
-            finalizer=None if finalizer is None else job_tasks.finalizer(finalizer, self._of),
-            hooks=[] if hooks is None else job_tasks.hooks(hooks, self._of),
+            finalizer=None if finalizer is None else job_task_specs.finalizer(finalizer, self._of),
+            hooks=[] if hooks is None else job_task_specs.hooks(hooks, self._of),
             base=base,
             of=self._of,
             description=_first_line(made_of),
@@ -167,7 +167,7 @@ class JobFunction(Generic[P, R_co]):
         return job_parameters.variables(names, self._special, matrix)
 
     def _call(self) -> dict[str, Any]:
-        call: dict[str, Any] = {"function": pickling.function_name(self._made_of)}
+        call: dict[str, Any] = {"function": serialization.function_name(self._made_of)}
         kwargs = self._variables(list(inspect.signature(self._made_of).parameters))
         return {"call": {**call, "kwargs": kwargs} if kwargs else call}
 
@@ -180,12 +180,12 @@ class JobFunction(Generic[P, R_co]):
                 "input of another name, or write ${task.index_matrix.KEY} for the value of a key"
             )
         values = self._variables(inputs)
-        return job_tasks.of_template(spec, values)
+        return job_task_specs.of_template(spec, values)
 
     def _check_importable(self) -> None:
         module = sys.modules.get(self.__module__)
         found: Any = module
-        name = pickling.function_name(self._made_of)
+        name = serialization.function_name(self._made_of)
         for step in name.partition(":")[2].split("."):
             found = getattr(found, step, None)
         if self.__module__ == "__main__" or getattr(found, "_made_of", None) is not self._made_of:

@@ -12,11 +12,11 @@ from urllib import parse
 
 import msgspec
 
-from kilnwork.api import attempts, resource
+from kilnwork.api import api_resources, attempts
 from kilnwork.endpoints import manager_client
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import http_types
-from kilnwork.sdk import envelope, errors, pickling, session
+from kilnwork.sdk import errors, pickle_encoding, serialization, session
 
 _RESPONSES = (200, 201, 204, 400, 401, 403, 404, 409, 422)
 """Status codes that are final; after other ones the request is sent again."""
@@ -51,22 +51,22 @@ class ApiServer:
     """
 
     def __init__(
-        self, to: Connector, manager: Connector, *, namespace: str, blobs: envelope.Blobs
+        self, to: Connector, manager: Connector, *, namespace: str, blobs: pickle_encoding.Blobs
     ) -> None:
         self.namespace = namespace
         self._to, self._manager, self._blobs = to, manager, blobs
         self._client, self._results = _client(to), _client(manager)
 
-    def get(self, kind: resource.Resource, name: str) -> dict[str, Any]:
+    def get(self, kind: api_resources.Resource, name: str) -> dict[str, Any]:
         """Return an object. Raises RequestRefused."""
         return self._send("GET", self._path(kind, name))
 
-    def names(self, kind: resource.Resource) -> list[str]:
+    def names(self, kind: api_resources.Resource) -> list[str]:
         """Return the names of the first objects of a kind. Raises RequestRefused."""
         found = self._send("GET", self._path(kind), query={"limit": "20"})
         return [str(item["metadata"]["name"]) for item in found["items"]]
 
-    def create(self, kind: resource.Resource, body: Mapping[str, Any]) -> dict[str, Any]:
+    def create(self, kind: api_resources.Resource, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object with the name in `body` and return it. Raises RequestRefused.
 
         If an earlier try of this request has already created the object, that object is returned.
@@ -84,7 +84,7 @@ class ApiServer:
         return _document(response)
 
     def replace(
-        self, kind: resource.Resource, name: str, body: Mapping[str, Any]
+        self, kind: api_resources.Resource, name: str, body: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Replace an object by its changed version and return it.
 
@@ -93,7 +93,7 @@ class ApiServer:
         return self._send("PUT", self._path(kind, name), body=body)
 
     def patch(
-        self, kind: resource.Resource, name: str, change: Mapping[str, Any]
+        self, kind: api_resources.Resource, name: str, change: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Change an object by a merge patch (RFC 7386) and return it. Raises RequestRefused."""
         return self._send("PATCH", self._path(kind, name), body=change)
@@ -110,7 +110,9 @@ class ApiServer:
         media_type = response.headers.get("content-type", "").partition(";")[0]
         payload = attempts.Payload(media_type, response.body)
         return (
-            None if response.status == NO_CONTENT else pickling.unpack_value(payload, self._blobs)
+            None
+            if response.status == NO_CONTENT
+            else serialization.unpack_value(payload, self._blobs)
         )
 
     def indexes(self, job: str) -> Iterator[dict[str, Any]]:
@@ -147,7 +149,7 @@ class ApiServer:
             raise RequestRefused(response.message(), status=response.status)
         return response
 
-    def _path(self, kind: resource.Resource, name: str | None = None) -> str:
+    def _path(self, kind: api_resources.Resource, name: str | None = None) -> str:
         base = kind.base(parse.quote(self.namespace, safe=""))
         return self._to.path(base if name is None else f"{base}/{parse.quote(name, safe='')}")
 

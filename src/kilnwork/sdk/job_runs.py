@@ -13,9 +13,9 @@ from typing import Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack
 import msgspec
 
 from kilnwork.api import config_options as api_options
-from kilnwork.api import index_sets, job, job_config, job_from_config, kinds
+from kilnwork.api import job, job_config, job_from_config, job_indexes, kinds
 from kilnwork.kit import clock, ids
-from kilnwork.sdk import errors, job_parameters, job_requests, polling
+from kilnwork.sdk import errors, job_parameters, job_requests, status_polling
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -204,7 +204,7 @@ class JobRun(Generic[R_co]):
         self._run = int(made["spec"].get("run", 1))
         finalized = "finalizer" in made["spec"]["template"]
         self._last_task = (
-            f"{self.name}-finalizer" if finalized else index_sets.task_name(self.name, 0)
+            f"{self.name}-finalizer" if finalized else job_indexes.task_name(self.name, 0)
         )
         self._clock = clock.SystemClock()
         self._final: job.JobStatus | None = None
@@ -237,7 +237,7 @@ class JobRun(Generic[R_co]):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the Job has finished, at most `timeout` seconds; return whether it has."""
-        return polling.wait_until(self.done, timeout, time=self._clock)
+        return status_polling.wait_until(self.done, timeout, time=self._clock)
 
     def result(self, timeout: float | None = None) -> R_co:
         """Wait until the Job has finished, and return the result of its task, or of its finalizer.

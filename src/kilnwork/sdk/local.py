@@ -12,7 +12,14 @@ from pathlib import Path
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages
 from kilnwork.kit import errors as kit_errors
-from kilnwork.sdk import driver, durable_home, errors, local_home, session, volatile_home
+from kilnwork.sdk import (
+    driver_session,
+    durable_home,
+    errors,
+    home_supervisor,
+    session,
+    volatile_home,
+)
 
 START_S = 30.0
 """How many seconds dispatcher and worker may take to start, on a slow or busy machine too."""
@@ -32,9 +39,9 @@ def start(  # noqa: PLR0913 - its options
     working_dir: str | os.PathLike[str] | None = None,
     secrets: str | os.PathLike[str] | None = None,
     retry_failed: bool = False,
-    reconnect_timeout: float = driver.RECONNECT_S,
-    close_timeout: float = driver.CLOSE_S,
-) -> driver.Driver:
+    reconnect_timeout: float = driver_session.RECONNECT_S,
+    close_timeout: float = driver_session.CLOSE_S,
+) -> driver_session.Driver:
     """Start a dispatcher and a worker on this machine, and open a session with them.
 
     ```python
@@ -66,12 +73,12 @@ def start(  # noqa: PLR0913 - its options
     invalid number of slots.
     """
     _refuse_inside_a_task()
-    wanted = local_home.HomeOptions(
+    wanted = home_supervisor.HomeOptions(
         slots=_slots(slots),
         workdir=_directory("working_dir", working_dir or "."),
         secrets=None if secrets is None else _directory("secrets", secrets),
     )
-    timeouts = driver.Timeouts.checked(reconnect_timeout, close_timeout)
+    timeouts = driver_session.Timeouts.checked(reconnect_timeout, close_timeout)
     try:
         if folder is None:
             return _volatile(wanted, timeouts)
@@ -87,14 +94,16 @@ def start(  # noqa: PLR0913 - its options
         ) from error
 
 
-def _volatile(wanted: local_home.HomeOptions, timeouts: driver.Timeouts) -> driver.Driver:
+def _volatile(
+    wanted: home_supervisor.HomeOptions, timeouts: driver_session.Timeouts
+) -> driver_session.Driver:
     made = volatile_home.Volatile(wanted)
     return _opened(made, made.start, timeouts, durable=False)
 
 
 def _durable(
-    directory: Path, wanted: local_home.HomeOptions, timeouts: driver.Timeouts
-) -> driver.Driver:
+    directory: Path, wanted: home_supervisor.HomeOptions, timeouts: driver_session.Timeouts
+) -> driver_session.Driver:
     for _ in range(_TRIES - 1):
         try:
             return _in_directory(directory, wanted, timeouts)
@@ -105,20 +114,24 @@ def _durable(
 
 
 def _in_directory(
-    directory: Path, wanted: local_home.HomeOptions, timeouts: driver.Timeouts
-) -> driver.Driver:
+    directory: Path, wanted: home_supervisor.HomeOptions, timeouts: driver_session.Timeouts
+) -> driver_session.Driver:
     made = durable_home.Durable(directory, wanted)
     return _opened(made, lambda: made.start(patience_s=START_S), timeouts, durable=True)
 
 
 def _opened(
-    made: local_home.Home, begin: Callable[[], None], timeouts: driver.Timeouts, *, durable: bool
-) -> driver.Driver:
-    opened = driver.Driver(
+    made: home_supervisor.Home,
+    begin: Callable[[], None],
+    timeouts: driver_session.Timeouts,
+    *,
+    durable: bool,
+) -> driver_session.Driver:
+    opened = driver_session.Driver(
         connect=made.connect,
         credential=made.credential,
-        namespace=local_home.NAMESPACE,
-        cluster=local_home.CLUSTER,
+        namespace=home_supervisor.NAMESPACE,
+        cluster=home_supervisor.CLUSTER,
         on_close=made.close,
         durable=durable,
         patience_s=timeouts.reconnect_s,

@@ -272,7 +272,7 @@ def _pod(value: Any) -> api_task.PodTemplate:
     """Return a copy of a Pod template, so that the task does not see later changes of the
     original.
     """
-    from kilnwork.api import pod_template  # noqa: PLC0415 - for a task that names a Pod
+    from kilnwork.api import pod_template_validation  # noqa: PLC0415 - for a task that names a Pod
 
     wanted = "a Pod template, such as {'spec': {'containers': [{'image': …}]}}"
     if isinstance(value, api_task.PodTemplate):
@@ -284,7 +284,7 @@ def _pod(value: Any) -> api_task.PodTemplate:
         template = msgspec.json.decode(encoded, type=api_task.PodTemplate)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise _Unfit(f"{wanted}: {error}") from None
-    problems = pod_template.problems(template, runs_call=True)
+    problems = pod_template_validation.problems(template, runs_call=True)
     if text := "; ".join(f"{field.removeprefix('pod.')} {why}" for field, why in problems):
         raise _Unfit(f"{wanted}: {text}")
     return template
@@ -292,7 +292,7 @@ def _pod(value: Any) -> api_task.PodTemplate:
 
 def _env(value: Any) -> tuple[api_task.EnvVar, ...]:
     """Return a copy of the variables, as `_pod` does for a Pod template."""
-    from kilnwork.api import variable_rules  # noqa: PLC0415 - for a task that has variables
+    from kilnwork.api import env_validation  # noqa: PLC0415 - for a task that has variables
 
     if value is None:
         return ()
@@ -311,7 +311,7 @@ def _env(value: Any) -> tuple[api_task.EnvVar, ...]:
             made.append(api_task.EnvVar(name=name, value=given))
         else:
             raise _Unfit(f"{wanted}: {name} is {type(given).__name__}")
-    problems = (*variable_rules.problems(made), *variable_rules.call_problems(made))
+    problems = (*env_validation.problems(made), *env_validation.call_problems(made))
     if text := "; ".join(f"{field.removeprefix('spec.')} {why}" for field, why in problems):
         raise _Unfit(f"{wanted}: {text}")
     return tuple(made)

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import ModuleType
 from urllib import parse
 
-from kilnwork.channel import client, tunnel
-from kilnwork.data import blob_renewal, blobs, cached_blobs
+from kilnwork.channel import blocking_link, http_upgrade
+from kilnwork.data import blob_renewal, cached_blobs, local_blobs
 from kilnwork.data import remote_blobs as remote_blobs
 from kilnwork.endpoints import connector, endpoint_files, resolve
 from kilnwork.kit import clock, errors, scratch
 from kilnwork.kube import config
-from kilnwork.sdk import code_packing, driver, local_home
+from kilnwork.sdk import code_packing, driver_session, home_supervisor
 
 OPEN_S = 30.0
 """How many seconds a dispatcher may take to respond: after its start it reads the journal."""
@@ -32,9 +32,9 @@ def connect(  # noqa: PLR0913  a public door: options are named
     working_dir: str | os.PathLike[str] | None = None,
     modules: Sequence[ModuleType | str] = (),
     retry_failed: bool = False,
-    reconnect_timeout: float = driver.RECONNECT_TO_SERVER_S,
-    close_timeout: float = driver.CLOSE_S,
-) -> driver.Driver:
+    reconnect_timeout: float = driver_session.RECONNECT_TO_SERVER_S,
+    close_timeout: float = driver_session.CLOSE_S,
+) -> driver_session.Driver:
     """Open a session with a running server; it is the current session until it is closed.
 
     `where`: the data directory of a `kiln up`, the directory of a `kiln.start(DIRECTORY)`, a
@@ -54,7 +54,7 @@ def connect(  # noqa: PLR0913  a public door: options are named
     that exist), or if the token may not create tasks there; `NotShippable` (a DataError) or OSError
     for a directory or module that cannot be sent.
     """
-    timeouts = driver.Timeouts.checked(reconnect_timeout, close_timeout)
+    timeouts = driver_session.Timeouts.checked(reconnect_timeout, close_timeout)
     endpoint = resolve.resolve(where)
     wanted = namespace or endpoint.namespace
     if endpoint.directory is not None:
@@ -73,7 +73,7 @@ def connect(  # noqa: PLR0913  a public door: options are named
 
 
 def _ship(
-    opened: driver.Driver,
+    opened: driver_session.Driver,
     working_dir: str | os.PathLike[str] | None,
     modules: Sequence[ModuleType | str],
 ) -> None:
@@ -84,26 +84,26 @@ def _ship(
         for left_out in shipped.left_out:
             warnings.warn(code_packing.NOT_SHIPPED.format(left_out), stacklevel=3)
         if shipped.digest is not None:  # keep the blob until a task refers to it
-            blob_renewal.hold(opened, (blobs.parse(shipped.digest),))
+            blob_renewal.hold(opened, (local_blobs.parse(shipped.digest),))
 
 
 def _to_home(
-    directory: Path, namespace: str, cluster: str, timeouts: driver.Timeouts
-) -> driver.Driver:
-    if (namespace, cluster) != (local_home.NAMESPACE, local_home.CLUSTER):
+    directory: Path, namespace: str, cluster: str, timeouts: driver_session.Timeouts
+) -> driver_session.Driver:
+    if (namespace, cluster) != (home_supervisor.NAMESPACE, home_supervisor.CLUSTER):
         raise errors.ConfigurationError(
-            f"{directory} is of a kiln.start(): it has namespace {local_home.NAMESPACE} with "
-            f"cluster {local_home.CLUSTER} and no other"
+            f"{directory} is of a kiln.start(): it has namespace {home_supervisor.NAMESPACE} with "
+            f"cluster {home_supervisor.CLUSTER} and no other"
         )
     path = endpoint_files.socket(directory)
     try:
-        client.unix(path).close()
+        blocking_link.unix(path).close()
     except OSError as error:
         raise errors.ConfigurationError(
             f"no process serves {directory} any more: kiln.start({str(directory)!r}) does"
         ) from error
-    opened = driver.Driver(
-        connect=lambda: client.unix(path),
+    opened = driver_session.Driver(
+        connect=lambda: blocking_link.unix(path),
         credential=lambda: endpoint_files.token(directory),
         namespace=namespace,
         cluster=cluster,
@@ -118,9 +118,9 @@ def _to_server(
     to: connector.ManagerConnector,
     namespace: str,
     cluster: str,
-    timeouts: driver.Timeouts,
+    timeouts: driver_session.Timeouts,
     load_api: Callable[[], config.Config],
-) -> driver.Driver:
+) -> driver_session.Driver:
     """Open a session over the Unix socket if that is on this machine, else over the network.
 
     `load_api`: see `Endpoint`.
@@ -129,8 +129,8 @@ def _to_server(
     _check_cluster(to, namespace, cluster)
     path = resolve.local_socket(to.server, found)
     if path is not None:
-        opened = driver.Driver(
-            connect=lambda: client.unix(path),
+        opened = driver_session.Driver(
+            connect=lambda: blocking_link.unix(path),
             credential=to.token,
             namespace=namespace,
             cluster=cluster,
@@ -145,22 +145,22 @@ def _to_server(
 
 
 def _over_network(
-    to: connector.ManagerConnector, namespace: str, cluster: str, timeouts: driver.Timeouts
-) -> driver.Driver:
+    to: connector.ManagerConnector, namespace: str, cluster: str, timeouts: driver_session.Timeouts
+) -> driver_session.Driver:
     """Open a session over the network.
 
     Blobs that are read are cached until the session is closed.
     """
     directory = scratch.Scratch("kiln-d-")
 
-    def keep(of: str) -> blobs.Blobs:
+    def keep(of: str) -> local_blobs.Blobs:
         path = to.path(f"/blobs/{parse.quote(of, safe='')}")
         return cached_blobs.CachedBlobs(
             directory.path / of, remote_blobs.RemoteBlobs(to, path=path)
         )
 
-    return driver.Driver(
-        connect=lambda: tunnel.open_channel(to),
+    return driver_session.Driver(
+        connect=lambda: http_upgrade.open_channel(to),
         credential=to.token,
         namespace=namespace,
         cluster=cluster,

@@ -1,8 +1,8 @@
 """A session: submits calls and receives their results over one link to a dispatcher.
 
-Used by task functions and futures. `driver.Driver` is the session of users' processes, the worker's
-slots have another subclass. A `Session` creates task ids, numbers templates, sends calls in
-batches, keeps the calls that the dispatcher has not accepted, and sends everything that is still
+Used by task functions and futures. `driver_session.Driver` is the session of users' processes, the
+worker's slots have another subclass. A `Session` creates task ids, numbers templates, sends calls
+in batches, keeps the calls that the dispatcher has not accepted, and sends everything that is still
 needed again on a new connection. What is kept for that is released as soon as the dispatcher has
 it.
 
@@ -25,10 +25,10 @@ from typing import Any, cast
 import msgspec
 
 from kilnwork.api import attempts, calls, task
-from kilnwork.channel import client, frames, messages
+from kilnwork.channel import blocking_link, frames, messages
 from kilnwork.channel import errors as channel_errors
 from kilnwork.data import blob_renewal
-from kilnwork.data import blobs as blob_store
+from kilnwork.data import local_blobs as blob_store
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import batches, callbacks, errors, futures, session_stack
@@ -64,10 +64,10 @@ class TemplateForgotten(Exception):
 class Session:
     """A connection to a dispatcher that submits calls; the base of drivers' and slots' sessions.
 
-    `connect`: returns a new connected socket (see `channel.client.Link`). `credential`: returns the
-    credential; it is called for each Hello. `cluster`: the TaskCluster of the calls; None: the
-    dispatcher's default. `decode`: decodes messages for the holder of the link. `keep`: returns the
-    blobs of a namespace, if the dispatcher's directory is not visible here.
+    `connect`: returns a new connected socket (see `channel.blocking_link.Link`). `credential`:
+    returns the credential; it is called for each Hello. `cluster`: the TaskCluster of the calls;
+    None: the dispatcher's default. `decode`: decodes messages for the holder of the link. `keep`:
+    returns the blobs of a namespace, if the dispatcher's directory is not visible here.
 
     `in_slot`: submitted calls are children of a running task. `shares_files`: workers see our
     files. `imports_ours`: workers have our import path. `one_cluster`: the dispatcher has no other
@@ -76,8 +76,8 @@ class Session:
     the API server and to the manager (`job_requests`); None if there are none, and in a task.
     `retry_failed`: run calls again whose key names a failed call. `environment`: digest, as text,
     of the blob with the directory and modules that calls run with; `shipped`: the modules that can
-    be imported from that blob. `tick_s`: see `channel.client.Handler`. `inherited`: the environment
-    of processes that mappers start.
+    be imported from that blob. `tick_s`: see `channel.blocking_link.Handler`. `inherited`: the
+    environment of processes that mappers start.
     """
 
     in_slot = False
@@ -110,7 +110,7 @@ class Session:
         self.namespace = namespace
         self.cluster = cluster or "default"
         self.blobs: blob_store.Blobs
-        self.link: client.Link[Any] = client.Link(
+        self.link: blocking_link.Link[Any] = blocking_link.Link(
             self,
             connect=connect,
             decode=decode,

@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import kinds, sync_set
 from kilnwork.kit import clock
-from kilnwork.sdk import errors, job_requests, options, pickling, polling, session
+from kilnwork.sdk import errors, job_requests, options, serialization, session, status_polling
 from kilnwork.sdk import task as sdk_task
 
 _CHANGES = 5
@@ -32,7 +32,7 @@ class Shipping:
     def call(self, function: Callable[..., Any]) -> dict[str, Any]:
         """Return the `call` document of a function. Raises NotPicklable."""
         task = self._tasks.setdefault(function, sdk_task.Task(function, options.Options()))
-        found: dict[str, Any] = {"function": pickling.function_name(function)}
+        found: dict[str, Any] = {"function": serialization.function_name(function)}
         code = task._shipped(self._here)
         if code is not None:
             found["code"] = code
@@ -137,7 +137,7 @@ class SetRun:
         """Wait until the generation has finished, at most `timeout` seconds; return whether it
         has.
         """
-        return polling.wait_until(self.done, timeout, time=self._clock)
+        return status_polling.wait_until(self.done, timeout, time=self._clock)
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait until the generation has finished, and return the flow's result.

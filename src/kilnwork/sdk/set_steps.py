@@ -15,7 +15,7 @@ import msgspec
 
 from kilnwork.api import flow_program
 from kilnwork.api import task as api_task
-from kilnwork.sdk import errors, job_parameters, pickling, set_expressions, templates
+from kilnwork.sdk import errors, job_parameters, serialization, set_expressions, templates
 from kilnwork.sdk import task as sdk_task
 
 Expression = set_expressions.Expression
@@ -250,7 +250,7 @@ def _bound(
             raise TypeError("has no parameter that is left for the item")
     except TypeError as error:
         raise errors.BadOption(
-            f"{of}: {error}; parameters of {pickling.function_name(function)}: "
+            f"{of}: {error}; parameters of {serialization.function_name(function)}: "
             f"{', '.join(by_name) or 'none'}"
         ) from None
     return found
@@ -339,7 +339,7 @@ def step_name(runs: Runs) -> str:
     elif isinstance(runs, Sequence):
         found = runs[0].rpartition("/")[2] if runs and isinstance(runs[0], str) else ""
     else:
-        found = pickling.function_name(sdk_task.function_of(runs)).rpartition(".")[2]
+        found = serialization.function_name(sdk_task.function_of(runs)).rpartition(".")[2]
         found = found.rpartition(":")[2]
     first, *rest = re.findall(r"[A-Za-z0-9]+", found) or ["step"]
     camel = first[:1].lower() + first[1:] + "".join(part[:1].upper() + part[1:] for part in rest)

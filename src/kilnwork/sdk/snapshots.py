@@ -3,7 +3,7 @@
 Used by functions that steps call: they get a JSON document, which `kiln.Shard(document)` or
 `kiln.Snapshot(document)` opens. Nothing is fetched here: the files are on the node before the step
 begins. How a snapshot is divided is in `data.pond.shards`, and which record is in which shard in
-`data.pond.records`.
+`data.pond.shard_records`.
 """
 
 import csv
@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from kilnwork.api import worker_variables
+from kilnwork.api import sync_set_env
 from kilnwork.data import errors as data_errors
-from kilnwork.data.pond import manifest, records, shards
+from kilnwork.data.pond import manifest, shard_records, shards
 from kilnwork.sdk import context, errors
 
 DATA_VARIABLE = "KILN_DATA"
@@ -79,12 +79,12 @@ class Shard:
             yield read(line)
 
     def _lines(self) -> Iterator[tuple[bytes, "_Reader"]]:
-        located = records.locate_rows(self._shard, self.directory)
+        located = shard_records.locate_rows(self._shard, self.directory)
         for file in located.files:
             path = self.directory / file.path
             read = _Reader(path)
             one = msgspec.structs.replace(located, files=(file,))
-            found = records.of_shard(one, self.directory)
+            found = shard_records.of_shard(one, self.directory)
             starts = file.range is None or file.range[0] == 0
             if read.header and self._shard.where is None and starts:
                 next(found, None)  # the header; keyed shards omit it already
@@ -138,7 +138,7 @@ class Snapshot:
         """Yield the records of all files of the snapshot, converted as by `Shard.records`."""
         for path in self.files:
             read = _Reader(path)
-            for number, line in enumerate(records.lines(path)):
+            for number, line in enumerate(shard_records.lines(path)):
                 if line.strip() and not (read.header and number == 0):
                     yield read(line)
 
@@ -221,13 +221,13 @@ def outputs() -> Path:
     attempt are ignored. Raises ConfigurationError in a set without outputs, NotInTask outside of a
     task.
     """
-    inner, root = context.context(), os.environ.get(worker_variables.OUTPUTS)
+    inner, root = context.context(), os.environ.get(sync_set_env.OUTPUTS)
     if not root:
         raise errors.ConfigurationError(
-            f"${worker_variables.OUTPUTS} is not set: files are kept of steps that "
+            f"${sync_set_env.OUTPUTS} is not set: files are kept of steps that "
             "spec.data.outputs of their SyncSet names, on its own workers"
         )
-    name = worker_variables.output_directory(inner.task_id, run=inner.run, attempt=inner.attempt)
+    name = sync_set_env.output_directory(inner.task_id, run=inner.run, attempt=inner.attempt)
     found = Path(root) / name
     found.mkdir(exist_ok=True)
     return found
@@ -244,7 +244,7 @@ class _Reader:
         self._json = path.suffix in _JSON
         self.header: list[str] = []
         if path.suffix == ".csv":
-            self.header = self._fields(next(records.lines(path), b""))
+            self.header = self._fields(next(shard_records.lines(path), b""))
 
     def __call__(self, line: bytes) -> Any:
         if self.header:

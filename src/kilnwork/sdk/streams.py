@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from kilnwork.api import attempts
 from kilnwork.channel import errors as channel_errors
 from kilnwork.kit import ids
-from kilnwork.sdk import futures, loop_wakeups, pickling
+from kilnwork.sdk import futures, loop_wakeups, serialization
 
 Y = TypeVar("Y")
 
@@ -84,7 +84,7 @@ class Stream(futures.CallFuture[list[Y]]):
                 self.forget(waiter.wake)
 
     def _unpacked(self, index: int) -> Y:
-        return cast(Y, pickling.unpack_value(self._arrivals[index], self.owner().blobs))
+        return cast(Y, serialization.unpack_value(self._arrivals[index], self.owner().blobs))
 
     def _name(self) -> str:
         return f"Stream {ids.task_text(self.known_task)}"

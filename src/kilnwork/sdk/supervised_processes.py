@@ -1,6 +1,6 @@
 """Supervised processes of a home with their restart delays, and the pipe of the worker's output.
 
-Used by `local_home`, in its own thread.
+Used by `home_supervisor`, in its own thread.
 """
 
 import codecs

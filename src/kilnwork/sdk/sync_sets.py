@@ -15,7 +15,7 @@ from kilnwork.api import expressions, flow_program, kinds, sync_set, sync_set_va
 from kilnwork.sdk import (
     errors,
     job_parameters,
-    pickling,
+    serialization,
     set_blocks,
     set_expressions,
     set_options,
@@ -366,7 +366,7 @@ class SyncSet(set_blocks.BlockOwner):
         found: dict[str, Callable[..., Any]] = {}
 
         def locate(function: Callable[..., Any]) -> dict[str, Any]:
-            name = pickling.function_name(function)
+            name = serialization.function_name(function)
             name = f"{name.partition(':')[0]}:{name.partition(':')[2].replace('<locals>.', '')}"
             name = name.replace("<lambda>", "anonymous")
             while found.setdefault(name, function) is not function:
@@ -501,8 +501,8 @@ def _anywhere(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _importable(function: Callable[..., Any]) -> dict[str, Any]:
-    name = pickling.function_name(function)
-    if sdk_task.function_of(pickling.located(function)) is not function:
+    name = serialization.function_name(function)
+    if sdk_task.function_of(serialization.located(function)) is not function:
         raise errors.BadOption(
             f"function {name}: workers cannot import it, so a manifest cannot name it: put it at "
             "the top of a module that they have, or let submit() send it along"

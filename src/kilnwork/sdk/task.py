@@ -16,15 +16,15 @@ from importlib import import_module
 from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, overload
 
 from kilnwork.api import attempts, calls
-from kilnwork.data import blob_renewal, blobs
+from kilnwork.data import blob_renewal, local_blobs
 from kilnwork.sdk import (
     cache_keys,
     call_map,
-    code_environments,
+    code_activation,
     errors,
     futures,
     options,
-    pickling,
+    serialization,
     session,
     streams,
 )
@@ -86,7 +86,7 @@ class Task(Generic[P, R_co]):
         self._options = given
         self._name: str | None = None
         self._key: str | None = None
-        self._code = _Code(pickling.function_name(function))
+        self._code = _Code(serialization.function_name(function))
         self._binding = _Binding()
         self._digest = b""
 
@@ -221,7 +221,7 @@ class Task(Generic[P, R_co]):
         bound = self._binding.now
         if bound.session() is not here or bound.environment != here.environment:
             bound = self._bind(here)
-        arguments, needs = pickling.pack_arguments(args, kwargs, here.blobs)
+        arguments, needs = serialization.pack_arguments(args, kwargs, here.blobs)
         cache = self._cache(here, arguments)
         while True:
             try:
@@ -293,20 +293,20 @@ class Task(Generic[P, R_co]):
             return None
         code = self._code
         if code.digest is not None and code.data is None:  # the function came from that blob
-            digest = blobs.parse(code.digest)
+            digest = local_blobs.parse(code.digest)
             if here.blobs.touch(digest):
                 blob_renewal.hold(code, (digest,))
                 return code.digest
         if code.data is None:
-            code.data = pickling.pack_by_value(self, self._function, along=not reached)
+            code.data = serialization.pack_by_value(self, self._function, along=not reached)
         digest, _ = here.blobs.put((code.data,))
         blob_renewal.hold(code, (digest,))
-        code.digest = blobs.text(digest)
+        code.digest = local_blobs.text(digest)
         return code.digest
 
     def _importable(self) -> bool:
         """Return whether a worker can import this task by the name of its function."""
-        found = pickling.located(self._function)
+        found = serialization.located(self._function)
         if isinstance(found, Task):
             mine, other = self._options.retry_on, found._options.retry_on
             return found._function is self._function and mine == other
@@ -322,8 +322,8 @@ class Task(Generic[P, R_co]):
     def _named(self, wanted: Any) -> bool:
         """Return whether this task, or its function, is pickled by name."""
         function = self._function
-        found = pickling.located(function)
-        if found is None or pickling.taken_along(function.__module__):
+        found = serialization.located(function)
+        if found is None or serialization.taken_along(function.__module__):
             return False
         return wanted is found or wanted is function_of(found)
 
@@ -384,10 +384,10 @@ def _check_variables(given: options.Options, here: session.Session, *, of: str) 
 
 def _reached(function: Callable[..., Any], here: session.Session) -> bool:
     """Return whether the workers of a session can import the module of a function."""
-    if not pickling.findable(function):
+    if not serialization.findable(function):
         return False
     top = function.__module__.partition(".")[0]
-    return here.imports_ours or top in here.shipped or code_environments.installed(top)
+    return here.imports_ours or top in here.shipped or code_activation.installed(top)
 
 
 def _empty(kind: type[Task[Any, Any]]) -> Task[Any, Any]:
@@ -470,7 +470,7 @@ def load(data: bytes | memoryview, code: str) -> Any:
 
     `code`: the digest of the blob, as text.
     """
-    loaded = pickling.load_function(data)
+    loaded = serialization.load_function(data)
     if isinstance(loaded, Task):
         loaded._code.digest = code
     return loaded

@@ -13,7 +13,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 
 import msgspec
 
-from kilnwork.api import attempts, calls, function_task, http_task, object_task, validation
+from kilnwork.api import attempts, calls, http_task, knative_task, object_task, task_validation
 from kilnwork.api import task as api_task
 from kilnwork.sdk import call_map, errors, futures, session
 from kilnwork.sdk import options as sdk_options
@@ -61,12 +61,12 @@ class TemplateTask(Generic[R_co]):
         self._name: str | None = None
         self._key: str | None = None
         self._choose(_DEFAULTS, given)
-        problems = validation.spec_problems(self._spec, given_inputs=None)
+        problems = task_validation.spec_problems(self._spec, given_inputs=None)
         if problems:
             raise errors.BadOption(
                 f"{of}: " + "; ".join(f"{field} {problem}" for field, problem in problems)
             )
-        self.inputs = validation.template_inputs(self._spec)
+        self.inputs = task_validation.template_inputs(self._spec)
 
     def __call__(self, /, **arguments: Any) -> R_co:
         """Submit a call and wait for its result."""
@@ -379,9 +379,7 @@ def function(
     `template`: the fields of `spec.function` of a Task, with `service` and `request`. Everything
     else is as for `http`.
     """
-    return _request(
-        template, function_task.FunctionTemplate, given, field="function", result=result
-    )
+    return _request(template, knative_task.FunctionTemplate, given, field="function", result=result)
 
 
 @overload

@@ -1,8 +1,8 @@
 """Finds the part of a value that cannot be pickled, and the path to it.
 
-Used by `sdk.envelope` after pickling has failed. Tries the parts of the value, then the parts of
-the part that fails, and so on. The number of tries is bounded, so that a huge value does not take
-minutes.
+Used by `sdk.pickle_encoding` after pickling has failed. Tries the parts of the value, then the
+parts of the part that fails, and so on. The number of tries is bounded, so that a huge value does
+not take minutes.
 """
 
 import types

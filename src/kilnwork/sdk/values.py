@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
 from kilnwork.api import attempts
-from kilnwork.data import blob_renewal, parts, pickled_references, splitting
-from kilnwork.data import blobs as blob_store
-from kilnwork.sdk import envelope, futures, pickling, session, waiting
+from kilnwork.data import blob_renewal, file_splitting, parts, referenced_blobs
+from kilnwork.data import local_blobs as blob_store
 from kilnwork.sdk import errors as sdk_errors
+from kilnwork.sdk import futures, pickle_encoding, serialization, session, waiting
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -42,7 +42,7 @@ class Ref(Generic[T]):
         return self._payload.size or len(self._payload.data)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        pickled_references.note(self._payload.digests)
+        referenced_blobs.note(self._payload.digests)
         it = self._payload
         return rebuild, (it.media_type, it.data, it.digest, it.size, it.blobs)
 
@@ -76,7 +76,7 @@ def put(value: T) -> Ref[T]:
             "a future needs no put: give it to as many tasks as you like, it is computed once"
         )
     here = session.current().blobs
-    payload = pickling.pack_value(value, here)
+    payload = serialization.pack_value(value, here)
     if payload.digest is None and len(payload.data) > INLINE_BYTES:
         digest, size = here.put((payload.data,))
         payload = attempts.Payload(payload.media_type, b"", digest, size, payload.blobs)
@@ -132,7 +132,7 @@ def split(
     if ship is None:
         ship = _elsewhere()
     copy = session.current().blobs if ship else None
-    return splitting.split(
+    return file_splitting.split(
         path, n, number_lines=number_lines, encoding=encoding, errors=errors, copy=copy
     )
 
@@ -142,11 +142,11 @@ def rebuild(
 ) -> Any:
     """Unpickle a Ref: in the arguments of a call as its value, elsewhere as a Ref."""
     payload = attempts.Payload(media_type, data, digest, size, blobs)
-    store = pickling.resolving_blobs()
-    if pickling.resolver() is None or store is None:
+    store = serialization.resolving_blobs()
+    if serialization.resolver() is None or store is None:
         return Ref(payload)
-    with envelope.apart():
-        return pickling.unpack_value(payload, store)
+    with pickle_encoding.apart():
+        return serialization.unpack_value(payload, store)
 
 
 def _elsewhere() -> bool:
@@ -159,7 +159,7 @@ def _elsewhere() -> bool:
 
 def _unpacked(payload: attempts.Payload) -> Any:
     store: Any = None if payload.digest is None else session.current().blobs
-    return pickling.unpack_value(payload, store)
+    return serialization.unpack_value(payload, store)
 
 
 def _futures(item: Any) -> Iterable[futures.Future[Any]]:

@@ -13,20 +13,26 @@ import tempfile
 from pathlib import Path
 
 from kilnwork.endpoints import endpoint_files
-from kilnwork.kit import paths
-from kilnwork.sdk import child_processes, errors, home_cleanup, local_home, supervised_processes
+from kilnwork.kit import data_directories
+from kilnwork.sdk import (
+    child_processes,
+    errors,
+    home_cleanup,
+    home_supervisor,
+    supervised_processes,
+)
 
 END_WITHIN_S = 2.0
 """How many seconds dispatcher and worker may take to end before they are killed. They take 0.1 s;
 on a busy machine 0.6 s was too short for a worker to remove its directory."""
 
 
-class Volatile(local_home.Home):
+class Volatile(home_supervisor.Home):
     """A home in memory and in a temporary directory, removed when its driver ends for any
     reason.
     """
 
-    def __init__(self, wanted: local_home.HomeOptions) -> None:
+    def __init__(self, wanted: home_supervisor.HomeOptions) -> None:
         directory = _temporary()
         super().__init__(
             wanted, run_dir=directory, logs=directory, token_file=directory / endpoint_files.TOKEN
@@ -37,7 +43,7 @@ class Volatile(local_home.Home):
 
     def start(self) -> None:
         """Start dispatcher and worker side by side; return before either is ready."""
-        local_home.write_token(self._token_file)
+        home_supervisor.write_token(self._token_file)
         (self._run_dir / "blobs").mkdir(mode=0o700)
         self._start_dispatcher()
         self._start_worker()
@@ -74,8 +80,8 @@ class Volatile(local_home.Home):
     def _dispatcher_ended(self, kept: supervised_processes.SupervisedProcess) -> None:
         self._fail(
             errors.DispatcherLost(
-                f"the dispatcher of this session has ended ({local_home.ending(kept.child)}). What "
-                'it had was in memory and is gone; kiln.start("DIRECTORY") keeps a journal.'
+                f"the dispatcher of this session has ended ({home_supervisor.ending(kept.child)}). "
+                'What it had was in memory and is gone; kiln.start("DIRECTORY") keeps a journal.'
             )
         )
 
@@ -119,7 +125,7 @@ def _temporary() -> Path:
     The path is short enough for Unix sockets.
     """
     base = tempfile.gettempdir()
-    if len(os.fsencode(base)) > paths.MAX_SOCKET_DIRECTORY - 30:
+    if len(os.fsencode(base)) > data_directories.MAX_SOCKET_DIRECTORY - 30:
         base = "/tmp"  # noqa: S108  0700, made by us
     directory = Path(base) / f"{home_cleanup.prefix()}{os.urandom(6).hex()}"
     directory.mkdir(mode=0o700)

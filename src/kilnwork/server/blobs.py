@@ -3,11 +3,11 @@ with the manager.
 
 Mounted by the composition roots; `data.remote_blobs` is the client. GET and HEAD read a blob. PUT
 stores the body as a blob if it has this digest (201 when it is on disk). POST renews a blob (204;
-see `data.blobs`: a blob is kept for some time after it was last renewed). POST to the namespace
-renews all existing blobs of a JSON list. Callers are authenticated here: a worker sends its cluster
-and the token of that cluster, the sidecar of an attempt sends the token of its Pod, a driver sends
-a token with which it may submit calls in the namespace. They may read and write blobs of that
-namespace only.
+see `data.local_blobs`: a blob is kept for some time after it was last renewed). POST to the
+namespace renews all existing blobs of a JSON list. Callers are authenticated here: a worker sends
+its cluster and the token of that cluster, the sidecar of an attempt sends the token of its Pod, a
+driver sends a token with which it may submit calls in the namespace. They may read and write blobs
+of that namespace only.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import msgspec
 
 from kilnwork.api import names
 from kilnwork.channel import ports
-from kilnwork.data import blobs, disk_checks
+from kilnwork.data import disk_checks, local_blobs
 from kilnwork.data import errors as data_errors
 from kilnwork.kit import asgi
 from kilnwork.server import errors, guard, problems
@@ -31,7 +31,7 @@ _TYPE = "application/octet-stream"
 class _Call(NamedTuple):
     """One request for a blob."""
 
-    kept: blobs.Blobs
+    kept: local_blobs.Blobs
     digest: bytes
     request: asgi.Request
     response: asgi.Response
@@ -45,7 +45,7 @@ class BlobsApp:
     def __init__(self, root: Path, verifier: ports.TokenVerifier) -> None:
         self._root = root
         self._verifier = verifier
-        self._kept: dict[str, blobs.Blobs] = {}
+        self._kept: dict[str, local_blobs.Blobs] = {}
         self._methods: dict[str, Callable[[_Call], Awaitable[None]]] = {
             "GET": _read,
             "HEAD": _head,
@@ -68,8 +68,10 @@ class BlobsApp:
         await guard.admit_peer(request, namespace, self._verifier)
         await handler(_Call(self._of(namespace), digest or b"", request, response))
 
-    def _of(self, namespace: str) -> blobs.Blobs:
-        return self._kept.setdefault(namespace, blobs.Blobs(self._root / namespace, durable=True))
+    def _of(self, namespace: str) -> local_blobs.Blobs:
+        return self._kept.setdefault(
+            namespace, local_blobs.Blobs(self._root / namespace, durable=True)
+        )
 
 
 def _address(path: str) -> tuple[str, bytes | None]:
@@ -80,7 +82,7 @@ def _address(path: str) -> tuple[str, bytes | None]:
     if len(parts) != 3 or not names.is_dns_label(parts[1]):
         raise errors.NotFound("blobs are at /blobs/NAMESPACE/sha256:DIGEST")
     try:
-        return parts[1], blobs.parse(parts[2])
+        return parts[1], local_blobs.parse(parts[2])
     except ValueError as error:
         raise errors.BadRequest(str(error)) from error
 
@@ -90,8 +92,8 @@ def _open(call: _Call) -> int:
         return call.kept.descriptor(call.digest)
     except data_errors.BlobMissing as error:
         raise errors.NotFound(
-            f"there is no blob {blobs.text(call.digest)}: nothing referred to it for an hour, or "
-            "it was never put here"
+            f"there is no blob {local_blobs.text(call.digest)}: nothing referred to it for an "
+            "hour, or it was never put here"
         ) from error
 
 
@@ -148,7 +150,8 @@ async def _write(call: _Call) -> None:
             await asyncio.to_thread(new.write, piece)
         if new.digest != call.digest:
             raise errors.BadRequest(
-                f"the content is {blobs.text(new.digest)}, not {blobs.text(call.digest)}"
+                f"the content is {local_blobs.text(new.digest)}, "
+                f"not {local_blobs.text(call.digest)}"
             )
         await asyncio.to_thread(new.commit)
     await call.response.send(201, _TYPE, b"")
@@ -165,7 +168,7 @@ def _check_room(directory: Path) -> None:
 
 async def _renew(call: _Call) -> None:
     if not call.kept.touch(call.digest):
-        raise errors.NotFound(f"there is no blob {blobs.text(call.digest)}")
+        raise errors.NotFound(f"there is no blob {local_blobs.text(call.digest)}")
     await call.response.start(204, _TYPE)
     await call.response.end()
 
@@ -176,7 +179,7 @@ async def _renew_all(call: _Call) -> None:
     """
     body = await call.request.body().read(limit=asgi.PIECE_BYTES)
     try:
-        digests = [blobs.parse(name) for name in msgspec.json.decode(body, type=list[str])]
+        digests = [local_blobs.parse(name) for name in msgspec.json.decode(body, type=list[str])]
     except (ValueError, msgspec.MsgspecError) as error:
         raise errors.BadRequest(f"send a JSON list of digests: {error}") from error
     for digest in digests:

@@ -8,7 +8,7 @@ No credential is needed here: a peer authenticates itself in its first frame, or
 import asyncio
 from collections.abc import Callable
 
-from kilnwork.api import manager
+from kilnwork.api import manager_access
 from kilnwork.kit import asgi, tcp_keepalive
 from kilnwork.server import errors, problems
 
@@ -30,13 +30,13 @@ class ChannelApp:
         Raises UpgradeRequired, which tells the client how to connect, if the request is not an
         upgrade.
         """
-        if request.path != manager.CHANNEL_PATH:
+        if request.path != manager_access.CHANNEL_PATH:
             raise errors.NotFound(f"nothing is served at {request.path}")
         wanted = {name.lower() for name in request.headers(b"upgrade")}
         hijack = request.hijack
-        if hijack is None or request.method != "GET" or wanted != {manager.CHANNEL_PROTOCOL}:
+        if hijack is None or request.method != "GET" or wanted != {manager_access.CHANNEL_PROTOCOL}:
             raise errors.UpgradeRequired
         taken = hijack()
         tcp_keepalive.bound_silence(taken.transport.get_extra_info("socket"))
-        taken.transport.write(asgi.switching(manager.CHANNEL_PROTOCOL))
+        taken.transport.write(asgi.switching(manager_access.CHANNEL_PROTOCOL))
         taken.hand_over(self._new_link())

@@ -1,8 +1,8 @@
 """Tasks as JSON documents of `/v1`, with the field names of a Task's status.
 
-Pure; used by `api`. Commands, environment, arguments and inputs are never shown: users who may read
-them can read the object. Nothing is unpickled: a Python result is shown by type and size, an error
-by its text.
+Pure; used by `task_api`. Commands, environment, arguments and inputs are never shown: users who may
+read them can read the object. Nothing is unpickled: a Python result is shown by type and size, an
+error by its text.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
-from kilnwork.server import why
+from kilnwork.server import state_explanations
 
 _decode_error: msgspec.msgpack.Decoder[attempts.ErrorInfo] = msgspec.msgpack.Decoder(
     attempts.ErrorInfo
@@ -138,11 +138,11 @@ def _error(info: attempts.ErrorInfo) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value}
 
 
-def facts(view: model.TaskView, *, memory: str = "") -> why.WhyFacts:
-    """Return the facts of a task for `why.sentence`. `memory`: the memory of the task's worker, as
-    in `ports.ClusterSummary`.
+def facts(view: model.TaskView, *, memory: str = "") -> state_explanations.WhyFacts:
+    """Return the facts of a task for `state_explanations.sentence`. `memory`: the memory of the
+    task's worker, as in `ports.ClusterSummary`.
     """
-    return why.WhyFacts(
+    return state_explanations.WhyFacts(
         name=view.name,
         state=str(view.state),
         reason=str(view.reason),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib import parse
 
-from kilnwork.api import attempts, manager, task
+from kilnwork.api import attempts, manager_access, task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import ports as channel_ports
 from kilnwork.kit import asgi
@@ -23,14 +23,14 @@ from kilnwork.server import errors, ports, problems
 
 log = logging.getLogger(__name__)
 
-_TOKEN_HEADER = manager.TOKEN_HEADER.lower().encode()
-_ATTEMPT_HEADER = manager.ATTEMPT_HEADER.lower().encode()
-_CLUSTER_HEADER = manager.CLUSTER_HEADER.lower().encode()
+_TOKEN_HEADER = manager_access.TOKEN_HEADER.lower().encode()
+_ATTEMPT_HEADER = manager_access.ATTEMPT_HEADER.lower().encode()
+_CLUSTER_HEADER = manager_access.CLUSTER_HEADER.lower().encode()
 
 _HARMLESS = ("GET", "HEAD", "OPTIONS")
 """Methods that change nothing and are not audited."""
 
-_USER_HEADER = manager.USER_HEADER.lower().encode()
+_USER_HEADER = manager_access.USER_HEADER.lower().encode()
 _CREDENTIAL = "authentication.kubernetes.io/credential-id"
 """Key in a user's `extra`: the id of the token, which is in the API server's audit log too
 (KEP-4193)."""
@@ -164,8 +164,8 @@ async def admit_peer(
         if attempt is not None:
             pod, ref = attempt
             good = await verifier.verify_attempt(ref, namespace, pod, token)
-        elif cluster.startswith(manager.EXECUTOR_PREFIX):
-            executor = cluster.removeprefix(manager.EXECUTOR_PREFIX)
+        elif cluster.startswith(manager_access.EXECUTOR_PREFIX):
+            executor = cluster.removeprefix(manager_access.EXECUTOR_PREFIX)
             scope = namespace if executor.startswith(task.EXTERNAL) else ""
             good = await verifier.verify_executor(executor, scope, token)
         elif not cluster:
@@ -179,7 +179,7 @@ async def admit_peer(
         raise errors.NotReady(str(error)) from error
     if not good:
         raise errors.Unauthorized
-    is_executor = cluster.startswith(manager.EXECUTOR_PREFIX)
+    is_executor = cluster.startswith(manager_access.EXECUTOR_PREFIX)
     return bool(cluster) and attempt is None and not is_executor
 
 
@@ -195,5 +195,5 @@ def _attempt(request: asgi.Request) -> tuple[str, attempts.AttemptRef] | None:
         return pod, attempts.AttemptRef.parse(ref)
     except ValueError as error:
         raise errors.BadRequest(
-            f"{manager.ATTEMPT_HEADER} is {text!r}; it must be POD ID/RUN/ATTEMPT"
+            f"{manager_access.ATTEMPT_HEADER} is {text!r}; it must be POD ID/RUN/ATTEMPT"
         ) from error

@@ -1,6 +1,7 @@
 """List of a Job's indexes, by number, in pages: `GET /v1/namespaces/NS/jobs/NAME/indexes`.
 
-Mounted by `api`. The status of a Job has only counts and ranges; this lists all indexes of the Job.
+Mounted by `task_api`. The status of a Job has only counts and ranges; this lists all indexes of the
+Job.
 """
 
 from typing import Any
@@ -9,7 +10,7 @@ from kilnwork.api import kinds
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import index_model
 from kilnwork.kit import asgi, clock
-from kilnwork.server import errors, object_rights, ports
+from kilnwork.server import errors, object_authorization, ports
 
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 500
@@ -27,7 +28,7 @@ class Indexes:
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
         """Send a page of indexes. The caller needs the right to `get` the Job."""
-        await object_rights.check(
+        await object_authorization.check(
             request, self._rights, resource=kinds.JOBS, namespace=namespace, name=name
         )
         limit = request.number("limit", least=1, most=MAX_LIMIT) or DEFAULT_LIMIT

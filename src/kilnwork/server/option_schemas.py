@@ -1,7 +1,7 @@
 """Option schemas: the options of a JobConfig as JSON Schema, `GET
 /v1/namespaces/NS/jobconfigs/NAME/options`.
 
-Mounted by `api`. For web pages that ask for values, as `kiln run-job` does; the values go into
+Mounted by `task_api`. For web pages that ask for values, as `kiln run-job` does; the values go into
 `spec.optionValues` of a Job with that `configName`.
 """
 
@@ -9,7 +9,7 @@ import msgspec
 
 from kilnwork.api import config_options, kinds, option_entry
 from kilnwork.kit import asgi
-from kilnwork.server import errors, object_rights, ports
+from kilnwork.server import errors, object_authorization, ports
 
 JSON_SCHEMA = "application/schema+json"
 
@@ -27,7 +27,7 @@ class OptionSchemas:
         """Send the option schema of a JobConfig. The caller needs the right to `get` the
         JobConfig.
         """
-        await object_rights.check(
+        await object_authorization.check(
             request, self._rights, resource=kinds.JOB_CONFIGS, namespace=namespace, name=name
         )
         config = self._jobs.config(namespace, name)

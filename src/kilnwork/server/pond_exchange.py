@@ -1,8 +1,8 @@
 """`/ponds/NAMESPACE/NAME/…`: the exchange between the agents of ponds and the manager.
 
-Mounted by the composition roots; `kilnwork.pond.manager_link` is the client, `api.pond_messages`
-defines the messages. Callers are authenticated here: an agent sends the token of its DataPond,
-which only the Pods of that pond mount, and can access no other pond.
+Mounted by the composition roots; `kilnwork.pond.manager_link` is the client,
+`api.pond_messages` defines the messages. Callers are authenticated here: an agent sends the
+token of its DataPond, which only the Pods of that pond mount, and can access no other pond.
 """
 
 import asyncio

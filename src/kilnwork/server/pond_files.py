@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.api import filejobs, pond_messages
-from kilnwork.jobs import model, service
+from kilnwork.jobs import file_job_service, model
 from kilnwork.kit import asgi
 from kilnwork.server import errors
 from kilnwork.server.jobs import file_bodies
@@ -37,7 +37,7 @@ class _File(NamedTuple):
 class PondFiles:
     """Handler that lists and sends the files of file jobs."""
 
-    def __init__(self, jobs: service.FileJobs) -> None:
+    def __init__(self, jobs: file_job_service.FileJobs) -> None:
         self._jobs = jobs
         self._directories: dict[str, Callable[[model.JobView], Awaitable[list[_File]]]] = {
             "results": self._results,

@@ -1,7 +1,7 @@
 """Result of one task as raw bytes, with their media type: `GET …/tasks/REF/result`.
 
-Used by `api`. A blob is streamed from its file. Nothing is unpickled: a Python object that is not
-JSON is sent as a pickle, with its media type.
+Used by `task_api`. A blob is streamed from its file. Nothing is unpickled: a Python object that is
+not JSON is sent as a pickle, with its media type.
 """
 
 import base64
@@ -12,8 +12,8 @@ import msgspec
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.data import blobs as data_blobs
 from kilnwork.data import errors as data_errors
+from kilnwork.data import local_blobs as data_blobs
 from kilnwork.dispatch import model
 from kilnwork.kit import asgi, ids
 from kilnwork.server import blobs, errors

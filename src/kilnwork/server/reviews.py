@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kilnwork.api import kinds, manager
+from kilnwork.api import kinds, manager_access
 from kilnwork.kit import asgi, clock
 from kilnwork.kube import client, errors
 from kilnwork.kube import reviews as kube_reviews
@@ -45,7 +45,7 @@ class Reviews:
         self, token: str, *, audience: str | None = None
     ) -> kube_reviews.User | None:
         """Return the user of a token, as `ports.Access.token_user`."""
-        tried = ((), (manager.AUDIENCE,)) if audience is None else ((audience,),)
+        tried = ((), (manager_access.AUDIENCE,)) if audience is None else ((audience,),)
 
         async def ask() -> tuple[kube_reviews.User | None, float]:
             for audiences in tried:

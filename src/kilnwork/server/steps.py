@@ -1,9 +1,9 @@
 """List of a SyncSet's steps with their shards, in pages: `GET
 /v1/namespaces/NS/syncsets/NAME/steps`.
 
-Also serves `…/result`, the result of the SyncSet's flow. Mounted by `api`. The status of a SyncSet
-has only counts of each step, and results of up to 8 KiB; this lists all instances, and sends
-results of any size.
+Also serves `…/result`, the result of the SyncSet's flow. Mounted by `task_api`. The status of a
+SyncSet has only counts of each step, and results of up to 8 KiB; this lists all instances, and
+sends results of any size.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from kilnwork.api import kinds
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs.flows import model
 from kilnwork.kit import asgi, clock
-from kilnwork.server import errors, object_rights, ports
+from kilnwork.server import errors, object_authorization, ports
 
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 500
@@ -69,7 +69,7 @@ class Steps:
         await response.json(view.value)
 
     async def _check(self, request: asgi.Request, namespace: str, name: str) -> None:
-        await object_rights.check(
+        await object_authorization.check(
             request, self._rights, resource=kinds.SYNC_SETS, namespace=namespace, name=name
         )
 

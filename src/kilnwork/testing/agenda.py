@@ -1,6 +1,6 @@
 """The agenda of an inline session: tasks that are ready, and timers.
 
-Used by `testing.inline_runs`. Contains no rules about tasks.
+Used by `testing.inline_tasks`. Contains no rules about tasks.
 """
 
 import heapq

@@ -1,7 +1,7 @@
 """The virtual clock of inline sessions, which stands still until a task sleeps or has to wait.
 
-Used by `testing.inline_sessions` and `inline_runs`, which redirect `time.sleep` and the event loops
-of async tasks to it while their tasks run. Other threads keep the machine's time.
+Used by `testing.inline_sessions` and `inline_tasks`, which redirect `time.sleep` and the event
+loops of async tasks to it while their tasks run. Other threads keep the machine's time.
 """
 
 import asyncio

@@ -21,23 +21,23 @@ from kilnwork.api import (
     flow_validation,
     job_settings,
     reasons,
-    worker_variables,
+    sync_set_env,
 )
 from kilnwork.api import task as api_task
 from kilnwork.jobs import completion
-from kilnwork.jobs import records as job_records
+from kilnwork.jobs import in_memory_jobs as job_records
 from kilnwork.jobs.flows import (
+    in_memory_runs,
     model,
     plan,
-    records,
-    results,
     step_inputs,
-    step_items,
+    step_item_source,
+    step_results,
     views,
 )
 from kilnwork.kit import errors, ids
 from kilnwork.sdk import context, exact_json
-from kilnwork.testing import clock, timeline
+from kilnwork.testing import clock, flow_event_queue
 
 _R = reasons.FlowReason
 _UID = "00000000-0000-0000-0000-000000000000"
@@ -107,7 +107,7 @@ def run(
         clusters=dict.fromkeys(groups, _LOCAL),
         memo=False,
     )
-    made = records.Run(new, records.RunState(started=0.0), row=1)
+    made = in_memory_runs.Run(new, in_memory_runs.RunState(started=0.0), row=1)
     process = _Process(made, functions or {})
     process.finish()
     return Done(views.run_view(made), process.attempts)
@@ -131,9 +131,9 @@ def _snapshot(name: str, value: Any) -> model.SnapshotRef:
 class _Process:
     """Executor of the instructions of a flow's plan."""
 
-    def __init__(self, run: records.Run, functions: Functions) -> None:
+    def __init__(self, run: in_memory_runs.Run, functions: Functions) -> None:
         self._run, self._functions = run, functions
-        self._timeline = timeline.Timeline()
+        self._timeline = flow_event_queue.Timeline()
         self._spent_s = 0.0
         """By the item that is being called: seconds slept, and waited for retries."""
         self.attempts: dict[str, list[str]] = {}
@@ -143,44 +143,54 @@ class _Process:
         """Carry out the instructions of the plan until the flow has ended."""
         run, line = self._run, self._timeline
         if run.program.timeout_s is not None:
-            line.add(timeline.Event(timeline.Kind.LIMIT, ""), after_s=run.program.timeout_s)
+            line.add(
+                flow_event_queue.Event(flow_event_queue.Kind.LIMIT, ""),
+                after_s=run.program.timeout_s,
+            )
         while True:
             wanted = plan.advance(run, now=line.now)
             for instruction in wanted:
                 self._carry_out(instruction)
-            if run.state.stage is records.FlowStage.OVER:
+            if run.state.stage is in_memory_runs.FlowStage.OVER:
                 return
             if wanted:
                 continue  # something may be over by that
             event = line.take()
-            if event.kind is timeline.Kind.LIMIT:
+            if event.kind is flow_event_queue.Kind.LIMIT:
                 plan.timed_out(run, event.key)
             elif event.end is not None:
                 plan.job_ended(run, event.key, event.end)
             elif event.work is not None:
                 end, seconds = self._done(event.key, event.work)
-                ended = timeline.Event(timeline.Kind.END, event.key, event.work, end)
+                ended = flow_event_queue.Event(
+                    flow_event_queue.Kind.END, event.key, event.work, end
+                )
                 line.add(ended, after_s=seconds)
 
-    def _carry_out(self, instruction: records.Instruction) -> None:
+    def _carry_out(self, instruction: in_memory_runs.Instruction) -> None:
         key, line = instruction.key, self._timeline
-        if isinstance(instruction, records.StartJob):
-            line.add(timeline.Event(timeline.Kind.CALL, key, instruction.work))
-        elif isinstance(instruction, records.SetTimeLimit):
-            line.add(timeline.Event(timeline.Kind.LIMIT, key), after_s=instruction.seconds)
+        if isinstance(instruction, in_memory_runs.StartJob):
+            line.add(flow_event_queue.Event(flow_event_queue.Kind.CALL, key, instruction.work))
+        elif isinstance(instruction, in_memory_runs.SetTimeLimit):
+            line.add(
+                flow_event_queue.Event(flow_event_queue.Kind.LIMIT, key),
+                after_s=instruction.seconds,
+            )
         elif (work := line.stop(key)) is not None:
             counts = model.TaskCounts(total=work.size, cancelled=work.size)
-            plan.job_ended(self._run, key, records.JobEnd(False, _R.STOPPED, counts=counts))
+            plan.job_ended(self._run, key, in_memory_runs.JobEnd(False, _R.STOPPED, counts=counts))
 
-    def _done(self, key: str, work: step_inputs.StepWork) -> tuple[records.JobEnd, float]:
+    def _done(self, key: str, work: step_inputs.StepWork) -> tuple[in_memory_runs.JobEnd, float]:
         """Call the function of a step for each of its items; return the step's end and the seconds
         that it took.
         """
         spent: list[float] = []
         end = self._call_all(key, work, spent)
-        return end, timeline.makespan_s(spent, work.parallel)
+        return end, flow_event_queue.makespan_s(spent, work.parallel)
 
-    def _call_all(self, key: str, work: step_inputs.StepWork, spent: list[float]) -> records.JobEnd:
+    def _call_all(
+        self, key: str, work: step_inputs.StepWork, spent: list[float]
+    ) -> in_memory_runs.JobEnd:
         inputs = step_inputs.Inputs(work)
         found: list[bytes] = []
         failed, first, cause, trouble = 0, "", "", ""
@@ -207,16 +217,18 @@ class _Process:
             cancelled=work.size - len(found),
         )
         if failed > work.max_failed:
-            reason = step_items.StepItems.failed_reason if work.variable else cause
-            return records.JobEnd(False, reason, _message(work, failed, first), cause, counts)
+            reason = step_item_source.StepItems.failed_reason if work.variable else cause
+            return in_memory_runs.JobEnd(
+                False, reason, _message(work, failed, first), cause, counts
+            )
         value = b"[%b]" % b",".join(found) if work.variable else found[0]
-        if work.wanted and len(value) > results.MAX_BYTES:
-            trouble = trouble or results.TOO_LARGE
+        if work.wanted and len(value) > step_results.MAX_BYTES:
+            trouble = trouble or step_results.TOO_LARGE
         if trouble and not work.needed:
-            return records.JobEnd(True, "", "", cause, counts)
+            return in_memory_runs.JobEnd(True, "", "", cause, counts)
         if work.wanted and trouble:
-            return records.JobEnd(False, _R.RESULT_TOO_LARGE, trouble, cause, counts)
-        return records.JobEnd(True, "", "", cause, counts, value if work.wanted else None)
+            return in_memory_runs.JobEnd(False, _R.RESULT_TOO_LARGE, trouble, cause, counts)
+        return in_memory_runs.JobEnd(True, "", "", cause, counts, value if work.wanted else None)
 
     def _call(self, key: str, work: step_inputs.StepWork, given: bytes) -> bytes:
         template = work.template
@@ -237,10 +249,10 @@ class _Process:
                     raise
                 self._spent_s += _delay_s(retry, attempt)
                 continue
-            written = worker_variables.output_directory(ids.task_text(task), run=1, attempt=attempt)
-            self.attempts.setdefault(records.step_path(key), []).append(written)
+            written = sync_set_env.output_directory(ids.task_text(task), run=1, attempt=attempt)
+            self.attempts.setdefault(in_memory_runs.step_path(key), []).append(written)
             data = exact_json.encode(value)
-            if data is None or len(data) > results.MAX_BYTES:
+            if data is None or len(data) > step_results.MAX_BYTES:
                 raise _NotJson(f"the result of {template.call.function} is no JSON, or too large")
             return data
         raise AssertionError("max_attempts is at least 1")
@@ -294,7 +306,9 @@ def _message(work: step_inputs.StepWork, failed: int, first: str) -> str:
     wanted = job_settings.Completion(max_failed=work.max_failed)
     ended = job_records.ItemCounts()
     ended.failed = failed
-    why = completion.failure_message(wanted, ended, work.size, nouns=step_items.StepItems.nouns)
+    why = completion.failure_message(
+        wanted, ended, work.size, nouns=step_item_source.StepItems.nouns
+    )
     return f"{why}: {first}"
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
-from kilnwork.data import blobs as blob_store
+from kilnwork.data import local_blobs as blob_store
 from kilnwork.kit import ids
 from kilnwork.sdk import callbacks, errors, futures, session, streams
 from kilnwork.testing import clock as clocks
-from kilnwork.testing import inline_runs
+from kilnwork.testing import inline_tasks
 from kilnwork.testing import task_record as records
 
 
@@ -39,7 +39,7 @@ class InlineSession(session.Session):
         self._specs: list[api_task.TaskSpec] = []
         self._held: dict[int, Any] = {}
         self._number = 0
-        self._runs = inline_runs.Runs(self.clock, self.blobs)
+        self._runs = inline_tasks.Runs(self.clock, self.blobs)
 
     @property
     def tasks(self) -> Sequence[records.Record]:

@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, sync_set, worker_variables
-from kilnwork.data import blobs
+from kilnwork.api import meta, sync_set, sync_set_env
 from kilnwork.data import errors as data_errors
+from kilnwork.data import local_blobs
 from kilnwork.data.pond import manifest, origins, output_source, shards
 from kilnwork.jobs.flows import model
-from kilnwork.kit import snapshot_paths
+from kilnwork.kit import snapshot_path_validation
 from kilnwork.sdk import snapshots as sdk_snapshots
 from kilnwork.sdk import sync_sets
 from kilnwork.testing import inline_flows
@@ -103,7 +103,7 @@ def _data(directory: Path) -> Iterator[None]:
     written.mkdir()
     given = {
         sdk_snapshots.DATA_VARIABLE: str(directory),
-        worker_variables.OUTPUTS: str(written),
+        sync_set_env.OUTPUTS: str(written),
     }
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
@@ -173,7 +173,7 @@ def _link(name: str, given: Path, place: Path) -> None:
 def _write(files: Mapping[str, str], place: Path) -> None:
     place.mkdir()
     for path, text in files.items():
-        problem = snapshot_paths.problem(path)
+        problem = snapshot_path_validation.problem(path)
         if problem:
             raise inline_flows.InvalidFlow(f"data: inline file {path!r} {problem}")
         file = place / path
@@ -196,4 +196,4 @@ def _files(place: Path) -> Iterator[manifest.File]:
 
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
-        return blobs.text(hashlib.file_digest(file, "sha256").digest())
+        return local_blobs.text(hashlib.file_digest(file, "sha256").digest())

@@ -18,9 +18,8 @@ from typing import Any, TypeVar
 
 import msgspec
 import uvloop
-import yaml
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta, yaml_loader
 from kilnwork.controlplane import cluster
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, config, errors
@@ -89,13 +88,13 @@ class KubernetesServer:
             installed.append(done)
         return installed
 
-    async def _resource(self, obj: meta.JsonObject) -> resource.Resource:
+    async def _resource(self, obj: meta.JsonObject) -> api_resources.Resource:
         """Return the resource of an object's kind. Raises LookupError if it is not served."""
         version, kind = obj["apiVersion"], obj["kind"]
         for each in await self._discover(version):
             if each["kind"] == kind and "/" not in each["name"]:
                 group, _, short = version.rpartition("/")
-                return resource.Resource(
+                return api_resources.Resource(
                     group=group,
                     version=short,
                     kind=kind,
@@ -237,7 +236,7 @@ class _Serving:
             self._started.set_exception(error)
 
 
-_CRD = resource.CUSTOM_RESOURCE_DEFINITIONS
+_CRD = api_resources.CUSTOM_RESOURCE_DEFINITIONS
 
 
 def _objects(manifests: Manifests) -> Iterator[meta.JsonObject]:
@@ -247,12 +246,11 @@ def _objects(manifests: Manifests) -> Iterator[meta.JsonObject]:
         case Path():
             yield from _objects(manifests.read_text())
         case str():
-            for document in yaml.safe_load_all(manifests):
+            for document in yaml_loader.load_all(manifests):
                 if isinstance(document, str):
                     text = f"no manifest: {document!r:.200}; for a file give a Path"
                     raise ValueError(text)  # noqa: TRY004 - the text is wrong, not its type
-                if document is not None:
-                    yield from _objects(document)
+                yield from _objects(document)
         case dict() if isinstance(manifests.get("items"), list):
             yield from _objects(manifests["items"])
         case dict():

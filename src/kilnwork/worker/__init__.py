@@ -2,9 +2,9 @@
 one call at a time.
 
 Started as a process (`python -m kilnwork.worker`); no other package imports it. `agent` holds the
-link to the dispatcher and the attempts. `attempt` runs one command from Run to Finished; `outcomes`
-and `results` decide how it ended. `slot` runs Python calls in a process forked from the `zygote`.
-`memory_watch` ends the largest task before the memory limit is reached.
+link to the dispatcher and the attempts. `attempt` runs one command from Run to Finished;
+`outcome_rules` and `result_file` decide how it ended. `slot` runs Python calls in a process forked
+from the `zygote`. `memory_watch` ends the largest task before the memory limit is reached.
 
 The worker does not use the Kubernetes API; it only passes service-account files on to its tasks.
 Linux only.

@@ -23,9 +23,9 @@ from kilnwork.worker import settings, zygote_link
 log = logging.getLogger(__name__)
 
 SHARED = (
-    "fcntl", "heapq", "kilnwork.api.reasons", "kilnwork.api.variables",
-    "kilnwork.api.worker_variables", "kilnwork.channel.frames", "kilnwork.kit.backoff",
-    "kilnwork.kit.digests", "kilnwork.worker.lines", "kilnwork.worker.slot_page", "mmap",
+    "fcntl", "heapq", "kilnwork.api.reasons", "kilnwork.api.env_sources",
+    "kilnwork.api.sync_set_env", "kilnwork.channel.frames", "kilnwork.kit.backoff",
+    "kilnwork.kit.digests", "kilnwork.worker.line_buffer", "kilnwork.worker.slot_page", "mmap",
     "resource", "shutil", "termios",
 )  # fmt: skip
 """What both agent and zygote import, with all that these import."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from kilnwork.api import attempts, reasons
 from kilnwork.channel import errors as channel_errors
-from kilnwork.channel import messages, peer
+from kilnwork.channel import messages, worker_side
 from kilnwork.kit import clock, coroutines, ids, processes
 from kilnwork.worker import (
     attempt,
@@ -25,10 +25,10 @@ from kilnwork.worker import (
     directories,
     environment,
     errors,
-    memory,
+    memory_measurement,
     memory_watch,
     orphans,
-    outcomes,
+    outcome_rules,
     reaper,
     settings,
     slots,
@@ -46,15 +46,15 @@ default, `kiln up` ends within 20."""
 LAST_WORDS_S = 2.0
 """How long a worker that stops waits until its reports are acknowledged."""
 
-_UNKNOWN = outcomes.Halt(
+_UNKNOWN = outcome_rules.Halt(
     attempts.Ending.STOPPED, reasons.Reason.REPLACED.value, "the dispatcher does not know it"
 )
-_LEASE_ENDED = outcomes.Halt(
+_LEASE_ENDED = outcome_rules.Halt(
     attempts.Ending.LOST,
     reasons.Reason.WORKER_LOST.value,
     "the worker could not renew its lease, so it ended its tasks",
 )
-_STOPPING = outcomes.Halt(
+_STOPPING = outcome_rules.Halt(
     attempts.Ending.LOST, reasons.Reason.WORKER_STOPPING.value, "the worker was asked to stop"
 )
 
@@ -97,7 +97,7 @@ class Agent:
         self._failure: Exception | None = None
         self._attempts: dict[attempts.AttemptRef, attempt.Attempt] = {}
         self._reaper = reaper.Reaper()
-        self._link = peer.Peer(
+        self._link = worker_side.Peer(
             self,
             path=given.channel,
             place=lambda: given.channel if relay is None else relay.address,
@@ -106,7 +106,7 @@ class Agent:
         )
         self._containers: Any = None
         if given.containers:  # imported by name: most workers run no containers
-            self._containers = importlib.import_module("kilnwork.worker.containers")
+            self._containers = importlib.import_module("kilnwork.worker.ephemeral_containers")
         self._stopping = asyncio.Event()
         self._at_once = False
         orphan_processes = orphans.Orphans(self._reaper)
@@ -114,7 +114,7 @@ class Agent:
             self._memory_candidates,
             stated=given.memory_limit,
             share=given.memory_share,
-            groups=memory.groups(),
+            groups=memory_measurement.groups(),
             clock=clock,
         )
         self._tools = attempt.Tools(
@@ -238,7 +238,7 @@ class Agent:
                     # Its report was forgotten, so no acknowledgement will remove it.
                     del self._attempts[ref]
 
-    def received(self, order: peer.Order) -> None:
+    def received(self, order: worker_side.Order) -> None:
         """Carry out one order of the dispatcher."""
         match order:
             case messages.Run():
@@ -303,15 +303,15 @@ class Agent:
             # It reports nothing, so no acknowledgement will remove it.
             self._attempts.pop(current.ref, None)
 
-    def _refuse(self, ref: attempts.AttemptRef, halt: outcomes.Halt) -> None:
+    def _refuse(self, ref: attempts.AttemptRef, halt: outcome_rules.Halt) -> None:
         """Report that an attempt ended before it started. Since no process was started, this is
         proof that none runs.
         """
-        outcome = outcomes.halted_outcome(halt, at=self._tools.clock.wall())
+        outcome = outcome_rules.halted_outcome(halt, at=self._tools.clock.wall())
         self._link.report(lambda serial: messages.Finished(serial, ref, outcome))
 
     def _stop(self, order: messages.Stop) -> None:
-        halt = outcomes.Halt(attempts.Ending.STOPPED, order.reason, "")
+        halt = outcome_rules.Halt(attempts.Ending.STOPPED, order.reason, "")
         current = self._attempts.get(order.ref)
         if current is None:
             self._refuse(order.ref, halt)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kilnwork.api import attempts, reasons
-from kilnwork.api import variables as api_variables
-from kilnwork.channel import messages, peer
+from kilnwork.api import env_sources as api_variables
+from kilnwork.channel import messages, worker_side
 from kilnwork.kit import clock, processes
 from kilnwork.worker import (
     attempt_output,
@@ -25,9 +25,9 @@ from kilnwork.worker import (
     errors,
     memory_watch,
     orphans,
-    outcomes,
+    outcome_rules,
     reaper,
-    results,
+    result_file,
     stdout_writer,
 )
 
@@ -43,7 +43,7 @@ class Tools:
 
     cluster: str
     clock: clock.Clock
-    link: peer.Peer
+    link: worker_side.Peer
     reaper: reaper.Reaper
     orphans: orphans.Orphans
     directories: directories.Directories
@@ -74,7 +74,7 @@ class Attempt:
         self.silent = False
         self._run = run
         self._tools = tools
-        self._halt: outcomes.Halt | None = None
+        self._halt: outcome_rules.Halt | None = None
         self._command: commands.Command | None = None
         self._output: attempt_output.AttemptOutput | None = None
         self._kill_timer: asyncio.TimerHandle | None = None
@@ -88,11 +88,11 @@ class Attempt:
             place = tools.directories.make(self.ref, inputs=self._run.inputs)
             outcome = await self._execute(place)
         except errors.CannotStart as error:
-            outcome = outcomes.not_started_outcome(error, at=tools.clock.wall())
+            outcome = outcome_rules.not_started_outcome(error, at=tools.clock.wall())
         except errors.CannotStartHere as error:
             log.warning("an attempt cannot be started", extra={"why": str(error)})
             await asyncio.sleep(PAUSE_S)
-            outcome = outcomes.not_started_outcome(error, at=tools.clock.wall())
+            outcome = outcome_rules.not_started_outcome(error, at=tools.clock.wall())
         self.over.set()
         if not self.silent:
             tools.link.report(lambda serial: messages.Finished(serial, self.ref, outcome))
@@ -108,7 +108,7 @@ class Attempt:
         if place is not None:
             await place.remove()
 
-    def halt(self, halt: outcomes.Halt, *, grace_s: float) -> None:
+    def halt(self, halt: outcome_rules.Halt, *, grace_s: float) -> None:
         """Send SIGTERM to the process group of the command, and SIGKILL after `grace_s`.
 
         The first halt decides the ending that is reported.
@@ -133,7 +133,7 @@ class Attempt:
             return None
         return memory_watch.Candidate(self._command.pid, self._end_for_memory)
 
-    def abandon(self, halt: outcomes.Halt) -> None:
+    def abandon(self, halt: outcome_rules.Halt) -> None:
         """Kill the command and report nothing, because the dispatcher does not know this
         attempt.
         """
@@ -150,8 +150,8 @@ class Attempt:
             self._output.send_again(offset)
 
     def container_seen(self, status: messages.ContainerSeen) -> None:
-        """Handle the start or end of the attempt's container; see `containers`. A command without
-        its own container has none.
+        """Handle the start or end of the attempt's container; see `ephemeral_containers`. A command
+        without its own container has none.
         """
 
     def drop_output_below(self, offset: int) -> None:
@@ -163,7 +163,7 @@ class Attempt:
         tools = self._tools
         values = await self._variables()
         if self._halt is not None:
-            return outcomes.halted_outcome(self._halt, at=tools.clock.wall())
+            return outcome_rules.halted_outcome(self._halt, at=tools.clock.wall())
         variables = tools.environment.for_attempt(self._run, place, values)
         spec = self._run.spec
         command = commands.start((*spec.command, *spec.args), variables)
@@ -180,7 +180,7 @@ class Attempt:
         server = await self._serve(place)
         exited = await ended
         code = exited.code
-        killed = code in (-signal.SIGKILL, outcomes.SHELL_SIGKILLED)
+        killed = code in (-signal.SIGKILL, outcome_rules.SHELL_SIGKILLED)
         # Now: a kill by the kernel explains an end only for a while, and `clear` may take as long.
         oom = tools.explain_kill() if killed and self._halt is None else ""
         # From here on its pid may be reused.
@@ -191,7 +191,7 @@ class Attempt:
         self._output.finish()
         self._cancel_kill()
         finished = tools.clock.wall()
-        seen = outcomes.CommandEnd(
+        seen = outcome_rules.CommandEnd(
             code=code,
             proof=proof,
             started=started,
@@ -199,7 +199,9 @@ class Attempt:
             oom=oom,
             usage=exited.usage,
         )
-        return outcomes.command_outcome(seen, halt=self._halt, result=self._result(place, code))
+        return outcome_rules.command_outcome(
+            seen, halt=self._halt, result=self._result(place, code)
+        )
 
     async def _variables(self) -> dict[str, str]:
         """Return the values of variables from Secrets and ConfigMaps; empty if the attempt is
@@ -249,7 +251,7 @@ class Attempt:
         self, place: directories.AttemptDirectory
     ) -> attempts.Payload | errors.BadResult | None:
         try:
-            return results.read(
+            return result_file.read(
                 place.output,
                 output_type=self._run.spec.output_type,
                 follow_links=self.shares_files,
@@ -264,7 +266,7 @@ class Attempt:
     def _end_for_memory(self, message: str) -> None:
         reason = str(reasons.Reason.OUT_OF_MEMORY)
         if self._halt is None and not self.over.is_set():
-            self._halt = outcomes.Halt(attempts.Ending.FAILED, reason, message)
+            self._halt = outcome_rules.Halt(attempts.Ending.FAILED, reason, message)
             self._signal(signal.SIGKILL)  # nothing gentler: it would go on to use more
 
     def _kill_after(self, grace_s: float) -> None:

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 
 from kilnwork.api import attempts
-from kilnwork.worker import lines, stdout_writer
+from kilnwork.worker import line_buffer, stdout_writer
 
 KEPT_BYTES = 1 << 20
 """Output of one attempt that may be unacknowledged (docs/decisions/0004)."""
@@ -65,7 +65,7 @@ class AttemptOutput:
         self._descriptor = descriptor
         self._send = send
         self._stdout = shared
-        self._lines = lines.Lines(shared)
+        self._lines = line_buffer.Lines(shared)
         self._loop = asyncio.get_running_loop()
         self._kept: collections.deque[tuple[int, bytes]] = collections.deque()
         self._kept_bytes = 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kilnwork.api import attempts
-from kilnwork.kit import ids, paths, scratch
+from kilnwork.kit import data_directories, ids, scratch
 from kilnwork.worker import errors, settings
 
 _BACKLOG = 64
@@ -98,7 +98,7 @@ class Directories:
                 input=None if inputs is None else directory / "input",
             )
             if place.input is not None and inputs is not None:
-                paths.write_private(place.input, inputs)
+                data_directories.write_private(place.input, inputs)
             if self._shared:
                 _open_to_all(place)
             return place

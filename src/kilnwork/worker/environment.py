@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.api import variables, worker_variables
+from kilnwork.api import env_sources, sync_set_env
 from kilnwork.channel import messages
 from kilnwork.kit import ids
 from kilnwork.worker import directories, errors, orphans, settings
@@ -46,7 +46,7 @@ class Environment:
             **self._base,
             "TMPDIR": str(place.directory),
             **self._kubernetes(run.namespace, place),
-            **variables.with_values(run.spec.env, values),
+            **env_sources.with_values(run.spec.env, values),
             **_contract(run, place),
             **self._outputs(run),
         }
@@ -68,11 +68,11 @@ class Environment:
         """Return the variable that names the directory for output files of the attempt's SyncSet,
         if it has one.
         """
-        shared = self._base.get(worker_variables.OUTPUTS, "")
+        shared = self._base.get(sync_set_env.OUTPUTS, "")
         if not shared:
             return {}
         ref = run.ref
-        name = worker_variables.output_directory(
+        name = sync_set_env.output_directory(
             ids.task_text(ref.task), run=ref.run, attempt=ref.attempt
         )
         directory = Path(shared) / name
@@ -82,7 +82,7 @@ class Environment:
             raise errors.CannotStartHere(
                 f"the worker cannot make the directory of its outputs: {error}"
             ) from error
-        return {worker_variables.OUTPUTS: str(directory)}
+        return {sync_set_env.OUTPUTS: str(directory)}
 
     def _kubernetes(self, namespace: str, place: directories.AttemptDirectory) -> dict[str, str]:
         token = self._account / "token"

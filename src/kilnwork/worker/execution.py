@@ -14,23 +14,23 @@ from types import CoroutineType
 from typing import Any, Protocol
 
 from kilnwork.api import attempts, calls, reasons, task
-from kilnwork.api import variables as api_variables
+from kilnwork.api import env_sources as api_variables
 from kilnwork.channel import messages
-from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
+from kilnwork.data import local_blobs
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import (
-    code_environments,
+    call_environment,
+    code_activation,
     context,
     errors,
-    function_calls,
+    function_runner,
     futures,
-    pickling,
-    variables,
+    serialization,
 )
 from kilnwork.sdk import task as task_functions
-from kilnwork.worker import interrupts, slot_calls, usage
+from kilnwork.worker import interrupts, slot_call_stack, usage
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
@@ -108,7 +108,7 @@ class Execution:
         owner: Owner,
         *,
         clock: clocks.Clock,
-        ask: Callable[[slot_calls.StackLevel], messages.Response] | None = None,
+        ask: Callable[[slot_call_stack.StackLevel], messages.Response] | None = None,
         min_measured_s: float = usage.SHORT_S,
     ) -> None:
         """Create the executor. `ask` fetches values of variables; None where calls have no
@@ -123,7 +123,7 @@ class Execution:
         self._loaded: dict[tuple[str, str | None], Any] = {}
         self.guard: interrupts.Interrupts
 
-    def run(self, level: slot_calls.StackLevel, template: Template) -> calls.CallEnd:
+    def run(self, level: slot_call_stack.StackLevel, template: Template) -> calls.CallEnd:
         """Run a call and return its outcome. May raise Cancelled; `failed` then returns the outcome
         to report.
 
@@ -141,7 +141,7 @@ class Execution:
         context.begin(inner)
         try:
             if (
-                template.call.environment == code_environments.slot.environment is None
+                template.call.environment == code_activation.slot.environment is None
                 and not template.env
             ):
                 end = self._called(level, template)
@@ -157,22 +157,26 @@ class Execution:
             context.end()
 
     @contextlib.contextmanager
-    def _surroundings(self, level: slot_calls.StackLevel, template: Template) -> Iterator[None]:
+    def _surroundings(
+        self, level: slot_call_stack.StackLevel, template: Template
+    ) -> Iterator[None]:
         """Provide the environment variables and files of a call within the block. Variables come
         first, since imports may read them.
         """
         with contextlib.ExitStack() as stack:
             if template.env:
                 values = self._values(level, template.env)
-                stack.enter_context(variables.applied(values))
+                stack.enter_context(call_environment.applied(values))
             if (
                 template.call.environment is not None
-                or code_environments.slot.environment is not None
+                or code_activation.slot.environment is not None
             ):
                 stack.enter_context(self._entered(template.call))
             yield
 
-    def _values(self, level: slot_calls.StackLevel, env: Sequence[task.EnvVar]) -> dict[str, str]:
+    def _values(
+        self, level: slot_call_stack.StackLevel, env: Sequence[task.EnvVar]
+    ) -> dict[str, str]:
         if self._ask is None or api_variables.are_literal(env):
             return api_variables.with_values(env, {})
         response = self._ask(level)
@@ -181,13 +185,13 @@ class Execution:
             raise _Refused(reasons.Reason.VARIABLE_MISSING, error)
         return api_variables.with_values(env, api_variables.decode(response.body))
 
-    def _entered(self, call: task.Call) -> code_environments.Entered:
+    def _entered(self, call: task.Call) -> code_activation.Entered:
         try:
-            return code_environments.enter(call.environment, self._owner.blobs)
+            return code_activation.enter(call.environment, self._owner.blobs)
         except (data_errors.DataError, OSError) as error:
             raise _Refused(reasons.Reason.VALUE_MISSING, error) from error
 
-    def _called(self, level: slot_calls.StackLevel, template: Template) -> calls.CallEnd:
+    def _called(self, level: slot_call_stack.StackLevel, template: Template) -> calls.CallEnd:
         guard = self.guard
         function = template.function or self._load(template)
         args, kwargs = self._arguments(level.run)
@@ -199,7 +203,7 @@ class Execution:
         delegate = None
         if template.call.stream:
             try:
-                payload = self._stream(level, function_calls.iterate(function, args, kwargs))
+                payload = self._stream(level, function_runner.iterate(function, args, kwargs))
             finally:
                 level.seconds = self._monotonic() - level.began
         else:
@@ -211,7 +215,7 @@ class Execution:
                 guard.user = False
                 level.seconds = self._monotonic() - level.began
             if type(value) in _PLAIN and template.call.returns == 1:
-                payload = pickling.pack_value(value, self._owner.blobs)
+                payload = serialization.pack_value(value, self._owner.blobs)
             else:
                 payload, delegate = self._finish(level, template, value)
         return calls.CallEnd(
@@ -220,7 +224,7 @@ class Execution:
         )  # fmt: skip
 
     def failed(
-        self, level: slot_calls.StackLevel, error: BaseException, template: Template | None
+        self, level: slot_call_stack.StackLevel, error: BaseException, template: Template | None
     ) -> calls.CallEnd:
         """Return the outcome to report for a call that ended with an exception."""
         ending, reason, message = FAILED, str(reasons.Reason.RAISED), ""
@@ -241,7 +245,7 @@ class Execution:
             missing = isinstance(error, ModuleNotFoundError) and not advised
             if missing and not self._owner.shares_files:
                 error.add_note(_NOT_HERE)
-            payload = pickling.pack_error(error)
+            payload = serialization.pack_error(error)
             message = _sentence(error)
         return calls.CallEnd(
             level.ref, ending, reason, message, payload, level.started, level.seconds, may_retry,
@@ -270,7 +274,7 @@ class Execution:
 
     def _find(self, call: task.Call) -> Any:
         if call.code is not None:
-            digest = blobs.parse(call.code)
+            digest = local_blobs.parse(call.code)
             return task_functions.load(self._owner.blobs.get(digest), call.code)
         module, _, name = call.function.partition(":")
         found: Any = importlib.import_module(module)
@@ -283,7 +287,7 @@ class Execution:
             return self._resolved(run, needed, index)
 
         try:
-            return pickling.unpack_arguments(run.arguments, self._owner.blobs, resolve)
+            return serialization.unpack_arguments(run.arguments, self._owner.blobs, resolve)
         except data_errors.DataError as error:
             raise _Refused(reasons.Reason.VALUE_MISSING, error) from error
         # Waiting for a missing value may be cancelled, which is no fault of the arguments.
@@ -298,7 +302,7 @@ class Execution:
             found = self._owner.needed(needed)
             return found.exception() if found.failed() else found.part(index).result()
         if value.state is not task.State.SUCCESS:
-            return pickling.failure(
+            return serialization.failure(
                 needed,
                 state=value.state,
                 reason=value.reason,
@@ -307,18 +311,18 @@ class Execution:
             )
         if value.payload is None:
             return None
-        whole = pickling.unpack_value(value.payload, self._owner.blobs)
+        whole = serialization.unpack_value(value.payload, self._owner.blobs)
         return whole if index is None else whole[index]
 
     # what user code returned, when it is not just a value
 
     def _finish(
-        self, level: slot_calls.StackLevel, template: Template, value: Any
+        self, level: slot_call_stack.StackLevel, template: Template, value: Any
     ) -> tuple[attempts.Payload | None, ids.TaskId | None]:
         if isinstance(value, CoroutineType):
             self.guard.user = True
             try:
-                value = function_calls.call(_itself, (value,), {})
+                value = function_runner.call(_itself, (value,), {})
             finally:
                 self.guard.user = False
                 level.seconds = self._monotonic() - level.began
@@ -326,16 +330,16 @@ class Execution:
             return None, value.task
         if isinstance(value, futures.Future):
             value = value.result()
-        function_calls.check_returns(value, template.call.returns)
+        function_runner.check_returns(value, template.call.returns)
         return self._packed(value), None
 
     def _packed(self, value: Any) -> attempts.Payload:
         try:
-            return pickling.pack_value(value, self._owner.blobs)
+            return serialization.pack_value(value, self._owner.blobs)
         except errors.NotPicklable as error:
             raise _Refused(reasons.Reason.RESULT_NOT_PICKLED, error) from error
 
-    def _stream(self, level: slot_calls.StackLevel, values: Iterator[Any]) -> attempts.Payload:
+    def _stream(self, level: slot_call_stack.StackLevel, values: Iterator[Any]) -> attempts.Payload:
         """Send the values of a generator one by one; return the payload that represents all of
         them.
         """
@@ -351,7 +355,7 @@ class Execution:
             payload = self._packed(value)
             payloads.append(payload)
             self._owner.yielded(level.ref, index, payload)
-        return pickling.pack_stream(payloads, self._owner.blobs)
+        return serialization.pack_stream(payloads, self._owner.blobs)
 
 
 def _itself(value: Any) -> Any:
@@ -371,9 +375,9 @@ USER_CODE_CALLERS = (
     Execution._called,
     Execution._finish,
     Execution._stream,
-    function_calls.call,
-    function_calls.iterate,
-    function_calls._driven,
-    function_calls._next,
+    function_runner.call,
+    function_runner.iterate,
+    function_runner._driven,
+    function_runner._next,
 )
 """The functions that call user code: see `interrupts`."""

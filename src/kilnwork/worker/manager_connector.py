@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from kilnwork.api import manager
-from kilnwork.kit import tls_client
+from kilnwork.api import manager_access
+from kilnwork.kit import errors, tls_socket
 from kilnwork.worker import settings
 
 MIN_TIMEOUT_S = 1.0
@@ -38,7 +38,7 @@ class ManagerConnector:
     Pod was given.
 
     Implements `manager_client.Connector`. `timeout_s`: how long the next connection attempt may
-    take.
+    take. Raises ConfigurationError for a CA that is no certificate in PEM.
     """
 
     def __init__(self, given: ManagerAccess, timeout_s: Callable[[], float]) -> None:
@@ -46,11 +46,11 @@ class ManagerConnector:
         self._timeout_s = timeout_s
         host, _, port = given.channel.removeprefix(settings.NETWORK).rpartition(":")
         self._address = host.strip("[]"), int(port)
-        self._context = ssl.create_default_context(cadata=given.ca)
+        self._context = _tls_context(given.ca)
 
     def connect(self) -> socket.socket:
         made = socket.create_connection(self._address, timeout=self._timeout_s())
-        return tls_client.wrap(self._context, made, server_name=manager.SERVER_NAME)
+        return tls_socket.wrap(self._context, made, server_name=manager_access.SERVER_NAME)
 
     def headers(self) -> Mapping[str, str]:
         """Return the HTTP headers that authenticate the Pod.
@@ -60,10 +60,21 @@ class ManagerConnector:
         given = self._given
         task, run, attempt = given.attempt
         return {
-            "Host": manager.SERVER_NAME,
-            manager.TOKEN_HEADER: given.token_file.read_text().strip(),
-            manager.ATTEMPT_HEADER: f"{given.pod} {task}/{run}/{attempt}",
+            "Host": manager_access.SERVER_NAME,
+            manager_access.TOKEN_HEADER: given.token_file.read_text().strip(),
+            manager_access.ATTEMPT_HEADER: f"{given.pod} {task}/{run}/{attempt}",
         }
 
     def refused(self) -> None:
         """Do nothing after a refusal, because there is no other token than that in the file."""
+
+
+def _tls_context(ca: str) -> ssl.SSLContext:
+    try:
+        if not ca:  # Python would take the CAs of the system instead
+            raise ValueError("it is empty")
+        return ssl.create_default_context(cadata=ca)
+    except (ValueError, ssl.SSLError) as error:
+        raise errors.ConfigurationError(
+            f"the manager's CA in KILN_CA cannot be used: {error}"
+        ) from error

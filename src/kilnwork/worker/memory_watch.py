@@ -2,10 +2,10 @@
 of its own choice.
 
 Used by `agent`. At the container's limit the kernel kills some process or, when the kubelet has set
-`memory.oom.group` (cgroup v2), the whole container: the worker with all its tasks. So the watch
-ends the largest slot or command a little below the limit; its task fails with `OutOfMemory`, and
-the message names limit and use. The watch samples often only near the limit, and also notices when
-the kernel did kill a process.
+`memory.oom.group` (cgroup v2), the whole container: the worker with all its tasks. So
+the watch ends the largest slot or command a little below the limit; its task fails with
+`OutOfMemory`, and the message names limit and use. The watch samples often only near the limit, and
+also notices when the kernel did kill a process.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kilnwork.kit import clock, processes
-from kilnwork.worker import memory
+from kilnwork.worker import memory_measurement
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class MemoryWatch:
     """Watch over the memory of all tasks of the worker; see the module.
 
     `stated`: the Pod's own limit in bytes, used where no cgroup has one. `share`: part of the limit
-    at which the largest task is ended; 0 for never. `groups`: see `memory.groups`.
+    at which the largest task is ended; 0 for never. `groups`: see `memory_measurement.groups`.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class MemoryWatch:
         *,
         stated: int | None,
         share: float,
-        groups: Sequence[memory.Group],
+        groups: Sequence[memory_measurement.Group],
         clock: clock.Clock,
     ) -> None:
         self._candidates = candidates
@@ -99,7 +99,7 @@ class MemoryWatch:
         self._refreshed = float("-inf")
         self._precise_at = float("-inf")
         self._near_limit = False
-        self._limits: list[tuple[memory.Group, int]] = []
+        self._limits: list[tuple[memory_measurement.Group, int]] = []
         self._families: dict[int, set[int]] = {}
 
     async def run(self) -> None:
@@ -162,8 +162,10 @@ class MemoryWatch:
         candidates = self._candidates()
         if candidates:
             stats = processes.read_all()
-            self._families = {each.root: memory.family(each.root, stats) for each in candidates}
-            self._families[os.getpid()] = memory.family(os.getpid(), stats)
+            self._families = {
+                each.root: memory_measurement.family(each.root, stats) for each in candidates
+            }
+            self._families[os.getpid()] = memory_measurement.family(os.getpid(), stats)
 
     def _states(self) -> Iterator[_State]:
         for group, limit in self._limits:
@@ -185,13 +187,13 @@ class MemoryWatch:
         """
         roots = {each.root for each in self._candidates()}
         pids = self._families.get(os.getpid(), set()) | roots
-        used = memory.estimate(pids)
+        used = memory_measurement.estimate(pids)
         if not threshold <= used < threshold + len(pids) * SHARED_BYTES:
             return used
         before = self._monotonic()
         if before < self._precise_at:
             return threshold - 1
-        used = memory.share_of(pids)
+        used = memory_measurement.share_of(pids)
         after = self._monotonic()
         self._precise_at = after + COST * (after - before)
         return used
@@ -206,9 +208,10 @@ class MemoryWatch:
             (self._families.get(each.root, set()) | {each.root}, each)
             for each in self._candidates()
         ]
-        sizes = [(memory.estimate(pids), each) for pids, each in families]
+        sizes = [(memory_measurement.estimate(pids), each) for pids, each in families]
         leaving = next(
-            filter(memory.is_leaving, (pid for pids, _ in families for pid in pids)), None
+            filter(memory_measurement.is_leaving, (pid for pids, _ in families for pid in pids)),
+            None,
         )
         if leaving is not None and leaving != self._ending:
             # The kernel may have killed it: it seems to use nothing, and the next one the most.
@@ -245,7 +248,7 @@ class MemoryWatch:
 
     def _kills(self) -> int | None:
         own = self._groups[0].oom_kills() if self._groups else None
-        return memory.machine_oom_kills() if own is None else own
+        return memory_measurement.machine_oom_kills() if own is None else own
 
 
 def _facts(state: _State) -> dict[str, str]:

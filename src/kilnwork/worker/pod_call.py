@@ -21,14 +21,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
-from kilnwork.api import attempts, calls, manager, reasons
-from kilnwork.channel import client, frames, messages, tunnel
+from kilnwork.api import attempts, calls, manager_access, reasons
+from kilnwork.channel import blocking_link, frames, http_upgrade, messages
 from kilnwork.channel import errors as channel_errors
-from kilnwork.data import blobs, cached_blobs, remote_blobs
+from kilnwork.data import cached_blobs, local_blobs, remote_blobs
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import container_mounts, http1, ids, logs, scratch
+from kilnwork.kit import http1_client, ids, logs, mount_paths, scratch
 from kilnwork.sdk import errors, futures, session
-from kilnwork.worker import execution, interrupts, manager_connector, slot, slot_calls
+from kilnwork.worker import execution, interrupts, manager_connector, slot, slot_call_stack
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def from_environment(environment: Mapping[str, str]) -> PodCallSettings:
     sets all variables.
     """
     return PodCallSettings(
-        token_file=container_mounts.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
+        token_file=mount_paths.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
         attempt=(
             environment["KILN_TASK_ID"],
             int(environment["KILN_RUN"]),
@@ -105,7 +105,7 @@ class PodCall(session.Session):
         given: PodCallSettings,
         *,
         connect: Callable[[], socket.socket],
-        open_blobs: Callable[[str], blobs.Blobs] | None,
+        open_blobs: Callable[[str], local_blobs.Blobs] | None,
     ) -> None:
         clock = clocks.SystemClock()
         super().__init__(
@@ -120,7 +120,7 @@ class PodCall(session.Session):
         self._given = given
         self._ref = given.ref
         self._wall, self._monotonic = clock.wall, clock.monotonic
-        self._held = slot_calls.SlotCalls()
+        self._held = slot_call_stack.SlotCalls()
         self._guard = interrupts.Interrupts(self._held, doors=execution.USER_CODE_CALLERS)
         self._execution = execution.Execution(self, clock=clock, min_measured_s=0.0)
         self._execution.guard = self._guard
@@ -156,7 +156,7 @@ class PodCall(session.Session):
         return RETURNED if end.ending is execution.SUCCEEDED else RAISED
 
     def _run(self, run: calls.CallRun) -> calls.CallEnd:
-        level = slot_calls.StackLevel(run, self._wall())
+        level = slot_call_stack.StackLevel(run, self._wall())
         template = self._templates_by_number[run.template]
         self.environment = template.call.environment
         self._held.stack.append(level)
@@ -308,17 +308,17 @@ def _session(given: PodCallSettings, directory: Path) -> PodCall:
     """
     if given.channel.startswith(_UNIX):
         path = given.channel.removeprefix(_UNIX)
-        return PodCall(given, connect=lambda: client.unix(path), open_blobs=None)
+        return PodCall(given, connect=lambda: blocking_link.unix(path), open_blobs=None)
     connector = manager_connector.ManagerConnector(given, lambda: CONNECT_S)
 
     def connect() -> socket.socket:
-        headers = {"Host": manager.SERVER_NAME}
+        headers = {"Host": manager_access.SERVER_NAME}
         try:
-            return tunnel.switch(connector.connect(), manager.CHANNEL_PATH, headers)
-        except http1.BadResponse as error:
+            return http_upgrade.switch(connector.connect(), manager_access.CHANNEL_PATH, headers)
+        except http1_client.BadResponse as error:
             raise channel_errors.LinkClosed(str(error)) from error
 
-    def open_blobs(namespace: str) -> blobs.Blobs:
+    def open_blobs(namespace: str) -> local_blobs.Blobs:
         store = remote_blobs.RemoteBlobs(connector, path=f"/blobs/{namespace}", patience_s=math.inf)
         return cached_blobs.CachedBlobs(directory / namespace, store)
 

@@ -16,8 +16,8 @@ import ssl
 from collections import deque
 from typing import cast
 
-from kilnwork.api import manager
-from kilnwork.kit import coroutines, errors, http1, tcp_keepalive
+from kilnwork.api import manager_access
+from kilnwork.kit import coroutines, errors, http1_client, tcp_keepalive
 from kilnwork.worker import settings
 
 log = logging.getLogger(__name__)
@@ -28,13 +28,13 @@ JOIN_S = 5.0
 DRAIN_S = 5.0
 """One end is gone: what the other has not read by then it does not get."""
 
-_UPGRADE = http1.request_head(
+_UPGRADE = http1_client.request_head(
     "GET",
-    manager.CHANNEL_PATH,
+    manager_access.CHANNEL_PATH,
     {
-        "Host": manager.SERVER_NAME,
+        "Host": manager_access.SERVER_NAME,
         "Connection": "Upgrade",
-        "Upgrade": manager.CHANNEL_PROTOCOL,
+        "Upgrade": manager_access.CHANNEL_PROTOCOL,
     },
 )
 
@@ -138,11 +138,11 @@ class _Far(_End):
             return
         self._head += data
         try:
-            cut = http1.cut_head(self._head)
+            cut = http1_client.cut_head(self._head)
             if cut is None or self.switched.done():
                 return
-            head = http1.parse_head(cut[0])
-        except http1.BadResponse as error:
+            head = http1_client.parse_head(cut[0])
+        except http1_client.BadResponse as error:
             self._fail(CannotJoin(str(error)))
             return
         if head.status == 101:
@@ -238,7 +238,7 @@ class Relay:
             self._given.port,
             ssl=self._tls(),
             # The name in the manager's certificate, whatever the address.
-            server_hostname=manager.SERVER_NAME,
+            server_hostname=manager_access.SERVER_NAME,
             ssl_handshake_timeout=JOIN_S,
             ssl_shutdown_timeout=DRAIN_S,
         )
@@ -284,4 +284,6 @@ def _explained(error: Exception, given: settings.RemoteManager) -> str:
 
 
 def _upgrade_text() -> str:
-    return f"{manager.CHANNEL_PATH}, which should switch to {manager.CHANNEL_PROTOCOL}"
+    return (
+        f"{manager_access.CHANNEL_PATH}, which should switch to {manager_access.CHANNEL_PROTOCOL}"
+    )

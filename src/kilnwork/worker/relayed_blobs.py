@@ -7,9 +7,9 @@ cache directory, so each blob is fetched once.
 import socket
 from collections.abc import Mapping
 
-from kilnwork.api import manager
-from kilnwork.channel import client as channel_client
-from kilnwork.data import blobs, cached_blobs, remote_blobs
+from kilnwork.api import manager_access
+from kilnwork.channel import blocking_link as channel_client
+from kilnwork.data import cached_blobs, local_blobs, remote_blobs
 from kilnwork.endpoints import manager_client
 from kilnwork.worker import settings
 
@@ -34,16 +34,16 @@ class _RelayConnector:
         """
         given = self._given
         return {
-            "Host": manager.SERVER_NAME,
-            manager.TOKEN_HEADER: given.token_file.read_text().strip(),
-            manager.CLUSTER_HEADER: f"{given.namespace}/{given.cluster}",
+            "Host": manager_access.SERVER_NAME,
+            manager_access.TOKEN_HEADER: given.token_file.read_text().strip(),
+            manager_access.CLUSTER_HEADER: f"{given.namespace}/{given.cluster}",
         }
 
     def refused(self) -> None:
         """Do nothing after a refusal, because there is no other token than that in the file."""
 
 
-def open_blobs(given: settings.WorkerSettings, namespace: str) -> blobs.Blobs:
+def open_blobs(given: settings.WorkerSettings, namespace: str) -> local_blobs.Blobs:
     """Open the blobs of the worker's namespace, and make the files of its jobs readable."""
     far = given.remote
     if far is None:

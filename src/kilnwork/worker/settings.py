@@ -9,7 +9,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kilnwork.kit import container_mounts, errors
+from kilnwork.kit import errors, mount_paths
 
 DIRECTORY_PREFIX = "kiln-w-"
 """Of what a worker makes in the temporary directory."""
@@ -92,7 +92,7 @@ class WorkerSettings:
     """The settings of one worker; see the module.
 
     `channel`: path of the dispatcher's Unix socket, or of the relay's. `remote`: the dispatcher on
-    another machine; None if it is on this one. `mounts`: see `kit.container_mounts`. `workdir`:
+    another machine; None if it is on this one. `mounts`: see `kit.mount_paths`. `workdir`:
     working directory of slots; None for the worker's own. `pythonpath`: directories that slots
     append to sys.path. `owner`: a descriptor; when its other end is closed, the worker ends
     everything at once. `memory_limit`: bytes that the Pod states, used where no cgroup enforces it.
@@ -124,7 +124,7 @@ def name_directory(environment: MutableMapping[str, str]) -> None:
     """
     if environment.get("KILN_CHANNEL", "").startswith(NETWORK):
         temporary = environment.get("TMPDIR") or "/tmp"  # noqa: S108  the directory will be private
-        if _in_containers(environment) and container_mounts.mount_root(environment) == Path("/"):
+        if _in_containers(environment) and mount_paths.mount_root(environment) == Path("/"):
             temporary = str(VOLUME)
         if len(os.fsencode(temporary)) > _MAX_DIRECTORY:
             temporary = "/tmp"  # noqa: S108
@@ -135,7 +135,7 @@ def from_environment(environment: Mapping[str, str]) -> WorkerSettings:
     """Read the settings from environment variables. Raises ConfigurationError, which names the
     variable and the expected value.
     """
-    mounts = container_mounts.mount_root(environment)
+    mounts = mount_paths.mount_root(environment)
     remote, channel = _channel(environment, mounts)
     return WorkerSettings(
         channel=channel,

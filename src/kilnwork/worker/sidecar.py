@@ -42,7 +42,7 @@ READY_S = 60
 """How long inputs may take; after that the sidecar ends, and the kubelet starts it again."""
 
 READY = ".ready"
-"""Name of the pipe that the hook waits at, see `executors.pod.sidecar`."""
+"""Name of the pipe that the hook waits at, see `executors.pod.sidecar_container`."""
 
 
 class Ending:
@@ -123,7 +123,7 @@ def main() -> int:
 
 def _mount_path(name: str) -> str:
     """Return the real path of a mount, given the variable that holds its path; see
-    `kit.container_mounts`.
+    `kit.mount_paths`.
     """
     return os.environ.get("CONTAINER_SANDBOX_MOUNT_POINT", "") + os.environ[name]
 

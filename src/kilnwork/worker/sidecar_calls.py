@@ -16,9 +16,16 @@ from pathlib import Path
 
 from kilnwork.api import attempts
 from kilnwork.channel import errors as channel_errors
-from kilnwork.channel import messages, peer
+from kilnwork.channel import messages, worker_side
 from kilnwork.kit import clock, coroutines, ids, logs, scratch
-from kilnwork.worker import relay, settings, sidecar, sidecar_settings, task_socket, unix_http
+from kilnwork.worker import (
+    relay,
+    settings,
+    sidecar,
+    sidecar_settings,
+    task_socket,
+    unix_http_server,
+)
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +85,7 @@ class _Sidecar:
             loop.remove_reader(ending.descriptor)
 
     async def _serve(self, path: str, stopping: asyncio.Event) -> None:
-        link = peer.Peer(
+        link = worker_side.Peer(
             self,
             path=path,
             place=lambda: self._given.channel,
@@ -93,7 +100,7 @@ class _Sidecar:
             clock=clock.SystemClock(),
             children=_Children(self._given.directory).next,
         )
-        server = unix_http.UnixHttpServer(calls.handle)
+        server = unix_http_server.UnixHttpServer(calls.handle)
         # A copy: the server closes its own, and `sidecar` closes the original.
         await server.start(socket.socket(fileno=os.dup(self._listener.socket.fileno())))
         background = coroutines.BackgroundWork("sidecar")
@@ -104,7 +111,7 @@ class _Sidecar:
             await server.close()
             await background.stop()
 
-    async def _linked(self, link: peer.Peer) -> None:
+    async def _linked(self, link: worker_side.Peer) -> None:
         """Serve the link to the dispatcher until it is refused for good.
 
         After a final refusal requests get no response: the attempt that makes them has ended.
@@ -154,7 +161,7 @@ class _Sidecar:
         """
         self._calls.welcomed()
 
-    def received(self, order: peer.Order) -> None:
+    def received(self, order: worker_side.Order) -> None:
         """Accept the inputs that the dispatcher sends."""
         # Once: the containers may read the file already.
         if isinstance(order, messages.Run) and not self._listener.is_published:

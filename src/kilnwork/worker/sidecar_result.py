@@ -11,9 +11,9 @@ from typing import Protocol, cast
 
 import msgspec
 
-from kilnwork.api import attempts, outputs, reasons
+from kilnwork.api import attempts, reasons, termination_message
 from kilnwork.kit import errors as kit_errors
-from kilnwork.worker import errors, results, sidecar_settings
+from kilnwork.worker import errors, result_file, sidecar_settings
 
 _MESSAGE_LENGTH = 512
 
@@ -27,7 +27,11 @@ class _Blob(Protocol):
     """The module `sidecar_result_blob`, which is imported by name only when it is needed."""
 
     def store_result(
-        self, given: sidecar_settings.SidecarSettings, found: results.OutputFile, *, until: float
+        self,
+        given: sidecar_settings.SidecarSettings,
+        found: result_file.OutputFile,
+        *,
+        until: float,
     ) -> attempts.Payload: ...
 
 
@@ -41,25 +45,35 @@ def message(*, began: float | None) -> tuple[bytes, int]:
     until = began + max(given.grace_s - LAST_S, given.grace_s / 2)
     path = given.directory / "output"
     try:
-        with results.OutputFile(path, output_type=given.output_type) as found:
+        with result_file.OutputFile(path, output_type=given.output_type) as found:
             small = found.payload()
-            output = None if small is None else msgspec.json.encode(outputs.of_payload(small))
+            output = (
+                None
+                if small is None
+                else msgspec.json.encode(termination_message.of_payload(small))
+            )
             if output is not None and len(output) <= given.message_bytes:
                 return output, 0
             blob = cast(_Blob, importlib.import_module("kilnwork.worker.sidecar_result_blob"))
             payload = blob.store_result(given, found, until=until)
-            output = msgspec.json.encode(outputs.of_payload(payload))
+            output = msgspec.json.encode(termination_message.of_payload(payload))
             if len(output) > given.message_bytes:
                 raise errors.BadResult(reasons.Reason.RESULT_TOO_LARGE, _NO_ROOM)
             return output, 0
     except errors.BadResult as error:
-        bad = outputs.AttemptOutput(reason=error.reason, message=str(error)[:_MESSAGE_LENGTH])
+        bad = termination_message.AttemptOutput(
+            reason=error.reason, message=str(error)[:_MESSAGE_LENGTH]
+        )
         return _cut(bad, given), 0
     except kit_errors.KilnError as error:
-        return _cut(outputs.AttemptOutput(message=str(error)[:_MESSAGE_LENGTH]), given), 1
+        return _cut(
+            termination_message.AttemptOutput(message=str(error)[:_MESSAGE_LENGTH]), given
+        ), 1
 
 
-def _cut(output: outputs.AttemptOutput, given: sidecar_settings.SidecarSettings) -> bytes:
+def _cut(
+    output: termination_message.AttemptOutput, given: sidecar_settings.SidecarSettings
+) -> bytes:
     """Return the termination message, cut to the permitted length."""
     while True:
         encoded = msgspec.json.encode(output)

@@ -8,19 +8,19 @@ disk when the call returns.
 import hashlib
 
 from kilnwork.api import attempts
-from kilnwork.data import blobs, remote_blobs
-from kilnwork.worker import manager_connector, results, sidecar_settings
+from kilnwork.data import local_blobs, remote_blobs
+from kilnwork.worker import manager_connector, result_file, sidecar_settings
 
 
 def store_result(
-    given: sidecar_settings.SidecarSettings, found: results.OutputFile, *, until: float
+    given: sidecar_settings.SidecarSettings, found: result_file.OutputFile, *, until: float
 ) -> attempts.Payload:
     """Store a result as a blob and return a payload that names the blob. Raises DataError.
 
     `until`: monotonic time at which to stop trying.
     """
     if given.blobs is not None:
-        with blobs.Blobs(given.blobs / given.namespace, durable=True).writer() as new:
+        with local_blobs.Blobs(given.blobs / given.namespace, durable=True).writer() as new:
             for piece in found.pieces():
                 new.write(piece)
             digest, size = new.commit()

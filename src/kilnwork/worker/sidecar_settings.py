@@ -1,4 +1,4 @@
-"""Settings of a Pod's sidecar, from `KILN_…` variables; see `executors.pod.sidecar`.
+"""Settings of a Pod's sidecar, from `KILN_…` variables; see `executors.pod.sidecar_container`.
 
 Used by the modules that `sidecar` imports when there is work to do.
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.kit import clock, container_mounts
+from kilnwork.kit import clock, mount_paths
 
 CLOCK = clock.SystemClock()
 
@@ -41,8 +41,8 @@ def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
     """
     blobs = environment.get("KILN_BLOBS", "")
     return SidecarSettings(
-        directory=container_mounts.locate(Path(environment["KILN_CONTRACT_DIR"]), environment),
-        token_file=container_mounts.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
+        directory=mount_paths.locate(Path(environment["KILN_CONTRACT_DIR"]), environment),
+        token_file=mount_paths.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
         attempt=(
             environment["KILN_TASK_ID"],
             int(environment["KILN_RUN"]),

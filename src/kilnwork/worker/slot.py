@@ -11,9 +11,9 @@ import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kilnwork.channel import client
+from kilnwork.channel import blocking_link
 from kilnwork.channel import errors as channel_errors
-from kilnwork.data import blobs
+from kilnwork.data import local_blobs
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import processes
 from kilnwork.worker import slot_page, slot_session
@@ -39,7 +39,7 @@ class SlotSurroundings:
 
     channel: str
     clock: clocks.Clock
-    open_blobs: Callable[[str], blobs.Blobs] | None = None
+    open_blobs: Callable[[str], local_blobs.Blobs] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def run_slot(here: SlotSurroundings, parameters: SlotParameters) -> None:
     held = slot_session.SlotSession(
         slot=parameters.slot,
         secret=parameters.secret,
-        connect=lambda: client.unix(here.channel),
+        connect=lambda: blocking_link.unix(here.channel),
         clock=here.clock,
         page=page,
         pipe=(parameters.reading, parameters.writing),

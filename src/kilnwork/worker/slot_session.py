@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kilnwork.api import attempts, calls, worker_variables
+from kilnwork.api import attempts, calls, sync_set_env
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import frames, messages
-from kilnwork.data import blobs
+from kilnwork.data import local_blobs
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import errors, futures, session
@@ -26,10 +26,10 @@ from kilnwork.worker import (
     call_waits,
     execution,
     interrupts,
-    slot_calls,
+    slot_call_stack,
     slot_output,
     slot_page,
-    variables,
+    variable_requests,
 )
 
 FLUSH_ENDS = 64
@@ -71,7 +71,7 @@ class SlotSession(session.Session):
         clock: clocks.Clock,
         page: slot_page.SlotPage,
         pipe: tuple[int, int],
-        open_blobs: Callable[[str], blobs.Blobs] | None = None,
+        open_blobs: Callable[[str], local_blobs.Blobs] | None = None,
     ) -> None:
         super().__init__(
             connect=connect,
@@ -80,17 +80,17 @@ class SlotSession(session.Session):
             clock=clock,
             keep=open_blobs,
             patience_s=PATIENCE_S,
-            cluster=os.environ.get(worker_variables.SPAWN_CLUSTER),
+            cluster=os.environ.get(sync_set_env.SPAWN_CLUSTER),
         )
         self.shares_files = self.one_cluster = HOME in os.environ
         self.inherited = dict(os.environ)  # as it is before any call has changed it
         self._slot = slot
         self._page = page
         self._wall, self._monotonic = clock.wall, clock.monotonic
-        self._held = slot_calls.SlotCalls()
+        self._held = slot_call_stack.SlotCalls()
         self._stack = self._held.stack
         self._call_templates: dict[int, execution.Template] = {}
-        self._variables = variables.VariableRequests(self.link.send, self.link.wait)
+        self._variables = variable_requests.VariableRequests(self.link.send, self.link.wait)
         self._execution = execution.Execution(self, clock=clock, ask=self._variables.request)
         self._guard = interrupts.Interrupts(self._held, doors=execution.USER_CODE_CALLERS)
         self._execution.guard = self._guard
@@ -129,7 +129,7 @@ class SlotSession(session.Session):
                 self._page.clear()
                 self.link.wait(lambda: bool(held.queue))
 
-    def begin(self, waiting: deque[calls.CallRun]) -> slot_calls.StackLevel | None:
+    def begin(self, waiting: deque[calls.CallRun]) -> slot_call_stack.StackLevel | None:
         """Move the first queued call to the top of the stack and return it; None if the queue is
         empty.
         """
@@ -140,13 +140,13 @@ class SlotSession(session.Session):
             # Output so far belongs to the call below.
             if self._stack:
                 self.settle(self._stack[-1])
-            level = slot_calls.StackLevel(waiting.popleft(), self._wall())
+            level = slot_call_stack.StackLevel(waiting.popleft(), self._wall())
             # Before user code can run: the agent reads the page when this process dies.
             self._page.write(level.ref, level.started)
             self._stack.append(level)
         return level
 
-    def run(self, level: slot_calls.StackLevel, where: int) -> None:
+    def run(self, level: slot_call_stack.StackLevel, where: int) -> None:
         """Run a call to its end, and queue the report of its outcome.
 
         `where`: the working directory to restore afterwards, as a descriptor.
@@ -180,7 +180,7 @@ class SlotSession(session.Session):
         # Without the lock, which `gather` takes.
         self._report(end)
 
-    def settle(self, level: slot_calls.StackLevel) -> None:
+    def settle(self, level: slot_call_stack.StackLevel) -> None:
         """Assign all output so far to a call; needs the lock."""
         if self._output.settle(level):
             self._page.write(level.ref, level.started, level.printed)

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kilnwork.api import reasons
-from kilnwork.channel import messages, peer
+from kilnwork.channel import messages, worker_side
 from kilnwork.kit import digests
 from kilnwork.worker import (
     attempt_output,
-    lines,
+    line_buffer,
     memory_watch,
-    outcomes,
+    outcome_rules,
     slot_page,
     stdout_writer,
     zygote_link,
@@ -69,7 +69,7 @@ class Slots:
     def __init__(
         self,
         *,
-        link: peer.Peer,
+        link: worker_side.Peer,
         shared: stdout_writer.StdoutWriter,
         explain_kill: Callable[[], str],
     ) -> None:
@@ -205,8 +205,8 @@ class Slots:
         self._slots.pop(name, None)
         self._late.pop(name, None)
         slot.page.close()
-        message = slot.message or report.message or outcomes.describe_slot_end(report.code)
-        code = None if report.code is None else outcomes.shell_code(report.code)
+        message = slot.message or report.message or outcome_rules.describe_slot_end(report.code)
+        code = None if report.code is None else outcome_rules.shell_code(report.code)
         ref = None if top is None else top.ref
         self._link.report(
             lambda serial: messages.SlotGone(
@@ -219,7 +219,7 @@ class Slots:
         """Send the remaining output in a dead slot's pipe as output of the attempt that ran
         last.
         """
-        copied = lines.Lines(self._stdout)
+        copied = line_buffer.Lines(self._stdout)
         offset = 0 if top is None else top.printed
         for data in _last_words(slot):
             copied.write(data)

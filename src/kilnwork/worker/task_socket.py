@@ -16,9 +16,9 @@ import msgspec
 
 from kilnwork.api import attempts, task
 from kilnwork.channel import errors as channel_errors
-from kilnwork.channel import messages, peer
+from kilnwork.channel import messages, worker_side
 from kilnwork.kit import clock, ids
-from kilnwork.worker import unix_http
+from kilnwork.worker import unix_http_server
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class TaskSocket:
         ref: attempts.AttemptRef,
         *,
         cluster: str,
-        link: peer.Peer,
+        link: worker_side.Peer,
         clock: clock.Clock,
         children: Callable[[], int] | None = None,
     ) -> None:
@@ -72,8 +72,8 @@ class TaskSocket:
         self._unsent: messages.Progress | None = None
         self._count_child = children or itertools.count(1).__next__
 
-    async def handle(self, request: unix_http.HttpRequest) -> unix_http.HttpResponse:
-        """Carry out one request; raises `unix_http.HttpError`."""
+    async def handle(self, request: unix_http_server.HttpRequest) -> unix_http_server.HttpResponse:
+        """Carry out one request; raises `unix_http_server.HttpError`."""
         address = urlsplit(request.target)
         match address.path.strip("/").split("/"):
             case ["tasks"]:
@@ -85,9 +85,9 @@ class TaskSocket:
             case ["progress"]:
                 _only("POST", request)
                 return self._progress(bytes(request.body))
-        raise unix_http.HttpError(404, f"there is no {address.path} here, only {_CALLS}")
+        raise unix_http_server.HttpError(404, f"there is no {address.path} here, only {_CALLS}")
 
-    async def _spawn(self, body: bytes) -> unix_http.HttpResponse:
+    async def _spawn(self, body: bytes) -> unix_http_server.HttpResponse:
         child = _decode(body, _Child)
         spec = self._spec_of(bytes(child.spec))
         ordinal = 0 if child.key is not None else self._count_child()
@@ -110,16 +110,16 @@ class TaskSocket:
         if _decode(raw, _ClusterOf).cluster_name is msgspec.UNSET:
             spec = msgspec.structs.replace(spec, cluster_name=self._cluster)
         if not spec.command and spec.executor == task.WORKER:
-            raise unix_http.HttpError(
+            raise unix_http_server.HttpError(
                 400, "spec.command is empty: name the program to run - at `$.spec`"
             )
         return spec
 
-    async def _ask(self, text: str, *, query: str) -> unix_http.HttpResponse:
+    async def _ask(self, text: str, *, query: str) -> unix_http_server.HttpResponse:
         try:
             asked = ids.task_id(text)
         except ValueError:
-            raise unix_http.HttpError(404, f"{text!r} is not the id of a task") from None
+            raise unix_http_server.HttpError(404, f"{text!r} is not the id of a task") from None
         until = self._clock.monotonic() + _wait_s(query)
 
         def make(serial: int) -> messages.GetTask:
@@ -129,7 +129,7 @@ class TaskSocket:
 
         return await self._request(make)
 
-    def _progress(self, body: bytes) -> unix_http.HttpResponse:
+    def _progress(self, body: bytes) -> unix_http_server.HttpResponse:
         shown = _decode(body, _Progress)
         progress = messages.Progress(self._ref, shown.fraction, shown.message)
         # The last report counts: an older one must not follow it.
@@ -138,7 +138,7 @@ class TaskSocket:
             self._unsent = progress
         else:
             self._link.send(progress)
-        return unix_http.HttpResponse(status=204)
+        return unix_http_server.HttpResponse(status=204)
 
     def welcomed(self) -> None:
         """Send the progress that could not be sent while there was no link to the dispatcher."""
@@ -146,26 +146,30 @@ class TaskSocket:
             self._link.send(self._unsent)
             self._unsent = None
 
-    async def _request(self, make: Callable[[int], peer.Request]) -> unix_http.HttpResponse:
+    async def _request(
+        self, make: Callable[[int], worker_side.Request]
+    ) -> unix_http_server.HttpResponse:
         try:
             response = await self._link.request(make)
         except channel_errors.FrameTooLarge as error:
-            raise unix_http.HttpError(413, str(error)) from error
-        return unix_http.HttpResponse(status=response.status, body=response.body)
+            raise unix_http_server.HttpError(413, str(error)) from error
+        return unix_http_server.HttpResponse(status=response.status, body=response.body)
 
 
-async def serve(calls: TaskSocket, listener: socket.socket) -> unix_http.UnixHttpServer:
+async def serve(calls: TaskSocket, listener: socket.socket) -> unix_http_server.UnixHttpServer:
     """Serve the requests of a task on a listening socket, which the server owns from now on, until
     the server is closed.
     """
-    server = unix_http.UnixHttpServer(calls.handle)
+    server = unix_http_server.UnixHttpServer(calls.handle)
     await server.start(listener)
     return server
 
 
-def _only(method: str, request: unix_http.HttpRequest) -> None:
+def _only(method: str, request: unix_http_server.HttpRequest) -> None:
     if request.method != method:
-        raise unix_http.HttpError(405, f"use {method} here, not {request.method}", allow=method)
+        raise unix_http_server.HttpError(
+            405, f"use {method} here, not {request.method}", allow=method
+        )
 
 
 def _decode(body: bytes, kind: type[T], *, at: str = "$") -> T:
@@ -173,7 +177,7 @@ def _decode(body: bytes, kind: type[T], *, at: str = "$") -> T:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         why = str(error).replace("`$", f"`{at}") if "`$" in str(error) else f"{error} - at `{at}`"
-        raise unix_http.HttpError(400, f"the body is refused: {why}") from error
+        raise unix_http_server.HttpError(400, f"the body is refused: {why}") from error
 
 
 def _wait_s(query: str) -> float:
@@ -183,5 +187,5 @@ def _wait_s(query: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= MAX_WAIT_S:
-        raise unix_http.HttpError(400, f"wait={given} must be 0 to {MAX_WAIT_S:.0f} seconds")
+        raise unix_http_server.HttpError(400, f"wait={given} must be 0 to {MAX_WAIT_S:.0f} seconds")
     return seconds

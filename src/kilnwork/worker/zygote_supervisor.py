@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 
 from kilnwork.kit import coroutines
-from kilnwork.worker import errors, orphans, outcomes, reaper, zygote_link
+from kilnwork.worker import errors, orphans, outcome_rules, reaper, zygote_link
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +61,7 @@ class ZygoteSupervisor:
         self._alive: dict[bytes, int] = {}
         self._unsent: collections.deque[_Packet] = collections.deque()
         self._closing = False
-        self._over = asyncio.Event()
-        self._over.set()
+        self._over = asyncio.Event()  # of the newest zygote
 
     @property
     def closing(self) -> bool:
@@ -76,7 +75,7 @@ class ZygoteSupervisor:
         """
         self._zygote = zygote
         self._ready = False
-        self._over.clear()
+        self._over = asyncio.Event()
         self._count += 1
         zygote.link.setblocking(False)
         root = self._orphans.register(zygote.pid, marker=f"{_MARKER}-{self._count}")
@@ -84,7 +83,7 @@ class ZygoteSupervisor:
         ended = self._reaper.watch(zygote.pid)
         asyncio.get_running_loop().add_reader(zygote.link, self._readable, zygote)
         self._background.start("zygote", self._keep(zygote, ended, root))
-        asyncio.get_running_loop().call_later(START_S, self._overdue, zygote)
+        asyncio.get_running_loop().call_later(START_S, self._overdue, zygote.pid, ended)
 
     def fork_slot(self, slot: bytes, secret: str, descriptors: tuple[int, ...]) -> None:
         """Have the zygote fork a slot; closes the descriptors in this process. Raises OSError."""
@@ -131,10 +130,10 @@ class ZygoteSupervisor:
 
         Its slots are dead then, and this process inherits the processes that they left.
         """
+        over = self._over
         code, _ = await ended
         # First: it may have reported ends of slots, with their codes, before it died.
         self._read_all(zygote)
-        error_text = "" if self._ready else _pass_on_errors(zygote)
         loop = asyncio.get_running_loop()
         loop.remove_reader(zygote.link)
         loop.remove_writer(zygote.link)
@@ -142,25 +141,34 @@ class ZygoteSupervisor:
         self._zygote = None
         while self._unsent:
             _close(self._unsent.popleft()[1])
-        # Before the await: a slot that is asked for meanwhile belongs to the next zygote.
+        message = self._explain(zygote, code)
+        # Before the await, as all of the above: what comes meanwhile belongs to the next zygote.
         remaining, self._alive = self._alive, {}
         proof = await self._orphans.clear(root)
-        message = "" if code < 0 or self._closing else _BROKEN.format(code)
-        if not self._ready and not self._closing:
-            message = _not_started(code, error_text)
-            self._failed_starts += 1
-            log.error("slots cannot be started", extra={"why": message})
         for slot in remaining:
             self._on_ended(zygote_link.SlotEnded(slot, -signal.SIGKILL, message, proof))
-        self._over.set()
+        over.set()
         if self._failed_starts >= MAX_FAILED_STARTS:
             self._on_broken(errors.NoZygote(message))
 
-    def _overdue(self, zygote: zygote_link.ZygoteHandle) -> None:
+    def _explain(self, zygote: zygote_link.ZygoteHandle, code: int) -> str:
+        """Return the message for the slots that died with a zygote; count a failed start."""
+        if self._ready:
+            return "" if code < 0 or self._closing else _BROKEN.format(code)
+        error_text = _pass_on_errors(zygote)
+        if self._closing:
+            return ""
+        message = _not_started(code, error_text)
+        self._failed_starts += 1
+        log.error("slots cannot be started", extra={"why": message})
+        return message
+
+    def _overdue(self, pid: int, ended: asyncio.Future[reaper.ProcessExit]) -> None:
         """Kill a zygote that hangs while it starts, and treat it like a zygote that died."""
-        if self._zygote is zygote and not self._ready:
+        # Once `ended` is done, another process may have its pid, even before `_keep` sees the end.
+        if not ended.done() and not self._ready:
             log.error("the process that starts slots is not ready", extra={"after_s": START_S})
-            os.kill(zygote.pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
 
     def _readable(self, zygote: zygote_link.ZygoteHandle) -> None:
         if not self._read_all(zygote):
@@ -264,7 +272,9 @@ def _pass_on_errors(zygote: zygote_link.ZygoteHandle) -> str:
 
 
 def _not_started(code: int, error_text: str) -> str:
-    how = f"exit code {code}" if code >= 0 else f"signal {-code} ({outcomes.signal_name(-code)})"
+    how = (
+        f"exit code {code}" if code >= 0 else f"signal {-code} ({outcome_rules.signal_name(-code)})"
+    )
     last = f": {error_text.splitlines()[-1]}" if error_text else ""
     return f"the process that starts slots ended before it was ready, with {how}{last}"
 

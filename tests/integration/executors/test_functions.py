@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.executors.http import knative_services
 from kilnwork.kube import client
 from support import (
@@ -26,7 +26,7 @@ from support import (
 )
 
 NS = http_executors.NS
-SERVICES = resource.Resource(
+SERVICES = api_resources.Resource(
     group="serving.knative.dev", version="v1", kind="Service", plural="services", singular="service"
 )
 DEFINITION: dict[str, Any] = {
@@ -51,7 +51,7 @@ class Setting:
         self.admin = admin
 
     async def define(self) -> None:
-        await self.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, DEFINITION)
+        await self.admin.create(api_resources.CUSTOM_RESOURCE_DEFINITIONS, DEFINITION)
 
     async def make(self, name: str = "hello") -> None:
         await self.admin.create(SERVICES, {"metadata": {"name": name}, "spec": {}}, NS)
@@ -123,7 +123,7 @@ async def test_task_waits_for_a_service_without_a_slot(
         view = await world.ends(task)
         assert (view.state, world.result(view)["target"]) == ("Success", "/echo?a=1")
 
-    await setting.admin.delete(resource.CUSTOM_RESOURCE_DEFINITIONS, SERVICES.qualified)
+    await setting.admin.delete(api_resources.CUSTOM_RESOURCE_DEFINITIONS, SERVICES.qualified)
     late = await world.submit("/echo", service="late")
     await setting.waits(late, "ExecutorUnavailable", "no kind Service in serving.knative.dev/v1")
     await setting.define()

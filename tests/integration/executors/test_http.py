@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from kilnwork.data import blobs
+from kilnwork.data import local_blobs
 from kilnwork.executors.http import secret_values
 from kilnwork.kit import egress
 from support import certificates, http_executors, http_test_server, short_paths, waiting
@@ -274,7 +274,7 @@ async def test_large_result_is_a_blob(
     assert view.state == "Success", view.message
     assert view.result is not None
     assert (view.result.size, view.result.digest) == (len(large), hashlib.sha256(large).digest())
-    kept = blobs.Blobs(world.directory / "blobs" / http_executors.NS, durable=False)
+    kept = local_blobs.Blobs(world.directory / "blobs" / http_executors.NS, durable=False)
     assert kept.descriptor(hashlib.sha256(large).digest()) > 0
 
 

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from kilnwork.channel import messages
-from kilnwork.dispatch.hub import callbacks as hub_callbacks
+from kilnwork.dispatch.hub import callback_results as hub_callbacks
 from kilnwork.executors.http import attempt, response_rules
 from kilnwork.kit import clock
-from kilnwork.server import callbacks
+from kilnwork.server import callback_receiver
 from support import http_executors, http_test_server, short_paths, waiting
 
-URLS = callbacks.CallbackUrls(b"k" * 32, "http://manager", clock.SystemClock())
+URLS = callback_receiver.CallbackUrls(b"k" * 32, "http://manager", clock.SystemClock())
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kilnwork.sdk import local_home
+from kilnwork.sdk import home_supervisor
 from support.programs import (
     checks,
     driver,
@@ -271,7 +271,7 @@ class _Run:
         elif guest.returncode != -signal.SIGKILL or not self.drivers_killed:
             raise Wrong("error", f"the guest ended with {guest.returncode}:\n{self._said()}")
         else:  # it may have been the last one, after which the dispatcher waits for another
-            self.gone_within_s += local_home.IDLE_S
+            self.gone_within_s += home_supervisor.IDLE_S
 
     def _watch(self, process: subprocess.Popen[bytes], pending: list[_Pending]) -> None:
         assert process.stdout is not None

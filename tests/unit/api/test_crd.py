@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kilnwork.api import cel, crd, crd_parts, kinds, schema
+from kilnwork.api import cel, crd, crd_parts, kinds, schema_generation
 
 
 def nodes(node: Any) -> Iterator[dict[str, Any]]:
@@ -45,7 +45,7 @@ def test_schemas_are_structural(plural: str) -> None:
     forbidden = {"$ref", "anyOf", "oneOf", "allOf", "not", "title", "definitions"}
     for node in nodes(root(plural)):
         assert not forbidden & node.keys()
-        assert "type" in node or node.get(schema.PRESERVE)
+        assert "type" in node or node.get(schema_generation.PRESERVE)
         assert not ("properties" in node and "additionalProperties" in node)
         assert node.get("additionalProperties") is not False
         if node.get("x-kubernetes-list-type") == "map":
@@ -92,7 +92,7 @@ def test_columns_end_with_age_and_hide_the_reason() -> None:
 
 def test_task_object_data_is_any_json_at_the_top() -> None:
     data = root("taskobjects")["properties"]["data"]
-    assert data[schema.PRESERVE]
+    assert data[schema_generation.PRESERVE]
     assert "type" not in data
 
 
@@ -163,7 +163,7 @@ def test_frozen_fields_of_sync_sets_in_cel() -> None:
         variables = {"self": new, "oldSelf": old}
         return [
             rule["message"]
-            for rule in spec[schema.RULES]
+            for rule in spec[schema_generation.RULES]
             if library.compile(rule["rule"]).execute(variables) is not True
         ]
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import flow, flow_program, flow_validation, names, schema
+from kilnwork.api import flow, flow_program, flow_validation, names, schema_generation
 
 CALL = {"call": "m.f"}
 LOOP = {"until": "true", "do": [{"c": {"call": "m.f"}}]}
@@ -143,8 +143,8 @@ def test_task_names_are_distinct_labels(largest: int | None) -> None:
 
 
 def test_the_schema_is_small_and_described() -> None:
-    found = schema.structural(flow.Flow)
+    found = schema_generation.structural(flow.Flow)
     assert len(msgspec.json.encode(found)) < 8_000
     step = found["properties"]["do"]["items"]["additionalProperties"]
     assert all("description" in one for one in step["properties"].values())
-    assert step["properties"]["do"]["items"] == {schema.PRESERVE: True, "type": "object"}
+    assert step["properties"]["do"]["items"] == {schema_generation.PRESERVE: True, "type": "object"}

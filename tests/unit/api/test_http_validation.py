@@ -5,7 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import function_task, http_task, http_validation, json_limits, task, validation
+from kilnwork.api import (
+    http_task,
+    http_validation,
+    json_limits,
+    knative_task,
+    task,
+    task_validation,
+)
 
 OK = {"method": "GET", "url": "http://h/"}
 END = {"request": {"method": "DELETE"}}
@@ -14,7 +21,7 @@ LARGE = {"text": "x" * json_limits.MAX_SIZE}
 
 def problems(http: dict[str, Any], **spec: Any) -> list[tuple[str, str]]:
     made = msgspec.convert({"http": http, **spec}, task.TaskSpec)
-    return validation.spec_problems(made)
+    return task_validation.spec_problems(made)
 
 
 def test_sample_of_the_executor_proposal_is_accepted() -> None:
@@ -106,14 +113,14 @@ def test_invalid_http_template_is_refused(more: dict[str, Any], field: str) -> N
 def test_invalid_function_is_refused(more: dict[str, Any], field: str) -> None:
     given = {"service": "hello", "request": {"method": "POST"}, **more}
     made = msgspec.convert({"function": given}, task.TaskSpec)
-    found = [name for name, _ in validation.spec_problems(made)]
+    found = [name for name, _ in task_validation.spec_problems(made)]
     assert found == ([f"spec.function.{field}"] if field else [])
 
 
 @pytest.mark.parametrize("url", ["@elsewhere", "http://elsewhere/", "${task.name}", ""])
 def test_a_request_to_a_function_stays_below_its_url(url: str) -> None:
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert({"method": "GET", "url": url}, function_task.FunctionRequest)
+        msgspec.convert({"method": "GET", "url": url}, knative_task.FunctionRequest)
 
 
 @pytest.mark.parametrize("other", [{"command": ["x"]}, {"env": [{"name": "a"}]}, {"image": "x"}])

@@ -8,11 +8,11 @@ import yaml
 
 from kilnwork.api import (
     config_options,
-    index_sets,
     job,
     job_config,
     job_from_config,
-    job_templates,
+    job_indexes,
+    job_task_rendering,
     job_validation,
     meta,
     names,
@@ -327,13 +327,13 @@ def test_furiko_manifest_is_expanded_to_its_pod_commands() -> None:
     made = expanded(config_, msgspec.convert(given, job.Job))
     assert made.spec.template is not None
     assert made.spec.template.task_template is not None
-    indexes = index_sets.IndexSet(made.spec.template.parallelism)
-    template = job_templates.Template.of(
+    indexes = job_indexes.IndexSet(made.spec.template.parallelism)
+    template = job_task_rendering.Template.of(
         made.spec.template.task_template,
         job_from_config.variables(made),
-        later=job_templates.index_variables(indexes, "greet-1", 0),
+        later=job_task_rendering.index_variables(indexes, "greet-1", 0),
     )
-    pod = template.render(job_templates.index_variables(indexes, "greet-1", 2)).pod
+    pod = template.render(job_task_rendering.index_variables(indexes, "greet-1", 2)).pod
     assert pod is not None
     (container,) = pod.spec["containers"]
     assert container["args"] == ["Hello Ada from oslo in greet-1, try ${task.retry_index}; ${HOME}"]

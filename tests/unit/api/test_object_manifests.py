@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import yaml
 
-from kilnwork.api import object_manifests, task, validation
+from kilnwork.api import object_manifests, task, task_validation
 from support import argo_replay
 
 BOOK = {"apiVersion": "my.custom.domain/v1alpha1", "kind": "Book", "spec": {"chapters": 3}}
@@ -29,7 +29,7 @@ def book(manifest: Any, **more: Any) -> task.TaskSpec:
 
 
 def problems(of: task.TaskSpec) -> dict[str, str]:
-    return dict(validation.spec_problems(of))
+    return dict(task_validation.spec_problems(of))
 
 
 @pytest.mark.parametrize("manifest", [BOOK, BOOK_TEXT, msgspec.json.encode(BOOK).decode()])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kilnwork.api import field_effects, kinds, task_fields
+from kilnwork.api import field_support, field_support_table, kinds
 from kilnwork.cli import fields_reference
-from kilnwork.controlplane.node import pod_fields
+from kilnwork.controlplane.node import pod_field_effects
 
 PAGE = fields_reference.page()
 
@@ -16,18 +16,18 @@ def section(title: str) -> str:
 @pytest.mark.parametrize(
     ("kind", "rows"),
     [
-        (kinds.TASKS.kind, task_fields.TASK),
-        (kinds.TASK_CLUSTERS.kind, task_fields.TASK_CLUSTER),
-        (kinds.TASK_OBJECTS.kind, task_fields.TASK_OBJECT),
-        (kinds.TASK_CLAIMS.kind, task_fields.TASK_CLAIM),
-        (kinds.JOBS.kind, task_fields.JOB),
-        (kinds.JOB_CONFIGS.kind, task_fields.JOB_CONFIG),
-        (kinds.DATA_PONDS.kind, task_fields.DATA_POND),
+        (kinds.TASKS.kind, field_support_table.TASK),
+        (kinds.TASK_CLUSTERS.kind, field_support_table.TASK_CLUSTER),
+        (kinds.TASK_OBJECTS.kind, field_support_table.TASK_OBJECT),
+        (kinds.TASK_CLAIMS.kind, field_support_table.TASK_CLAIM),
+        (kinds.JOBS.kind, field_support_table.JOB),
+        (kinds.JOB_CONFIGS.kind, field_support_table.JOB_CONFIG),
+        (kinds.DATA_PONDS.kind, field_support_table.DATA_POND),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_kind_has_a_row_for_each_of_its_fields_in_order(
-    kind: str, rows: tuple[field_effects.Row, ...]
+    kind: str, rows: tuple[field_support.Row, ...]
 ) -> None:
     lines = [line for line in section(kind).splitlines() if line.startswith("| `")]
     fields = [line.split("`")[1] for line in lines if "| field |" not in line]
@@ -35,18 +35,18 @@ def test_kind_has_a_row_for_each_of_its_fields_in_order(
 
 
 def test_row_has_both_effects_and_the_reason() -> None:
-    row = task_fields.TASK[0]
+    row = field_support_table.TASK[0]
     assert f"| `{row.path}` | {row.embedded} | {row.cluster} | {row.reason} |" in section("Task")
 
 
 def test_fields_of_init_containers_are_those_of_containers() -> None:
-    assert any(row.path.startswith("spec.initContainers[].") for row in pod_fields.ROWS)
+    assert any(row.path.startswith("spec.initContainers[].") for row in pod_field_effects.ROWS)
     assert "| `spec.initContainers[]." not in PAGE
     assert "| `spec.containers[]." in PAGE
 
 
 def test_fields_of_ephemeral_containers_are_shown_where_they_differ() -> None:
-    shown = [row for row in pod_fields.ROWS if f"| `{row.path}` |" in section("Pod")]
+    shown = [row for row in pod_field_effects.ROWS if f"| `{row.path}` |" in section("Pod")]
     by_path = {row.path: row for row in shown}
     for path, row in by_path.items():
         same = by_path.get(path.replace("spec.ephemeralContainers[].", "spec.containers[]."))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.cli import job_lists, job_objects, job_progress
+from kilnwork.cli import job_fields, job_lists, job_progress
 from kilnwork.kit import progress_meter
 
 NOW = 1_700_000_000.0
@@ -94,10 +94,10 @@ def test_description_names_the_next_step() -> None:
 
 def test_requested_run_is_unfinished_although_an_earlier_one_ended() -> None:
     found = job(phase="Failed", run=1)
-    assert job_objects.is_over(found)
+    assert job_fields.is_over(found)
     found["spec"]["run"] = 2
-    assert not job_objects.is_over(found)
-    never = job_objects.test_of("Failed", "x")
+    assert not job_fields.is_over(found)
+    never = job_fields.test_of("Failed", "x")
     assert never is not None
     assert never(found) is False
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from kilnwork.api import api_resources
 from kilnwork.api import kinds as api_kinds
-from kilnwork.api import resource
 from kilnwork.cli import errors, kinds
 
 
@@ -81,7 +81,7 @@ async def test_words_become_references() -> None:
     ]
     assert await found.refs(["task/a", "pod/b"]) == [
         kinds.ObjectRef(api_kinds.TASKS, "a"),
-        kinds.ObjectRef(resource.PODS, "b"),
+        kinds.ObjectRef(api_resources.PODS, "b"),
     ]
     with pytest.raises(errors.InvalidInput, match="KIND/NAME"):
         await found.refs(["task/a", "b"])

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from kilnwork.api import manager
+from kilnwork.api import manager_access
 from kilnwork.cli import manager_options, options
 
 
@@ -94,10 +94,10 @@ def test_kind_is_a_plural_and_a_group(text: str, usable: bool) -> None:  # noqa:
 @pytest.mark.parametrize(
     ("seconds", "usable"),
     [
-        (manager.MIN_ABSENCE_S, True),
-        (manager.MAX_ABSENCE_S, True),
-        (manager.MIN_ABSENCE_S - 1, False),
-        (manager.MAX_ABSENCE_S + 1, False),
+        (manager_access.MIN_ABSENCE_S, True),
+        (manager_access.MAX_ABSENCE_S, True),
+        (manager_access.MIN_ABSENCE_S - 1, False),
+        (manager_access.MAX_ABSENCE_S + 1, False),
     ],
 )
 def test_lease_has_bounds(seconds: float, usable: bool) -> None:  # noqa: FBT001

@@ -1,6 +1,6 @@
 """Text for people and machines."""
 
-from kilnwork.api import kinds, resource, task
+from kilnwork.api import api_resources, kinds, task
 from kilnwork.cli import render
 
 
@@ -46,4 +46,4 @@ def test_json_is_sorted_and_indented() -> None:
 
 def test_full_name_has_kind_group_and_name() -> None:
     assert render.full_name(kinds.TASKS, "x") == "task.kilnwork.dev/x"
-    assert render.full_name(resource.PODS, "x") == "pod/x"
+    assert render.full_name(api_resources.PODS, "x") == "pod/x"

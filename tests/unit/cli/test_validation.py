@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import api_resources, kinds
 from kilnwork.cli import validation
 
 NOON, NEVER = "0 12 * * *", "61 2 * * *"
@@ -95,12 +95,12 @@ def test_patch_of_an_immutable_field_is_refused() -> None:
 @pytest.mark.parametrize(
     ("kind", "given"),
     [
-        (resource.CONFIG_MAPS, {"metadata": {"name": "of another kind"}}),
+        (api_resources.CONFIG_MAPS, {"metadata": {"name": "of another kind"}}),
         (kinds.JOB_CONFIGS, {**config(NEVER), "newer": {"field": 1}}),
         (kinds.JOB_CONFIGS, config(NEVER, labels=["no map"])),
     ],
 )
 def test_other_problems_are_left_to_the_server(
-    kind: resource.Resource, given: dict[str, Any]
+    kind: api_resources.Resource, given: dict[str, Any]
 ) -> None:
     assert validation.find_refusal(kind, given) is None

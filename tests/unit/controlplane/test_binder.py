@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane import binder
-from kilnwork.controlplane.apiserver import writes
+from kilnwork.controlplane.apiserver import write_types
 from support import store_world, waiting
 
-PODS, NODES = resource.PODS, resource.NODES
+PODS, NODES = api_resources.PODS, api_resources.NODES
 SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "host"}]}
 
 
@@ -19,7 +19,7 @@ SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "host"}]}
 async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
     async with store_world.open_world(tmp_path) as found:
         await waiting.wait_until_async(
-            lambda: found.get(resource.SERVICE_ACCOUNTS, "default"), what="the default account"
+            lambda: found.get(api_resources.SERVICE_ACCOUNTS, "default"), what="the default account"
         )
         running = binder.Binder(found.writer)
         running.start()
@@ -95,11 +95,11 @@ async def change_pod(
     world: store_world.World, name: str, *, subresource: str = "", **part: Any
 ) -> None:
     """Write parts of a Pod as its user or its node does."""
-    place = writes.target_of(PODS, "default", name)
+    place = write_types.target_of(PODS, "default", name)
     await world.writer.change_internally(
         place,
         lambda found: {**found, **part},
-        writes.WriteContext(),
+        write_types.WriteContext(),
         subresource=subresource,
     )
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from kilnwork.controlplane import database, errors, objects
+from kilnwork.controlplane import database, errors, store_types
 
-KEY = objects.Key("configmaps", "ns", "a")
+KEY = store_types.Key("configmaps", "ns", "a")
 
 
 class OpenedDatabase:
@@ -34,14 +34,14 @@ def body(sequence: int) -> bytes:
 
 
 def put(sequence: int, *, previous: bytes | None = None, floor: int = 0) -> database.QueuedWrite:
-    action = objects.Action.MODIFIED if previous else objects.Action.ADDED
-    change = objects.StoreChange(sequence, action, KEY, body(sequence), previous)
+    action = store_types.Action.MODIFIED if previous else store_types.Action.ADDED
+    change = store_types.StoreChange(sequence, action, KEY, body(sequence), previous)
     return database.QueuedWrite(change, body(sequence), floor, 0)
 
 
 def remove(sequence: int, previous: bytes) -> database.QueuedWrite:
-    raw = objects.last_state(previous, sequence)
-    change = objects.StoreChange(sequence, objects.Action.DELETED, KEY, raw, previous)
+    raw = store_types.last_state(previous, sequence)
+    change = store_types.StoreChange(sequence, store_types.Action.DELETED, KEY, raw, previous)
     return database.QueuedWrite(change, None, 0, 0)
 
 
@@ -66,7 +66,7 @@ def test_objects_and_changes_are_loaded_in_order(tmp_path: Path) -> None:
     opened = write_rows(tmp_path / "c.db", first, second)
     assert opened.committed == [1, 2]
     loaded = OpenedDatabase(tmp_path / "c.db").database.start()
-    assert loaded.stored == [objects.Stored(KEY, 2, body(2))]
+    assert loaded.stored == [store_types.Stored(KEY, 2, body(2))]
     assert loaded.changes == [first.change, second.change]
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane import gc
-from kilnwork.controlplane.apiserver import deletion, patches, writes
+from kilnwork.controlplane.apiserver import deletion, patches, write_types
 from kilnwork.kit import clock
 from support import store_world, waiting
 
-CM = resource.CONFIG_MAPS
+CM = api_resources.CONFIG_MAPS
 
 
 @pytest.fixture
@@ -114,7 +114,9 @@ async def test_foreground_deletion_waits_for_blocking_dependents(world: store_wo
         return obj
 
     await world.writer.change(
-        writes.target_of(CM, "default", "child"), without_finalizers, writes.WriteContext()
+        write_types.target_of(CM, "default", "child"),
+        without_finalizers,
+        write_types.WriteContext(),
     )
     await world.gone(CM, "owner")
 
@@ -132,11 +134,11 @@ async def test_cycle_of_owners_is_deleted(world: store_world.World, length: int)
     await world.create(CM, "bystander")
     made = [await world.create(CM, f"c{i}") for i in range(length)]
     for i, owner in enumerate(made):
-        place = writes.target_of(CM, "default", f"c{(i + 1) % length}")
+        place = write_types.target_of(CM, "default", f"c{(i + 1) % length}")
         change = functools.partial(
             patches.merge, patch={"metadata": store_world.owned_by(owner, block=True)}
         )
-        await world.writer.change(place, change, writes.WriteContext())
+        await world.writer.change(place, change, write_types.WriteContext())
     await world.delete(CM, "c0", propagation="Foreground")
     for i in range(length):
         await world.gone(CM, f"c{i}")
@@ -176,13 +178,13 @@ async def test_kube_events_are_kept_for_an_hour(world: store_world.World) -> Non
         }
 
     now = world.clock.wall()
-    await world.create(resource.EVENTS, "old", **event(now))
-    await world.create(resource.EVENTS, "seen", **event(now + 3000))
+    await world.create(api_resources.EVENTS, "old", **event(now))
+    await world.create(api_resources.EVENTS, "seen", **event(now + 3000))
     world.clock.advance(3700)
     collector = gc.GarbageCollector(world.writer, world.deleter)
     await collector.sweep_events()
-    assert world.get(resource.EVENTS, "old") is None
-    assert world.get(resource.EVENTS, "seen") is not None
+    assert world.get(api_resources.EVENTS, "old") is None
+    assert world.get(api_resources.EVENTS, "seen") is not None
 
 
 async def test_second_reconcile_writes_nothing(world: store_world.World) -> None:

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane import pod_gc
-from kilnwork.controlplane.apiserver import deletion, writes
+from kilnwork.controlplane.apiserver import deletion, write_types
 from support import store_world, waiting
 
-PODS, NODES = resource.PODS, resource.NODES
+PODS, NODES = api_resources.PODS, api_resources.NODES
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
     async with store_world.open_world(tmp_path) as found:
         await waiting.wait_until_async(
-            lambda: found.get(resource.SERVICE_ACCOUNTS, "default"), what="the default account"
+            lambda: found.get(api_resources.SERVICE_ACCOUNTS, "default"), what="the default account"
         )
         running = pod_gc.PodCollector(found.writer, found.deleter, quarantine_s=0.1, check_s=0.02)
         running.start()
@@ -43,7 +43,7 @@ async def test_pods_of_a_deleted_node_fail_and_are_deleted(world: store_world.Wo
     await add_pod(world, "free", "goes")
     await add_pod(world, "held", "goes", finalizers=["example.com/wait"])
     await world.delete(PODS, "held", grace_s=0)
-    await world.deleter.delete(writes.target_of(NODES, "", "goes"), deletion.DeleteOptions())
+    await world.deleter.delete(write_types.target_of(NODES, "", "goes"), deletion.DeleteOptions())
     await world.gone(PODS, "free")
     assert world.get(PODS, "other")
     await waiting.wait_until_async(

@@ -15,13 +15,13 @@ import apsw
 import pytest
 
 from kilnwork.api import meta
-from kilnwork.controlplane import errors, objects, store
+from kilnwork.controlplane import errors, store, store_types
 
 PODS = "pods"
 
 
-def key(name: str, namespace: str = "default", resource: str = PODS) -> objects.Key:
-    return objects.Key(resource, namespace, name)
+def key(name: str, namespace: str = "default", resource: str = PODS) -> store_types.Key:
+    return store_types.Key(resource, namespace, name)
 
 
 def obj(name: str, **more: Any) -> meta.JsonObject:
@@ -46,7 +46,7 @@ async def started_store(path: Path) -> AsyncIterator[store.Store]:
     await found.stop()
 
 
-def names(found: Sequence[objects.Stored]) -> list[str]:
+def names(found: Sequence[store_types.Stored]) -> list[str]:
     return [s.key.name for s in found]
 
 
@@ -136,7 +136,7 @@ async def test_select_at_returns_an_earlier_state(started_store: store.Store) ->
 async def test_followers_get_committed_changes_in_order(started_store: store.Store) -> None:
     heard: list[tuple[int, str]] = []
 
-    def follow(changes: Sequence[objects.StoreChange]) -> None:
+    def follow(changes: Sequence[store_types.StoreChange]) -> None:
         assert started_store.sequence == changes[-1].sequence
         heard.extend((c.sequence, c.action) for c in changes)
 
@@ -215,7 +215,7 @@ async def test_failed_commit_fails_all_its_writers(path: Path) -> None:
     )
     disk.close()
     started_store = await open_store(path)
-    heard: list[objects.StoreChange] = []
+    heard: list[store_types.StoreChange] = []
     started_store.follow(heard.extend)
     wanted = ("one", "poison", "two")
     outcomes = await asyncio.gather(
@@ -223,7 +223,7 @@ async def test_failed_commit_fails_all_its_writers(path: Path) -> None:
     )
     assert isinstance(outcomes[1], errors.StoreFailed)
     assert "disk full" in str(outcomes[1])
-    done = [n for n, o in zip(wanted, outcomes, strict=True) if isinstance(o, objects.Stored)]
+    done = [n for n, o in zip(wanted, outcomes, strict=True) if isinstance(o, store_types.Stored)]
     assert names(list(started_store.select(PODS))) == sorted(["kept", *done])
     assert [c.key.name for c in heard] == done
     after = await started_store.put(key("three"), obj("three"), expected=0)
@@ -281,7 +281,7 @@ async def test_fresh_schema_equals_a_migrated_one(path: Path, started_store: sto
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
-from kilnwork.controlplane import objects, store
+from kilnwork.controlplane import store_types, store
 
 async def main():
     held = store.Store(Path(sys.argv[1]))
@@ -289,7 +289,7 @@ async def main():
     async def write(lane):
         n = 0
         while True:
-            key = objects.Key("pods", "default", f"{sys.argv[2]}-{lane}-{n % 20}")
+            key = store_types.Key("pods", "default", f"{sys.argv[2]}-{lane}-{n % 20}")
             head = held.head(key)
             obj = {"metadata": {"name": key.name, "uid": "u"}, "n": n}
             stored = await held.put(key, obj, expected=head.sequence if head else 0)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import meta, node_fit, resource
+from kilnwork.api import api_resources, meta, node_fit
 from kilnwork.controlplane import taint_eviction
 from support import store_world, waiting
 
-PODS, NODES = resource.PODS, resource.NODES
+PODS, NODES = api_resources.PODS, api_resources.NODES
 TAINT = {"key": "sick", "effect": "NoExecute"}
 
 
@@ -18,7 +18,7 @@ TAINT = {"key": "sick", "effect": "NoExecute"}
 async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
     async with store_world.open_world(tmp_path) as found:
         await waiting.wait_until_async(
-            lambda: found.get(resource.SERVICE_ACCOUNTS, "default"), what="the default account"
+            lambda: found.get(api_resources.SERVICE_ACCOUNTS, "default"), what="the default account"
         )
         running = taint_eviction.TaintEviction(found.writer)
         running.start()

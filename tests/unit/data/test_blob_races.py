@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.data import blobs
+from kilnwork.data import local_blobs
 from support import interleaving
 
 HOUR = 3600.0
@@ -20,9 +20,9 @@ CONTENT = b"x" * 100
 
 def old_blob(
     directory: Path, number: int, *, aside: bool = False
-) -> tuple[blobs.Blobs, bytes, float]:
+) -> tuple[local_blobs.Blobs, bytes, float]:
     """A blob that is two hours old, and the time one hour ago."""
-    kept = blobs.Blobs(directory / str(number), durable=False)
+    kept = local_blobs.Blobs(directory / str(number), durable=False)
     digest, _ = kept.put([CONTENT])
     path = kept.path(digest)
     now = path.stat().st_mtime
@@ -45,12 +45,12 @@ def schedules(lines: tuple[int, int]) -> Iterator[tuple[int, ...]]:
 
 
 def interleaved(
-    directory: Path, use: Callable[[blobs.Blobs, bytes], bool], *, aside: bool
-) -> Iterator[tuple[blobs.Blobs, bytes, bool, bool]]:
+    directory: Path, use: Callable[[local_blobs.Blobs, bytes], bool], *, aside: bool
+) -> Iterator[tuple[local_blobs.Blobs, bytes, bool, bool]]:
     """Run each schedule; yield the directory, the digest, and the results of the user and the
     collector."""
     kept, digest, before = old_blob(directory, -1)
-    trial = interleaving.Interleaving(blobs, ())
+    trial = interleaving.Interleaving(local_blobs, ())
     trial.run(lambda: use(kept, digest), lambda: kept.discard(digest, before=before))
     lines = (trial.lines[0] + 5, trial.lines[1] + 5)
     for order in (0, 1):
@@ -58,7 +58,9 @@ def interleaved(
         for number, schedule in enumerate(plan):
             kept, digest, before = old_blob(directory, number, aside=aside)
             calls = [lambda: use(kept, digest), lambda: kept.discard(digest, before=before)]  # noqa: B023
-            results = interleaving.Interleaving(blobs, schedule).run(calls[order], calls[1 - order])
+            results = interleaving.Interleaving(local_blobs, schedule).run(
+                calls[order], calls[1 - order]
+            )
             used, discarded = results if order == 0 else results[::-1]
             yield kept, digest, used, discarded
             for path in sorted(kept.directory.rglob("*"), reverse=True):
@@ -73,7 +75,7 @@ def count(items: Iterator[object]) -> int:
 def test_touch_wins_against_collector_or_reports_missing(tmp_path: Path, place: str) -> None:
     outcomes = set()
     for kept, digest, renewed, discarded in interleaved(
-        tmp_path, blobs.Blobs.touch, aside=place == "left aside"
+        tmp_path, local_blobs.Blobs.touch, aside=place == "left aside"
     ):
         assert isinstance(renewed, bool)
         assert isinstance(discarded, bool)
@@ -89,7 +91,7 @@ def test_touch_wins_against_collector_or_reports_missing(tmp_path: Path, place: 
 
 
 def test_put_blob_exists_despite_collector(tmp_path: Path) -> None:
-    def put(kept: blobs.Blobs, digest: bytes) -> bool:
+    def put(kept: local_blobs.Blobs, digest: bytes) -> bool:
         return kept.put([CONTENT]) == (digest, len(CONTENT))
 
     for kept, digest, was_put, _ in interleaved(tmp_path, put, aside=False):
@@ -104,15 +106,15 @@ def test_reader_finds_renewed_blob_despite_collector(tmp_path: Path) -> None:
     """It was renewed before it was referred to, so the collector restores it; it is never
     missing."""
 
-    def read(kept: blobs.Blobs, digest: bytes) -> bool:
+    def read(kept: local_blobs.Blobs, digest: bytes) -> bool:
         return bytes(kept.get(digest)) == CONTENT
 
     kept, digest, before = old_blob(tmp_path, -1)
-    trial = interleaving.Interleaving(blobs, ())
+    trial = interleaving.Interleaving(local_blobs, ())
     trial.run(lambda: read(kept, digest), lambda: kept.discard(digest, before=before - 2 * HOUR))
     for first, second in itertools.product(range(trial.lines[1]), range(trial.lines[0])):
         kept, digest, before = old_blob(tmp_path, 0)
-        results = interleaving.Interleaving(blobs, (first, second)).run(
+        results = interleaving.Interleaving(local_blobs, (first, second)).run(
             lambda: kept.discard(digest, before=before - 2 * HOUR),  # noqa: B023
             lambda: read(kept, digest),  # noqa: B023
         )

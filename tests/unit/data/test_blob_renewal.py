@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.data import blob_renewal, blobs
+from kilnwork.data import blob_renewal, local_blobs
 from kilnwork.kit import clock
 
 HOUR = 3600.0
@@ -23,22 +23,22 @@ def time() -> clock.ManualClock:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> blobs.Blobs:
-    return blobs.Blobs(tmp_path / "blobs", durable=False)
+def kept(tmp_path: Path) -> local_blobs.Blobs:
+    return local_blobs.Blobs(tmp_path / "blobs", durable=False)
 
 
-def aged(kept: blobs.Blobs, number: int) -> bytes:
+def aged(kept: local_blobs.Blobs, number: int) -> bytes:
     digest, _ = kept.put([number.to_bytes(4, "big")])
     stat = kept.path(digest).stat()
     os.utime(kept.path(digest), (stat.st_mtime - HOUR, stat.st_mtime - HOUR))
     return digest
 
 
-def renewed(kept: blobs.Blobs, digest: bytes) -> bool:
+def renewed(kept: local_blobs.Blobs, digest: bytes) -> bool:
     return kept.path(digest).stat().st_mtime > wall.time() - HOUR / 2
 
 
-def test_held_blob_is_renewed_in_time(time: clock.ManualClock, kept: blobs.Blobs) -> None:
+def test_held_blob_is_renewed_in_time(time: clock.ManualClock, kept: local_blobs.Blobs) -> None:
     held = blob_renewal.HeldBlobs(time)
     owner, others = Owner(), aged(kept, 0)
     for _ in range(3):
@@ -54,7 +54,7 @@ def test_held_blob_is_renewed_in_time(time: clock.ManualClock, kept: blobs.Blobs
     assert not renewed(kept, others)
 
 
-def test_renewal_ends_with_its_owner(time: clock.ManualClock, kept: blobs.Blobs) -> None:
+def test_renewal_ends_with_its_owner(time: clock.ManualClock, kept: local_blobs.Blobs) -> None:
     held = blob_renewal.HeldBlobs(time)
     one, other, digest = Owner(), Owner(), aged(kept, 1)
     held.hold(one, (digest,))
@@ -71,7 +71,9 @@ def test_renewal_ends_with_its_owner(time: clock.ManualClock, kept: blobs.Blobs)
     assert not renewed(kept, digest)
 
 
-def test_many_blobs_are_renewed_in_batches(time: clock.ManualClock, kept: blobs.Blobs) -> None:
+def test_many_blobs_are_renewed_in_batches(
+    time: clock.ManualClock, kept: local_blobs.Blobs
+) -> None:
     held, owner = blob_renewal.HeldBlobs(time), Owner()
     digests = [aged(kept, number) for number in range(600)]
     held.hold(owner, digests)
@@ -84,7 +86,7 @@ def test_many_blobs_are_renewed_in_batches(time: clock.ManualClock, kept: blobs.
 
 def test_each_directory_has_its_own_rounds(time: clock.ManualClock, tmp_path: Path) -> None:
     held, owner = blob_renewal.HeldBlobs(time), Owner()
-    directories = [blobs.Blobs(tmp_path / name, durable=False) for name in "ab"]
+    directories = [local_blobs.Blobs(tmp_path / name, durable=False) for name in "ab"]
     digests = [aged(directory, 1) for directory in directories]
     held.hold(owner, digests[:1])
     for directory, digest in zip(directories, digests, strict=True):
@@ -92,7 +94,7 @@ def test_each_directory_has_its_own_rounds(time: clock.ManualClock, tmp_path: Pa
         assert renewed(directory, digest)
 
 
-def test_submitted_blobs_need_no_owner(time: clock.ManualClock, kept: blobs.Blobs) -> None:
+def test_submitted_blobs_need_no_owner(time: clock.ManualClock, kept: local_blobs.Blobs) -> None:
     held, submitted = blob_renewal.HeldBlobs(time), aged(kept, 1)
     held.renew(kept, lambda: {submitted})
     assert renewed(kept, submitted)

@@ -18,13 +18,13 @@ from kilnwork.api import filejobs
 from kilnwork.data import errors
 from kilnwork.data.records import (
     csv_rows,
-    foreign_formats,
+    in_place_indexing,
     intake,
     json_arrays,
-    manifests,
+    manifest_encoding,
     part_reader,
-    rereader,
-    stored_index,
+    read_behind,
+    unsupported_formats,
     values,
 )
 
@@ -45,7 +45,7 @@ def taken_in(spec: filejobs.FileJobSpec, given: list[bytes]) -> tuple[bytes, fil
     kept = b"".join(block for piece in given for block in taker.feed(piece))
     rest, manifest = taker.finish()
     kept += rest
-    assert manifests.decode(manifests.encode(manifest)) == manifest
+    assert manifest_encoding.decode(manifest_encoding.encode(manifest)) == manifest
     assert (manifest.bytes, manifest.sha256) == (len(kept), hashlib.sha256(kept).hexdigest())
     return kept, manifest
 
@@ -319,7 +319,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bytes]
     st.binary(max_size=300),
     st.sampled_from([b"", b"\xef\xbb\xbf"]),
     CUTS,
-    st.integers(foreign_formats.HEAD_BYTES, 90),
+    st.integers(unsupported_formats.HEAD_BYTES, 90),
 )
 def test_stored_file_has_same_parts_as_intake(
     there: Callable[[bytes], int], rest: bytes, mark: bytes, cuts: list[int], block: int
@@ -328,10 +328,10 @@ def test_stored_file_has_same_parts_as_intake(
     file = there(content)
 
     def indexed(spec: filejobs.FileJobSpec, *, digest: bool) -> filejobs.Manifest:
-        with stored_index.Indexing(file, spec, digest=digest, block_bytes=block) as indexing:
+        with in_place_indexing.Indexing(file, spec, digest=digest, block_bytes=block) as indexing:
             while indexing.index_bytes(100):
                 pass
-            return manifests.checked(indexing.finish())
+            return manifest_encoding.checked(indexing.finish())
 
     for format_ in (filejobs.Format.TEXT, filejobs.Format.CSV):
         spec = filejobs.FileJobSpec(input=filejobs.InputSpec(format=format_), items_per_part=2)
@@ -361,9 +361,9 @@ def test_long_file_is_indexed_by_two_threads(there: Callable[[bytes], int]) -> N
         input=filejobs.InputSpec(format=filejobs.Format.TEXT), items_per_part=100, max_parts=900
     )
     _, sent = taken_in(spec, pieces(content, list(range(0, len(content), 100_000))))
-    assert len(content) > 2 * rereader.TOGETHER_BYTES
-    assert stored_index.manifest(there(content), spec) == sent
-    assert stored_index.manifest(there(content), spec, digest=False).parts == sent.parts
+    assert len(content) > 2 * read_behind.TOGETHER_BYTES
+    assert in_place_indexing.manifest(there(content), spec) == sent
+    assert in_place_indexing.manifest(there(content), spec, digest=False).parts == sent.parts
 
 
 def test_file_that_needs_rewriting_is_not_indexed_in_place(
@@ -371,26 +371,26 @@ def test_file_that_needs_rewriting_is_not_indexed_in_place(
 ) -> None:
     array = filejobs.FileJobSpec(input=filejobs.InputSpec(format=filejobs.Format.JSON))
     packed = gzip.compress(b"one\n")
-    assert stored_index.needs_rewriting(packed, filejobs.InputSpec())
-    assert stored_index.needs_rewriting(b"[]", array.input)
-    assert not stored_index.needs_rewriting(b"one\n", filejobs.InputSpec())
+    assert in_place_indexing.needs_rewriting(packed, filejobs.InputSpec())
+    assert in_place_indexing.needs_rewriting(b"[]", array.input)
+    assert not in_place_indexing.needs_rewriting(b"one\n", filejobs.InputSpec())
     for content, spec in ((b"[]", array), (packed, filejobs.FileJobSpec())):
         with pytest.raises(errors.InputRefused):
-            stored_index.manifest(there(content), spec)
+            in_place_indexing.manifest(there(content), spec)
 
 
 def test_file_is_indexed_in_steps(there: Callable[[bytes], int]) -> None:
     file = there(b"line\n" * 20)
-    with stored_index.Indexing(file, filejobs.FileJobSpec(), block_bytes=15) as indexing:
+    with in_place_indexing.Indexing(file, filejobs.FileJobSpec(), block_bytes=15) as indexing:
         assert [indexing.index_bytes(count) for count in (1, 30, 40, 40, 1)] == [15, 30, 45, 10, 0]
-        assert indexing.finish() == stored_index.manifest(file, filejobs.FileJobSpec())
+        assert indexing.finish() == in_place_indexing.manifest(file, filejobs.FileJobSpec())
 
 
 @pytest.mark.parametrize("digest", [True, False])
 def test_file_truncated_during_indexing_is_reported(
     there: Callable[[bytes], int], *, digest: bool
 ) -> None:
-    with stored_index.Indexing(
+    with in_place_indexing.Indexing(
         there(b"line\n" * 20), filejobs.FileJobSpec(), digest=digest, block_bytes=50
     ) as indexing:
         assert indexing.index_bytes(50) == 50
@@ -401,7 +401,7 @@ def test_file_truncated_during_indexing_is_reported(
 
 def test_inconsistent_manifest_is_refused() -> None:
     _, good = taken_in(filejobs.FileJobSpec(items_per_part=1), [b"one\ntwo\n"])
-    text = manifests.encode(good).decode()
+    text = manifest_encoding.encode(good).decode()
     for before, after in (
         ('"bytes":8', '"bytes":9'),
         ('"lines":2', '"lines":3'),
@@ -412,14 +412,14 @@ def test_inconsistent_manifest_is_refused() -> None:
     ):
         assert before in text
         with pytest.raises(errors.ManifestDamaged, match="not what was written"):
-            manifests.decode(text.replace(before, after).encode())
+            manifest_encoding.decode(text.replace(before, after).encode())
 
 
 def test_manifest_of_sample_has_stable_encoding() -> None:
     """Later versions read these manifests, so their encoding must not change unnoticed."""
     sample = Path(__file__).parents[3] / "examples" / "30-upload" / "sample_small_work.json"
     _, manifest = taken_in(filejobs.FileJobSpec(items_per_part=10), [sample.read_bytes()])
-    assert manifests.encode(manifest) == (
+    assert manifest_encoding.encode(manifest) == (
         b'{"format":"jsonl","bytes":1251,"lines":21,'
         b'"sha256":"5362022d10491bfae03f4d6e120fcc1cba6f7f1b44c9d81d5b978f2bc690fab8",'
         b'"parts":[[1,0,591,1,10,2470192898],[2,591,1191,11,10,879536259],'

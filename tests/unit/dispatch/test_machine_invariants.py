@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import restore, rows
+from kilnwork.dispatch.journal import batch_rows, restore
 from kilnwork.dispatch.journal.sqlite import journal, queries
 from kilnwork.dispatch.machine import inputs, instructions, machine, memory
 from kilnwork.kit import ids
@@ -348,10 +348,11 @@ class CrashStories(Stories):
         self.reader = queries.Queries(self.store.path)
         assert opened.saved is not None
         restore.restore(self.memory, opened.saved, self.reader.values, self.now())
+        restore.expect_workers(self.memory, self.now())
         self.machine = machine.Machine(self.memory)
 
     def commit(self, batch: instructions.Batch) -> None:
-        self.store._commit(rows.of_batch(batch))
+        self.store._commit(batch_rows.of_batch(batch))
         self.acknowledged |= {(one.task, one.spec.run) for one in self.submitted}
 
     @rule(lost=st.sampled_from(["nothing", "submit", "kill", "tick"]))

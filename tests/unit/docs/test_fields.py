@@ -2,9 +2,9 @@
 
 import re
 
-from kilnwork.api import field_effects, kinds, task_fields
+from kilnwork.api import field_support, field_support_table, kinds
 from kilnwork.cli import fields_reference
-from kilnwork.controlplane.node import pod_fields
+from kilnwork.controlplane.node import pod_field_effects
 from support import field_samples, pages
 
 PAGE = (pages.DOCS / "reference" / "fields.md").read_text()
@@ -15,7 +15,7 @@ def test_page_is_current() -> None:
 
 
 def test_every_row_has_a_line_and_says_why_it_is_not_honoured() -> None:
-    rows = [*pod_fields.ROWS, *task_fields.TASK, *task_fields.TASK_CLUSTER]
+    rows = [*pod_field_effects.ROWS, *field_support_table.TASK, *field_support_table.TASK_CLUSTER]
     for row in rows:
         of_any = re.sub(r"spec\.(init|ephemeral)Containers", "spec.containers", row.path)
         assert any(f"| `{path}` |" in PAGE for path in (row.path, of_any))
@@ -28,10 +28,10 @@ def test_every_field_has_a_row() -> None:
     missing = [
         path
         for path in field_samples.pod_fields()
-        if field_effects.row_for(pod_fields.TABLE, path) is None
+        if field_support.row_for(pod_field_effects.TABLE, path) is None
     ]
     for kind in kinds.OURS:
-        rows = task_fields.TABLES[kind.kind]
+        rows = field_support_table.TABLES[kind.kind]
         paths = field_samples.fields_of(kind)
-        missing += [path for path in paths if field_effects.row_for(rows, path) is None]
+        missing += [path for path in paths if field_support.row_for(rows, path) is None]
     assert missing == [], "add rows to task_fields or pod_fields, then `make docs`"

@@ -7,7 +7,7 @@ import msgspec
 import yaml
 
 from kilnwork.api import expressions, flow, flow_program, flow_validation
-from kilnwork.jobs.flows import results
+from kilnwork.jobs.flows import step_results
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "flows.md").read_text("utf-8")
 
@@ -40,4 +40,4 @@ def test_all_fields_and_names_are_on_the_page() -> None:
 def test_limits_are_those_of_the_code() -> None:
     for limit in (flow.MAX_STEPS, flow.MAX_BRANCHES, flow.MAX_ITERATIONS, expressions.MAX_CHARS):
         assert f"{limit:,}" in PAGE
-    assert f"{results.MAX_BYTES >> 20} MiB for each step" in PAGE
+    assert f"{step_results.MAX_BYTES >> 20} MiB for each step" in PAGE

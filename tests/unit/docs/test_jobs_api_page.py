@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.server.jobs import documents, ignored_fields, openapi, parameters, reference
+from kilnwork.server.jobs import documents, ignored_fields, openapi, parameter_reference, parameters
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "jobs-api.md"
 
@@ -35,7 +35,7 @@ def test_every_parameter_is_listed() -> None:
 
 def test_table_of_parameters_is_that_of_the_code() -> None:
     page = PAGE.read_text()
-    assert reference.written(page) == page, "run `make docs`"
+    assert parameter_reference.written(page) == page, "run `make docs`"
 
 
 def test_every_header_with_a_warning_is_named() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import yaml
 
-from kilnwork.api import kinds, kinds_reference, resource, task
+from kilnwork.api import api_resources, kinds, kinds_reference, task
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "kinds.md").read_text()
@@ -80,7 +80,7 @@ def test_columns_table_lists_every_column_and_its_option(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", kinds.OURS, ids=lambda kind: str(kind.kind))
-def test_first_table_has_plural_and_short_name_of_every_kind(kind: resource.Resource) -> None:
+def test_first_table_has_plural_and_short_name_of_every_kind(kind: api_resources.Resource) -> None:
     rows = pages.table(PAGE.partition("\n## ")[0])
     assert (f"[{kind.kind}](#{kind.singular})", kind.plural, kind.short_names[0]) in [
         row.cells[:3] for row in rows

@@ -3,7 +3,14 @@
 import re
 from pathlib import Path
 
-from kilnwork.jobs.work import builtins, commands, functions, mapping, outputs, pipes
+from kilnwork.jobs.work import (
+    builtins,
+    commands,
+    function_mappers,
+    mapper_interface,
+    output_writer,
+    pipes,
+)
 from support import local_parts, pages
 
 PAGE = (pages.DOCS / "reference" / "mappers.md").read_text()
@@ -23,9 +30,9 @@ def test_every_variable_of_a_command_is_in_the_table(tmp_path: Path) -> None:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert f"ends early at {functions.BATCH_BYTES >> 20} MiB" in WORDS
-    assert f"at most {outputs.MAX_REASON} characters" in WORDS
-    assert f"the first {mapping.TRACEBACKS} tracebacks of a part" in WORDS
+    assert f"ends early at {function_mappers.BATCH_BYTES >> 20} MiB" in WORDS
+    assert f"at most {output_writer.MAX_REASON} characters" in WORDS
+    assert f"the first {mapper_interface.TRACEBACKS} tracebacks of a part" in WORDS
     assert f"prints nothing for {pipes.PATIENCE_S:g} seconds" in WORDS
     most_line, most = commands.MAX_LINE >> 10, commands.MAX_REPORT_BYTES >> 20
     assert f"at most {most_line} KiB, all lines of a part together {most} MiB" in WORDS

@@ -12,7 +12,7 @@ import pytest
 import kilnwork as kiln
 from kilnwork import files, testing
 from kilnwork.api import task as api_task
-from kilnwork.sdk import driver, local, options, session, set_options, set_steps, values
+from kilnwork.sdk import driver_session, local, options, session, set_options, set_steps, values
 from kilnwork.testing import task_record
 from support import pages
 
@@ -47,7 +47,7 @@ OF_ITEMS = {"iterable", "more", "self"}
 """Parameters of `map` that its text tells."""
 
 CLASSES: dict[str, type] = {
-    "Session": driver.Driver,
+    "Session": driver_session.Driver,
     "Task": kiln.Task,
     "TemplateTask": kiln.TemplateTask,
     "Future": kiln.Future,
@@ -219,6 +219,6 @@ def test_documented_test_attributes_exist() -> None:
 def test_numbers_are_those_of_the_code() -> None:
     assert f"{session.UNACCEPTED_CALLS:,} calls or {session.UNACCEPTED_BYTES >> 20} MiB" in FLOWING
     assert f"up to {values.INLINE_BYTES // 1024} KiB it travels" in FLOWING
-    assert f"wait up to `close_timeout` ({driver.CLOSE_S:g} s)" in FLOWING
+    assert f"wait up to `close_timeout` ({driver_session.CLOSE_S:g} s)" in FLOWING
     assert f"int, 1 to {local.MAX_SLOTS}" in FLOWING
     assert options.checked("key", "k" * 253, of="f")

@@ -8,7 +8,15 @@ import msgspec
 import pytest
 import yaml
 
-from kilnwork.api import cel, iregexp, json_limits, jsonpaths, object_manifests, rules, substitution
+from kilnwork.api import (
+    cel,
+    iregexp,
+    json_limits,
+    jsonpaths,
+    object_manifests,
+    result_rule_compiler,
+    substitution,
+)
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "rules-and-variables.md").read_text()
@@ -33,17 +41,19 @@ def test_rule_gives_the_documented_value(written: str, gives: str) -> None:
     parsed = (
         yaml.safe_load(written) if written.startswith("{json") or "cel:" in written else written
     )
-    condition = rules.compile_condition(msgspec.convert(parsed, rules.Condition))
+    condition = result_rule_compiler.compile_condition(
+        msgspec.convert(parsed, result_rule_compiler.Condition)
+    )
     results = {"true": True, "false": False, "undefined": None}
     assert condition.evaluate(json.loads(DOCUMENT)) is results[gives]
 
 
 def test_first_block_contains_rules() -> None:
     (block,) = pages.blocks(PAGE, "yaml")
-    parsed = msgspec.convert(yaml.safe_load(block), rules.ResultRules)
-    assert rules.problems(parsed, "spec") == []
+    parsed = msgspec.convert(yaml.safe_load(block), result_rule_compiler.ResultRules)
+    assert result_rule_compiler.problems(parsed, "spec") == []
     outcomes = [
-        rules.compile_rules(parsed).judge({"status": status})
+        result_rule_compiler.compile_rules(parsed).judge({"status": status})
         for status in (
             {"phase": "Error"},
             {"phase": "Succeeded"},
@@ -52,23 +62,23 @@ def test_first_block_contains_rules() -> None:
         )
     ]
     assert outcomes == [
-        rules.RuleOutcome.FAILED,
-        rules.RuleOutcome.SUCCESS,
-        rules.RuleOutcome.RUNNING,
+        result_rule_compiler.RuleOutcome.FAILED,
+        result_rule_compiler.RuleOutcome.SUCCESS,
+        result_rule_compiler.RuleOutcome.RUNNING,
         None,
     ]
 
 
 def test_operators_and_fields_are_those_of_the_code() -> None:
-    assert [name for name, _ in rows(RULES, "operator")] == list(rules.Operator)
-    fields = [field.encode_name for field in msgspec.structs.fields(rules.Rule)]
+    assert [name for name, _ in rows(RULES, "operator")] == list(result_rule_compiler.Operator)
+    fields = [field.encode_name for field in msgspec.structs.fields(result_rule_compiler.Rule)]
     assert [name for name, _ in rows(RULES, "field")] == fields
-    for field in msgspec.structs.fields(rules.ResultRules):
+    for field in msgspec.structs.fields(result_rule_compiler.ResultRules):
         assert f"`{field.encode_name}`" in WORDS or f"{field.encode_name}:" in PAGE
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert f"a list of up to {rules.MAX_RULES} rules" in WORDS
+    assert f"a list of up to {result_rule_compiler.MAX_RULES} rules" in WORDS
     assert f"at most {iregexp.MAX_CHARS} characters and {iregexp.MAX_POSITIONS} positions" in WORDS
     assert f"An expression may have {cel.MAX_PREDICATE_CHARS} characters" in WORDS
     assert ("two deep" in WORDS) is (cel.MAX_NESTING == 2)

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from kilnwork.api import attempts, manager
+from kilnwork.api import attempts, manager_access
 from kilnwork.cli.wiring import dispatcher
 from kilnwork.dispatch import settings
 from kilnwork.dispatch.hub import hub, retention
 from kilnwork.dispatch.journal import memory_store
 from kilnwork.dispatch.machine import assignment, memory, retries
-from kilnwork.sdk import driver, exact_json, failures, options, session
+from kilnwork.sdk import driver_session, exact_json, failures, options, session
 from kilnwork.worker import slot_session
 from support import pages
 
@@ -19,7 +19,7 @@ FLOWING = " ".join(PAGE.split())
 SECTIONS = pages.sections(PAGE, 2)
 PROOF = pages.table(SECTIONS["Proof"])
 HAPPENINGS = pages.table(SECTIONS["Jobs of files"])
-IN_A_CLUSTER_S = dispatcher.LeaseTerms.for_absence(manager.ABSENCE_S).lease_s
+IN_A_CLUSTER_S = dispatcher.LeaseTerms.for_absence(manager_access.ABSENCE_S).lease_s
 NAMED = [
     pytest.param(*found.split("::"), id=found.partition("::")[2])
     for row in [*PROOF, *HAPPENINGS]
@@ -44,7 +44,7 @@ def test_every_invariant_has_a_proof() -> None:
     [
         f"leaves {settings.IDLE_S:g} s after the last",
         f"limited to {retries.MAX_EXCUSED};",
-        f"for acceptance, {driver.CLOSE_S:g} s at most",
+        f"for acceptance, {driver_session.CLOSE_S:g} s at most",
         f"ended less than {slot_session.FLUSH_S * 1000:g} ms before",
         f"its lease ({hub.HubOptions().lease_s:g} s; in a cluster {IN_A_CLUSTER_S:.0f} s)",
         f"remembered ({retention.KEEP_S / 86_400:g} days after",

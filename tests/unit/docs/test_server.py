@@ -5,16 +5,16 @@ import re
 
 import pytest
 
-from kilnwork.api import attempts, inputs, names
-from kilnwork.channel import peer, worker_lease
+from kilnwork.api import attempts, input_assembly, names
+from kilnwork.channel import worker_side, worker_side_lease
 from kilnwork.cli.commands import up
 from kilnwork.controlplane import cluster, gc, store
 from kilnwork.controlplane.apiserver import builtin, namespaces, pki, rules_data, statuses, tokens
-from kilnwork.controlplane.node import cri_log, shim
+from kilnwork.controlplane.node import log_writer, shim
 from kilnwork.dispatch.hub import attempt_logs, hub, retention
-from kilnwork.dispatch.machine import lifecycle
-from kilnwork.server import api
-from kilnwork.worker import unix_http
+from kilnwork.dispatch.machine import task_starts
+from kilnwork.server import task_api
+from kilnwork.worker import unix_http_server
 from support import pages, served_kinds
 
 PAGE = (pages.DOCS / "reference" / "server.md").read_text()
@@ -37,11 +37,11 @@ def size(number: int) -> str:
     [
         ("a result", attempts.MAX_INLINE_BYTES),
         ("a result in `status.result.value`", attempts.MAX_STATUS_BYTES),
-        ("the inputs of a task together", inputs.MAX_INPUT_BYTES),
-        ("spec and inputs together", lifecycle.MAX_TASK_BYTES),
-        ("a request to a task's socket", unix_http.MAX_BODY_BYTES),
+        ("the inputs of a task together", input_assembly.MAX_INPUT_BYTES),
+        ("spec and inputs together", task_starts.MAX_TASK_BYTES),
+        ("a request to a task's socket", unix_http_server.MAX_BODY_BYTES),
         ("the log of an attempt", 2 * attempt_logs.FILE_BYTES),
-        ("the log of a container", 2 * cri_log.LIMIT),
+        ("the log of a container", 2 * log_writer.LIMIT),
         ("the body of a request", statuses.MAX_BODY_BYTES),
         ("a Secret or ConfigMap", rules_data.MAX_BYTES),
     ],
@@ -54,15 +54,15 @@ def test_other_limits_are_those_of_the_code() -> None:
     assert limit("changes from which a watch can resume") == f"{store.KEEP_CHANGES:,}"
     assert limit("finished tasks without an object") == f"{retention.KEEP_S / 86_400:g} days"
     assert limit("kube events") == f"{gc.EVENT_TTL_S // 3600} hour"
-    assert f"(at most {api.MAX_WAIT_S})" in FLOWING
-    assert f"`limit` (at most {api.MAX_LIMIT})" in FLOWING
+    assert f"(at most {task_api.MAX_WAIT_S})" in FLOWING
+    assert f"`limit` (at most {task_api.MAX_LIMIT})" in FLOWING
 
 
 def test_times_are_those_of_the_code() -> None:
     lease_s = hub.HubOptions().lease_s
-    patience_s = inspect.signature(peer.Peer).parameters["patience_s"].default
+    patience_s = inspect.signature(worker_side.Peer).parameters["patience_s"].default
     assert f"lease lasts {lease_s:g} s and is renewed every {hub.RENEW_S:g} s" in FLOWING
-    assert f"back within {lease_s - hub.RENEW_S - worker_lease.MARGIN_S:g} s" in FLOWING
+    assert f"back within {lease_s - hub.RENEW_S - worker_side_lease.MARGIN_S:g} s" in FLOWING
     assert f"workers leave after {patience_s:g} s" in FLOWING
     assert f"all other containers after {shim.PATIENCE_S:g} s" in FLOWING
     assert f"at least {tokens.MIN_SECONDS // 60} minutes, by default one hour" in FLOWING

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kilnwork.endpoints import endpoint_files
-from kilnwork.sdk import local, local_home, remote
+from kilnwork.sdk import home_supervisor, local, remote
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "sessions.md").read_text()
@@ -35,7 +35,7 @@ def test_signatures_and_arguments_match_the_code(function: Callable[..., Any]) -
 
 
 def test_times_and_files_match_the_code() -> None:
-    assert f"A dispatcher without work exits after {local_home.IDLE_S:g} s" in FLOWING
+    assert f"A dispatcher without work exits after {home_supervisor.IDLE_S:g} s" in FLOWING
     files = pages.table(pages.sections(PAGE, 3)["The directory"])
     named = {name for row in files for name in row.key.replace("`", "").split(", ")}
     assert {endpoint_files.FILE, endpoint_files.TOKEN, "journal.db", "owner.lock", "blobs"} <= named

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.api import attempts, task, worker_variables
+from kilnwork.api import attempts, sync_set_env, task
 from kilnwork.channel import messages
-from kilnwork.controlplane.node import container
-from kilnwork.kit import container_mounts, ids
+from kilnwork.controlplane.node import shim_container
+from kilnwork.kit import ids, mount_paths
 from kilnwork.worker import agent, directories, environment
 from support import pages
 
@@ -32,14 +32,14 @@ def test_every_variable_is_in_the_table(
     account = tmp_path / "var/run/secrets/kubernetes.io/serviceaccount"
     account.mkdir(parents=True)
     (account / "token").write_text("t")
-    pod = {environment.HOST: "127.0.0.1", environment.PORT: "7443", container.MARKER: "c"}
-    pod[worker_variables.OUTPUTS] = str(tmp_path)
+    pod = {environment.HOST: "127.0.0.1", environment.PORT: "7443", shim_container.MARKER: "c"}
+    pod[sync_set_env.OUTPUTS] = str(tmp_path)
     run = messages.Run(REF, "team", "task-0", task.TaskSpec(), None)
     found = environment.Environment(pod, mounts=tmp_path, pod_uid="u").for_attempt(run, place)
     rows = pages.table(pages.sections(PAGE, 2)["Environment"])
     named = {name.strip("`") for row in rows for name in row.key.split(", ")}
     assert named == found.keys() - {"TMPDIR"}
-    assert f"`{container_mounts.VARIABLE}`" in PAGE
+    assert f"`{mount_paths.VARIABLE}`" in PAGE
 
 
 def test_times_are_those_of_the_code() -> None:

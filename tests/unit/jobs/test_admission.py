@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.jobs import admission, records, start_queue, tables
+from kilnwork.jobs import admission, in_memory_jobs, row_storage, start_queue
 from kilnwork.kit import clock as clocks
 from support import index_records
 
@@ -33,7 +33,7 @@ def journal() -> FakeJournal:
 
 @pytest.fixture
 def waiting_jobs(journal: FakeJournal, clock: clocks.ManualClock) -> admission.Admission:
-    return admission.Admission(tables.Tables(journal.select), clock)
+    return admission.Admission(row_storage.Tables(journal.select), clock)
 
 
 def test_job_waits_until_start_after(
@@ -85,7 +85,7 @@ def test_claim_of_discarded_job_is_not_written(
     assert waiting_jobs.row_of(job.id.uuid) == job.row
     assert waiting_jobs.uuids_of([job.row, 99]) == [job.id.uuid]
     waiting_jobs.discard(job.row)
-    writes = tables.JobWrites()
+    writes = row_storage.JobWrites()
     waiting_jobs.collect_writes(writes)
     assert list(writes.statements()) == []
     assert waiting_jobs.row_of(job.id.uuid) is None
@@ -96,9 +96,9 @@ def test_load_restores_claims_from_journal(
 ) -> None:
     claim = b'{"job_seconds":60}'
     journal.claims = [
-        (1, b"a" * 16, "ns", 1, int(records.RUNNING), None, b"{}"),
-        (2, b"b" * 16, "ns", 0, int(records.RUNNING), clock.wall() - 20, claim),
-        (3, b"c" * 16, "ns", 1, int(records.RUNNING), None, b"no JSON"),
+        (1, b"a" * 16, "ns", 1, int(in_memory_jobs.RUNNING), None, b"{}"),
+        (2, b"b" * 16, "ns", 0, int(in_memory_jobs.RUNNING), clock.wall() - 20, claim),
+        (3, b"c" * 16, "ns", 1, int(in_memory_jobs.RUNNING), None, b"no JSON"),
     ]
     waiting_jobs.load()
     assert [waiting_jobs.uuid_of(row) for row in (1, 2, 3)] == [b"a" * 16, b"b" * 16, None]

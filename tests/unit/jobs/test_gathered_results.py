@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 from kilnwork.api import attempts
-from kilnwork.data import blobs
-from kilnwork.jobs import gathered_results, items, records, task_hub
+from kilnwork.data import local_blobs
+from kilnwork.jobs import gathered_results, in_memory_jobs, item_states, task_hub
 from kilnwork.kit import clock, ids
 from support import index_records
 
@@ -17,7 +17,7 @@ Row = tuple[str | None, bytes | None, int | None, bytes | None]
 class Hub:
     """Returns stored results by item."""
 
-    def __init__(self, job: records.Job, rows: dict[int, Row]) -> None:
+    def __init__(self, job: in_memory_jobs.Job, rows: dict[int, Row]) -> None:
         uuid = job.id.uuid
         self.rows = {task_hub.task_id(uuid, item): row for item, row in rows.items()}
 
@@ -34,7 +34,7 @@ def gathering(
 ) -> gathered_results.GatheredResults:
     job = index_records.job(count)
     for item in rows:
-        job.items.set(item, items.ItemState.SUCCEEDED)
+        job.items.set(item, item_states.ItemState.SUCCEEDED)
     hub = cast("task_hub.TaskHub", Hub(job, rows))
     return gathered_results.GatheredResults(job, hub, around)
 
@@ -58,7 +58,7 @@ def test_many_results_are_read_in_batches() -> None:
 
 
 def test_large_results_are_read_from_blobs(tmp_path: Path) -> None:
-    kept = blobs.Blobs(tmp_path, durable=False, time=clock.SystemClock())
+    kept = local_blobs.Blobs(tmp_path, durable=False, time=clock.SystemClock())
     with kept.writer() as new:
         new.write(b"[2]")
         digest, size = new.commit()
@@ -79,7 +79,7 @@ def test_large_results_are_read_from_blobs(tmp_path: Path) -> None:
 def test_unusable_results_report_reason(row: Row | None, why: str) -> None:
     found = gathering({1: row} if row else {})
     if row is None:
-        found._job.items.set(1, items.ItemState.SUCCEEDED)
+        found._job.items.set(1, item_states.ItemState.SUCCEEDED)
     found.read_more()
     assert why in found.trouble
 
@@ -89,7 +89,7 @@ def test_call_gets_long_list_in_a_blob(tmp_path: Path) -> None:
     found = gathering({1: json(b"7" * gathered_results.MAX_BYTES)}, count=1, around=around)
     assert not found.read_more()
     assert found.trouble == ""
-    kept = blobs.Blobs(tmp_path, durable=False, time=clock.SystemClock())
+    kept = local_blobs.Blobs(tmp_path, durable=False, time=clock.SystemClock())
     built = found.build(kept)
     assert isinstance(built, attempts.Payload)
     assert built.digest is not None

@@ -11,13 +11,13 @@ from kilnwork.api import json_limits
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import (
+    in_memory_jobs,
     index_item_source,
     index_model,
-    items,
+    item_states,
     model,
-    plan,
-    records,
     start_queue,
+    step_planning,
     task_hub,
     transitions,
 )
@@ -28,7 +28,7 @@ CONFIG = str(uuid.UUID(int=7))
 GROUP = start_queue.ConcurrencyGroup(
     config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.ENQUEUE, max_queued=10_000
 )
-ROOM = plan.TaskRoom(window=8, slots=2, prepare=True)
+ROOM = step_planning.TaskRoom(window=8, slots=2, prepare=True)
 
 
 def new(
@@ -85,7 +85,7 @@ async def test_large_job_has_small_views(tmp_path: Path) -> None:
         uid = (await jobs.put(new(1, parallelism=parallelism, finalizer=None))).uid
         live = world.services.engine.live[uuid.UUID(uid).bytes]
         for item in range(3, 90_000, 2):
-            live.items.set(item, items.ItemState.FAILED, 1)
+            live.items.set(item, item_states.ItemState.FAILED, 1)
         live.counts.failed = 44_999
         await jobs.adjust(uid, max_in_flight=5)
         view = jobs.view(uid)
@@ -99,13 +99,13 @@ async def test_large_job_has_small_views(tmp_path: Path) -> None:
         assert [one.number for one in failed] == [2, 4, 6]
 
 
-def a_job(**template: Any) -> records.Job:
+def a_job(**template: Any) -> in_memory_jobs.Job:
     made = new(1, **template)
     assert made.spec.template is not None
     source = index_item_source.IndexSources().new(
         index_item_source.IndexDefinition(name="job", template=made.spec.template)
     )
-    job = records.Job(
+    job = in_memory_jobs.Job(
         model.JobId(bytes(16), "job"),
         row=1,
         namespace="ns",
@@ -121,7 +121,7 @@ def test_calls_share_equal_task_specs() -> None:
     job = a_job(parallelism={"withCount": 3}, taskTemplate={"call": {"function": "m:f"}})
     first = job.source.work(job, 1)
     assert job.source.work(job, 2) is first
-    job.items.set(3, items.ItemState.OPEN, 2)
+    job.items.set(3, item_states.ItemState.OPEN, 2)
     assert job.source.work(job, 3).spec.run == 2
     call = {"function": "m:f", "args": ["${task.index_num}"]}
     job = a_job(parallelism={"withCount": 3}, taskTemplate={"call": call})
@@ -133,7 +133,9 @@ def test_calls_share_equal_task_specs() -> None:
     assert job.source.work(job, 1).spec.priority == 3
 
 
-def change(job: records.Job, item: int, state: api_task.State, **more: Any) -> subscriptions.Change:
+def change(
+    job: in_memory_jobs.Job, item: int, state: api_task.State, **more: Any
+) -> subscriptions.Change:
     given = {"attempt": 1, "failures": 0, "losses": 0, "stopped": None, **more}
     return subscriptions.Change(
         task_hub.task_id(job.id.uuid, item), job.run_of(item), state, "", "why",
@@ -141,7 +143,7 @@ def change(job: records.Job, item: int, state: api_task.State, **more: Any) -> s
     )  # fmt: skip
 
 
-def phase(job: records.Job) -> api_job.Phase:
+def phase(job: in_memory_jobs.Job) -> api_job.Phase:
     found: api_job.Phase = job.source.detail(job).phase
     return found
 
@@ -151,7 +153,7 @@ def test_phase_follows_states_of_tasks() -> None:
     assert phase(job) is _P.QUEUED
     transitions.admit(job, now=1.0)
     assert phase(job) is _P.STARTING
-    plan.next_steps(job, ROOM, 1.0)
+    step_planning.next_steps(job, ROOM, 1.0)
     assert phase(job) is _P.PENDING
     transitions.apply_task_change(job, 1, change(job, 1, _T.STAGING), now=2.0)
     assert (phase(job), job.started) == (_P.PENDING, None)
@@ -164,24 +166,24 @@ def test_phase_follows_states_of_tasks() -> None:
     )
     assert phase(job) is _P.RETRYING
     transitions.kill(job, "Killed", "", now=6.0)
-    plan.next_steps(job, ROOM, 6.0)
+    step_planning.next_steps(job, ROOM, 6.0)
     assert phase(job) is _P.KILLING
     transitions.apply_task_change(
         job, 1, change(job, 1, _T.KILLED, failures=1, attempt=2, stopped=True), now=7.0
     )
-    plan.next_steps(job, ROOM, 7.0)
+    step_planning.next_steps(job, ROOM, 7.0)
     assert (phase(job), job.source.detail(job).stopped) == (_P.KILLED, True)
 
 
 def test_end_without_proof_is_reported_in_view() -> None:
     job = a_job(parallelism={"withCount": 2})
     transitions.admit(job, now=1.0)
-    plan.next_steps(job, ROOM, 1.0)
+    step_planning.next_steps(job, ROOM, 1.0)
     transitions.kill(job, "Killed", "", now=2.0)
-    plan.next_steps(job, ROOM, 2.0)
+    step_planning.next_steps(job, ROOM, 2.0)
     transitions.apply_task_change(job, 1, change(job, 1, _T.KILLED, stopped=True), now=3.0)
     transitions.apply_task_change(job, 2, change(job, 2, _T.KILLED, stopped=False), now=3.0)
-    plan.next_steps(job, ROOM, 3.0)
+    step_planning.next_steps(job, ROOM, 3.0)
     assert phase(job) is _P.KILLED
     assert job.source.detail(job).stopped is False
 

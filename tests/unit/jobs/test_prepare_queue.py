@@ -1,10 +1,10 @@
 """A few new jobs are prepared at a time; the others wait in order."""
 
-from kilnwork.jobs import prepare_queue, records
+from kilnwork.jobs import in_memory_jobs, prepare_queue
 from support import index_records
 
 
-def fresh() -> records.Job:
+def fresh() -> in_memory_jobs.Job:
     job = index_records.job()
     job.fresh = True
     return job

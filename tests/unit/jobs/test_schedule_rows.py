@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.jobs import errors, index_model, schedule_rows, tables
+from kilnwork.jobs import errors, index_model, row_storage, schedule_rows
 from kilnwork.kit import ids
 
 CONFIG = str(uuid.UUID(int=7))
@@ -17,7 +17,7 @@ def nothing(name: str, *values: object) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def schedules() -> schedule_rows.Schedules:
-    return schedule_rows.Schedules(tables.Tables(nothing))
+    return schedule_rows.Schedules(row_storage.Tables(nothing))
 
 
 def decision(tick: int, **more: Any) -> index_model.TickDecision:
@@ -72,7 +72,7 @@ def test_row_read_from_journal_equals_written_row(schedules: schedule_rows.Sched
     def stored(name: str, *values: object) -> list[tuple[Any, ...]]:
         return [tuple(columns)]
 
-    assert schedule_rows.Schedules(tables.Tables(stored)).row(CONFIG) == row
+    assert schedule_rows.Schedules(row_storage.Tables(stored)).row(CONFIG) == row
 
 
 def test_forgotten_row_is_deleted(schedules: schedule_rows.Schedules) -> None:

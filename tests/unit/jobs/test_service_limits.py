@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kilnwork.api import filejobs
-from kilnwork.data import blobs, commit_records
+from kilnwork.data import local_blobs, part_commits
 from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import engine, errors, model, prepare_queue
 from support.job_world import NS, Entry, World
@@ -265,8 +265,8 @@ async def test_task_success_without_commit_record_reopens_part(tmp_path: Path) -
         done = await world.finished(view.id)
         assert world.result(done) == lines(20)
         assert done.run == 2
-        assert commit_records.find(directory, 1, 1) is None
-        assert commit_records.find(directory, 1, 2) is not None
+        assert part_commits.find(directory, 1, 1) is None
+        assert part_commits.find(directory, 1, 2) is not None
 
 
 async def _first(world: World) -> Entry:
@@ -281,7 +281,7 @@ async def test_wrong_record_counts_fail_the_part(tmp_path: Path) -> None:
             part=2, run=1, attempt=1, outcome=_O.SUCCEEDED,
             records=filejobs.Records(total=3, succeeded=3),
         )  # fmt: skip
-        commit_records.publish(world.directory_of(view), lie)
+        part_commits.publish(world.directory_of(view), lie)
         done = await world.finished(view.id)
         assert (done.phase, done.parts.failed) == (_P.FAILED, 1)
         assert "4 records, but 3 succeeded" in done.message
@@ -345,9 +345,9 @@ async def test_watch_returns_on_each_change_and_at_the_end(tmp_path: Path) -> No
 
 async def test_mapper_blobs_are_renewed_while_job_may_run(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
-        kept = blobs.Blobs(tmp_path / "blobs" / NS, durable=False, time=world.clock)
+        kept = local_blobs.Blobs(tmp_path / "blobs" / NS, durable=False, time=world.clock)
         digests = [kept.put([content])[0] for content in (b"mapper", b"reducer")]
-        code, environment = (blobs.text(digest) for digest in digests)
+        code, environment = (local_blobs.text(digest) for digest in digests)
         view = await world.create(
             lines(5),
             suspend=True,
@@ -364,6 +364,6 @@ async def test_mapper_blobs_are_renewed_while_job_may_run(tmp_path: Path) -> Non
         assert {one.modified for one in kept.entries()} == {OLD}
 
 
-def _age(kept: blobs.Blobs, digests: list[bytes]) -> None:
+def _age(kept: local_blobs.Blobs, digests: list[bytes]) -> None:
     for digest in digests:
         os.utime(kept.path(digest), (OLD, OLD))

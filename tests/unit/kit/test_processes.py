@@ -1,10 +1,13 @@
 """Real processes: nothing started under a marker escapes it."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from kilnwork.kit import processes
 from support import waiting
@@ -99,6 +102,8 @@ def test_descendants_are_found_through_several_parents() -> None:
 
 CHILD = """
 import os, sys, time
+import pytest
+
 from kilnwork.kit import processes
 parent = os.getpid()
 if processes.fork() == 0:
@@ -145,3 +150,17 @@ def test_of_many_markers_those_without_a_process_are_found() -> None:
             assert processes.unused_markers([here, gone]) == {gone}
         finally:
             process.kill()
+
+
+def test_processes_of_other_users_keep_no_other_from_its_signal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def kill(pid: int, _: int) -> None:
+        if pid == 2:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        signalled.append(pid)
+
+    signalled: list[int] = []
+    monkeypatch.setattr(os, "kill", kill)
+    processes.signal_all([1, 2, 3], signal.SIGKILL)
+    assert signalled == [1, 3]

@@ -10,7 +10,7 @@ import aiohttp.web
 import msgspec
 import pytest
 
-from kilnwork.api import kinds, meta, resource, task
+from kilnwork.api import api_resources, kinds, meta, task
 from kilnwork.kit import clock
 from kilnwork.kube import client, config, errors, transport
 from support import scripted_apiserver
@@ -24,7 +24,7 @@ async def test_get_sends_credential_and_agent(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     stand.respond({"metadata": {"name": "a", "namespace": "x"}})
-    found = await kube.get(resource.PODS, "a", "x", type=meta.Partial)
+    found = await kube.get(api_resources.PODS, "a", "x", type=meta.Partial)
     assert found.metadata.name == "a"
     assert stand.asked[0][:2] == ("GET", "/api/v1/namespaces/x/pods/a")
     assert stand.headers[0]["Authorization"] == "Bearer t0ken"
@@ -36,7 +36,7 @@ async def test_requests_without_namespace_use_the_configured(
 ) -> None:
     stand.respond({"metadata": {}})
     await kube.get(kinds.TASKS, "a")
-    await kube.get(resource.NODES, "n")
+    await kube.get(api_resources.NODES, "n")
     await kube.create(kinds.TASKS, {"metadata": {"name": "b", "namespace": "y"}})
     assert [path for _, path, _, _ in stand.asked] == [
         "/apis/kilnwork.dev/v1alpha1/namespaces/default/tasks/a",
@@ -71,7 +71,7 @@ async def test_each_status_has_its_error(
 ) -> None:
     stand.respond(_status(code, reason, "the text"), status=code)
     with pytest.raises(errors.ApiError) as caught:
-        await kube.get(resource.PODS, "a", "x")
+        await kube.get(api_resources.PODS, "a", "x")
     assert type(caught.value) is kind
     assert (caught.value.status, caught.value.reason) == (code, reason)
     assert str(caught.value) == "the text"
@@ -84,7 +84,7 @@ async def test_a_server_too_busy_for_long_says_how_long(
         _status(429, "TooManyRequests", "busy"), status=429, headers={"Retry-After": "99"}
     )
     with pytest.raises(errors.TooManyRequests) as caught:
-        await kube.get(resource.PODS, "a", "x")
+        await kube.get(api_resources.PODS, "a", "x")
     assert caught.value.retry_after_s == 99
     assert len(stand.asked) == 1
 
@@ -101,10 +101,10 @@ async def test_request_refused_by_a_busy_server_is_repeated(
     stand.handler = handler
     pod = {"metadata": {"name": "a", "namespace": "x"}}
     if busy < transport.BUSY_TRIES:
-        assert (await kube.create(resource.PODS, pod))["metadata"]["name"] == "a"
+        assert (await kube.create(api_resources.PODS, pod))["metadata"]["name"] == "a"
     else:
         with pytest.raises(errors.TooManyRequests):
-            await kube.create(resource.PODS, pod)
+            await kube.create(api_resources.PODS, pod)
     assert len(stand.asked) == min(busy + 1, transport.BUSY_TRIES)
     assert len({body for _, _, _, body in stand.asked}) == 1
 
@@ -116,7 +116,7 @@ async def test_request_that_may_have_had_an_effect_is_not_repeated(
     headers = {"Retry-After": "0"} if status != 429 else {}
     stand.respond({}, status=status, headers=headers)
     with pytest.raises(errors.ApiError):
-        await kube.create(resource.PODS, {"metadata": {"name": "a", "namespace": "x"}})
+        await kube.create(api_resources.PODS, {"metadata": {"name": "a", "namespace": "x"}})
     assert len(stand.asked) == 1
 
 
@@ -127,7 +127,7 @@ async def test_retry_after_may_be_a_date(stand: scripted_apiserver.ScriptedApiSe
     stand.respond({}, status=503, headers={"Retry-After": date})
     async with client.Client(config.Config(server=stand.url), time=time) as kube:
         with pytest.raises(errors.Unavailable) as caught:
-            await kube.get(resource.PODS, "a", "x")
+            await kube.get(api_resources.PODS, "a", "x")
     assert caught.value.retry_after_s == 30
 
 
@@ -139,13 +139,13 @@ async def test_error_without_status_object_keeps_its_text(
 
     stand.handler = handler
     with pytest.raises(errors.Unavailable, match=r"^bad gateway$"):
-        await kube.get(resource.PODS, "a", "x")
+        await kube.get(api_resources.PODS, "a", "x")
 
 
 async def test_unreachable_server_is_unavailable() -> None:
     async with client.Client(config.Config(server="http://127.0.0.1:1")) as kube:
         with pytest.raises(errors.Unavailable, match=r"cannot reach http://127\.0\.0\.1:1: "):
-            await kube.get(resource.PODS, "a", "x")
+            await kube.get(api_resources.PODS, "a", "x")
 
 
 async def test_slow_server_is_unavailable(stand: scripted_apiserver.ScriptedApiServer) -> None:
@@ -156,9 +156,9 @@ async def test_slow_server_is_unavailable(stand: scripted_apiserver.ScriptedApiS
     stand.handler = handler
     async with client.Client(config.Config(server=stand.url), timeout_s=0.05) as kube:
         with pytest.raises(errors.Unavailable, match="did not respond in time"):
-            await kube.get(resource.PODS, "a", "x")
+            await kube.get(api_resources.PODS, "a", "x")
         with pytest.raises(errors.Unavailable, match="did not respond in time"):
-            await anext(kube.watch(resource.PODS, resource_version="1", type=dict))
+            await anext(kube.watch(api_resources.PODS, resource_version="1", type=dict))
 
 
 async def test_odd_names_never_leave_their_path(
@@ -166,12 +166,12 @@ async def test_odd_names_never_leave_their_path(
 ) -> None:
     for name in ("", ".", "..", "a/b", "%2e"):
         with pytest.raises(errors.Invalid, match="cannot be the name"):
-            await kube.get(resource.PODS, name, "x")
+            await kube.get(api_resources.PODS, name, "x")
         with pytest.raises(errors.Invalid, match="cannot be the name"):
-            await kube.list(resource.PODS, name or "..", type=dict)
+            await kube.list(api_resources.PODS, name or "..", type=dict)
     assert stand.asked == []
     stand.respond({})
-    await kube.get(resource.PODS, "a?b#c d", "x")
+    await kube.get(api_resources.PODS, "a?b#c d", "x")
     assert stand.asked[0][1] == "/api/v1/namespaces/x/pods/a?b#c d"
 
 
@@ -187,7 +187,7 @@ async def test_list_follows_pages(
 
     stand.handler = handler
     listed = await kube.list(
-        resource.PODS, type=meta.Partial, label_selector="a in (b, c)", field_selector="x=y"
+        api_resources.PODS, type=meta.Partial, label_selector="a in (b, c)", field_selector="x=y"
     )
     assert [p.metadata.name for p in listed.items] == ["p0", "p1", "p2"]
     assert (listed.resource_version, listed.continue_) == ("9", "")
@@ -209,7 +209,7 @@ async def test_a_torn_list_is_asked_for_whole(
         return aiohttp.web.json_response({"metadata": metadata, "items": items})
 
     stand.handler = handler
-    listed = await kube.list(resource.PODS, type=meta.Partial)
+    listed = await kube.list(api_resources.PODS, type=meta.Partial)
     assert [p.metadata.name for p in listed.items] == ["p0", "p1", "p2"]
 
 
@@ -237,7 +237,7 @@ async def test_raw_fields_do_not_keep_the_whole_list(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     stand.respond({"items": [{"metadata": {}, "spec": {"a": 1}}, {"filler": "x" * 100_000}] * 1})
-    listed = await kube.list(resource.PODS, type=_WithRaw)
+    listed = await kube.list(api_resources.PODS, type=_WithRaw)
     assert len(memoryview(listed.items[0].spec).obj) < 1000  # type: ignore[arg-type]
 
 
@@ -246,13 +246,13 @@ async def test_writes_carry_their_options(
 ) -> None:
     stand.respond({})
     obj = {"metadata": {"name": "a", "namespace": "x"}}
-    await kube.create(resource.PODS, obj)
-    await kube.replace(resource.PODS, obj, subresource="status")
-    await kube.merge_patch(resource.PODS, "a", {"status": {}}, "x", subresource="status")
-    await kube.delete(resource.PODS, "a", "x", uid="u", grace_s=0, propagation="Orphan")
-    await kube.create_sub(resource.SERVICE_ACCOUNTS, "sa", "token", {"spec": {}}, "x")
-    await kube.apply(resource.PODS, obj, manager="m")
-    await kube.apply(resource.PODS, obj, manager="m", force=True, subresource="status")
+    await kube.create(api_resources.PODS, obj)
+    await kube.replace(api_resources.PODS, obj, subresource="status")
+    await kube.merge_patch(api_resources.PODS, "a", {"status": {}}, "x", subresource="status")
+    await kube.delete(api_resources.PODS, "a", "x", uid="u", grace_s=0, propagation="Orphan")
+    await kube.create_sub(api_resources.SERVICE_ACCOUNTS, "sa", "token", {"spec": {}}, "x")
+    await kube.apply(api_resources.PODS, obj, manager="m")
+    await kube.apply(api_resources.PODS, obj, manager="m", force=True, subresource="status")
     pods = "/api/v1/namespaces/x/pods"
     options = (
         b'{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u"},'
@@ -284,10 +284,29 @@ async def test_rotated_token_file_is_read_again(
     file.write_text("old\n")
     async with client.Client(config.Config(server=stand.url, token_file=file)) as kube:
         with pytest.raises(errors.Unauthorized):
-            await kube.get(resource.PODS, "a", "x")
+            await kube.get(api_resources.PODS, "a", "x")
         assert len(stand.asked) == 1
         file.write_text("new\n")
-        await kube.get(resource.PODS, "a", "x")
+        await kube.get(api_resources.PODS, "a", "x")
+
+
+async def test_renewed_token_is_tried_also_after_the_server_was_busy(
+    stand: scripted_apiserver.ScriptedApiServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+
+    async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
+        if len(stand.asked) < transport.BUSY_TRIES:
+            return aiohttp.web.json_response({}, status=429, headers={"Retry-After": "0"})
+        file.write_text("new")
+        good = request.headers["Authorization"] == "Bearer new"
+        return aiohttp.web.json_response({}, status=200 if good else 401)
+
+    stand.handler = handler
+    async with client.Client(config.Config(server=stand.url, token_file=file)) as kube:
+        await kube.get(api_resources.PODS, "a", "x")
+    assert len(stand.asked) == transport.BUSY_TRIES + 1
 
 
 async def test_watch_gives_changes_of_any_size(
@@ -309,7 +328,9 @@ async def test_watch_gives_changes_of_any_size(
         return response
 
     stand.handler = handler
-    changes = [c async for c in kube.watch(resource.PODS, "x", resource_version="0", type=dict)]
+    changes = [
+        c async for c in kube.watch(api_resources.PODS, "x", resource_version="0", type=dict)
+    ]
     assert [(c.kind, c.key, c.resource_version) for c in changes] == [
         ("ADDED", ("", "a"), "1"),
         ("BOOKMARK", ("", ""), "5"),
@@ -330,7 +351,7 @@ async def test_error_in_a_watch_is_raised(
 
     stand.handler = handler
     with pytest.raises(errors.Expired, match="too old"):
-        async for _ in kube.watch(resource.PODS, resource_version="1", type=dict):
+        async for _ in kube.watch(api_resources.PODS, resource_version="1", type=dict):
             pass
 
 
@@ -358,7 +379,7 @@ async def test_slow_watch_consumer_lets_other_coroutines_run(
 
     counter = asyncio.create_task(count())
     seen = 0
-    async for _ in kube.watch(resource.PODS, resource_version="1", type=dict):
+    async for _ in kube.watch(api_resources.PODS, resource_version="1", type=dict):
         seen += 1
     counter.cancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -1,14 +1,16 @@
 """What is shown to a server: tokens and certificates from files, programs that log in, headers."""
 
+import asyncio
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import aiohttp.web
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.kit import clock
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, config, credentials, errors, execplugin
@@ -69,9 +71,9 @@ def _held(plugin: Plugin, time: clock.Clock | None = None, **more: Any) -> crede
 def test_plugin_gets_its_input_in_the_environment(plugin: Plugin) -> None:
     plugin.prints(token="t")
     held = _held(plugin, args=("a", "b"), env=(("LOGIN", "me"),), cluster=b'{"server":"https://h"}')
-    before = held.at_hand
+    assert held.get_nowait() is None
     assert held.get() == credentials.Credential(token="t")
-    assert (before, held.at_hand) == (False, True)
+    assert held.get_nowait() == credentials.Credential(token="t")
     assert json.loads((plugin.directory / "said").read_text()) == [["a", "b"], "me", ""]
     assert json.loads((plugin.directory / "info").read_text()) == {
         "kind": "ExecCredential",
@@ -88,7 +90,7 @@ def test_plugin_runs_again_when_its_credential_expires(plugin: Plugin) -> None:
     time.advance(59)
     assert held.get().token == "t-1"
     time.advance(1)
-    assert not held.at_hand
+    assert held.get_nowait() is None
     assert held.get().token == "t-2"
 
 
@@ -115,8 +117,7 @@ def test_a_plugin_may_give_a_certificate(plugin: Plugin) -> None:
 def test_other_credentials_come_before_a_plugin(plugin: Plugin) -> None:
     settings = config.Config(server="https://h", token="own", exec=plugin.config())
     held = credentials.Credentials(settings)
-    assert held.at_hand
-    assert held.get().token == "own"
+    assert held.get_nowait() == credentials.Credential(token="own")
     assert plugin.runs == 0
 
 
@@ -178,13 +179,44 @@ async def test_a_refused_token_is_renewed_once(
     stand.handler = handler
     settings = config.Config(server=stand.url, exec=plugin.config())
     async with client.Client(settings) as kube:
-        await kube.get(resource.PODS, "a", "x")
+        await kube.get(api_resources.PODS, "a", "x")
         assert [h["Authorization"] for h in stand.headers] == ["Bearer t-1", "Bearer t-2"]
         stand.respond({}, status=401)
         with pytest.raises(errors.Unauthorized):
-            await kube.get(resource.PODS, "a", "x")
+            await kube.get(api_resources.PODS, "a", "x")
         assert len(stand.asked) == 4
         assert plugin.runs == 3
+
+
+async def test_requests_meanwhile_do_not_block_the_loop_for_a_login(
+    plugin: Plugin, stand: scripted_apiserver.ScriptedApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, may_end = threading.Event(), threading.Event()
+    in_time: list[bool] = []
+
+    def log_in(_: config.ExecPlugin) -> execplugin.PluginCredential:
+        if stand.asked:
+            began.set()
+            in_time.append(may_end.wait(5))
+        return execplugin.PluginCredential(token="new" if stand.asked else "old")
+
+    async def handler(request: aiohttp.web.Request) -> aiohttp.web.Response:
+        good = request.headers["Authorization"] == "Bearer new"
+        return aiohttp.web.json_response({}, status=200 if good else 401)
+
+    stand.handler = handler
+    monkeypatch.setattr(execplugin, "run", log_in)
+    settings = config.Config(server=stand.url, exec=plugin.config())
+    async with client.Client(settings) as kube:
+        first = asyncio.ensure_future(kube.get(api_resources.PODS, "a", "x"))
+        while not began.is_set():
+            await asyncio.sleep(0.001)
+        second = asyncio.ensure_future(kube.get(api_resources.PODS, "b", "x"))
+        await asyncio.sleep(0.001)  # the loop goes on while the program runs
+        may_end.set()
+        await asyncio.gather(first, second)
+    assert in_time == [True]
+    assert [h["Authorization"] for h in stand.headers] == ["Bearer old", *2 * ["Bearer new"]]
 
 
 def test_files_are_read_again_as_they_grow_old(tmp_path: Path) -> None:

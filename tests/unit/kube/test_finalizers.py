@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp.web
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.kube import client, errors, finalizers
 from support import scripted_apiserver
 
@@ -52,11 +52,11 @@ async def test_other_finalizers_are_kept(
     kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
 ) -> None:
     stored = Stored(stand, "other")
-    await finalizers.add(kube, resource.PODS, stored.read(), finalizer=OURS)
+    await finalizers.add(kube, api_resources.PODS, stored.read(), finalizer=OURS)
     assert stored.finalizers == ["other", OURS]
-    await finalizers.add(kube, resource.PODS, stored.read(), finalizer=OURS)
+    await finalizers.add(kube, api_resources.PODS, stored.read(), finalizer=OURS)
     assert stored.patches == 1
-    await finalizers.remove(kube, resource.PODS, stored.read(), finalizer=OURS)
+    await finalizers.remove(kube, api_resources.PODS, stored.read(), finalizer=OURS)
     assert stored.finalizers == ["other"]
 
 
@@ -65,11 +65,11 @@ async def test_conflicting_write_is_repeated_on_the_newest_object(
 ) -> None:
     stored = Stored(stand)
     stored.conflicts = 3
-    await finalizers.add(kube, resource.PODS, stored.read(), finalizer=OURS)
+    await finalizers.add(kube, api_resources.PODS, stored.read(), finalizer=OURS)
     assert stored.finalizers == [OURS]
     stored.conflicts = finalizers.TRIES
     with pytest.raises(errors.Conflict):
-        await finalizers.remove(kube, resource.PODS, stored.read(), finalizer=OURS)
+        await finalizers.remove(kube, api_resources.PODS, stored.read(), finalizer=OURS)
 
 
 async def test_re_created_object_is_not_changed(
@@ -79,8 +79,8 @@ async def test_re_created_object_is_not_changed(
     known = stored.read()
     stored.uid, stored.version = "v", 7
     with pytest.raises(errors.NotFound, match="created again"):
-        await finalizers.add(kube, resource.PODS, known, finalizer=OURS)
+        await finalizers.add(kube, api_resources.PODS, known, finalizer=OURS)
     assert stored.finalizers == []
     stand.respond({}, status=404)
     known["metadata"]["finalizers"] = [OURS]
-    await finalizers.remove(kube, resource.PODS, known, finalizer=OURS)
+    await finalizers.remove(kube, api_resources.PODS, known, finalizer=OURS)

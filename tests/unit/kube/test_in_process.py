@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.kit import asgi
 from kilnwork.kube import client, config, errors, in_process, watch_stream
 
@@ -46,7 +46,7 @@ class App:
 async def test_a_write_arrives_as_over_a_connection() -> None:
     app = App(201, {"metadata": {"name": "a", "uid": "u"}})
     async with client.Client(SETTINGS, user_agent="test", app=app) as kube:
-        made = await kube.create(resource.PODS, {"metadata": {"name": "a"}}, "ns")
+        made = await kube.create(api_resources.PODS, {"metadata": {"name": "a"}}, "ns")
     assert made["metadata"]["uid"] == "u"
     assert app.seen == [("POST", "/api/v1/namespaces/ns/pods", "")]
     assert msgspec.json.decode(app.sent[0])["metadata"]["name"] == "a"
@@ -139,7 +139,7 @@ class Watched:
 
 
 def watched(kube: client.Client) -> AsyncGenerator[watch_stream.Change[meta.Partial], None]:
-    return kube.watch(resource.PODS, "ns", resource_version="1", type=meta.Partial)
+    return kube.watch(api_resources.PODS, "ns", resource_version="1", type=meta.Partial)
 
 
 async def test_watch_without_connection_ends_as_over_a_connection() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import aiohttp.web
 import pytest
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import api_resources, kinds
 from kilnwork.kube import cache, client, controller, errors, manager, objects, queue, reflector
 from support import scripted_apiserver, scripted_objects
 
@@ -61,7 +61,7 @@ async def test_controllers_start_with_full_caches_and_stop_first(
     known: cache.Cache[dict[str, Any]] = cache.Cache()
     all_parts = manager.Manager()
     all_parts.add_controller(Loop("one", diary, known), Loop("two", diary, known))
-    all_parts.add_reflector(reflector.Reflector(kube, resource.PODS, dict, known))
+    all_parts.add_reflector(reflector.Reflector(kube, api_resources.PODS, dict, known))
     all_parts.add_service(Service("hub", diary), Service("recorder", diary))
     await all_parts.start()
     await all_parts.stop()

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp.web
 import pytest
 
-from kilnwork.api import kinds, resource, task
+from kilnwork.api import api_resources, kinds, task
 from kilnwork.kit import backoff, ids
 from kilnwork.kube import cache, client, objects, reflector
 from support import scripted_apiserver, scripted_objects, waiting
@@ -24,7 +24,9 @@ class Follower:
         self.cache: cache.Cache[dict[str, Any]] = cache.Cache()
         self.reported: list[tuple[str, str]] = []
         self.last: dict[str, Any] = {}
-        self.reflector = reflector.Reflector(kube, resource.PODS, dict, self.cache, self.on_change)
+        self.reflector = reflector.Reflector(
+            kube, api_resources.PODS, dict, self.cache, self.on_change
+        )
         self.reflector.backoff = backoff.Backoff(base_s=0.001, max_s=0.01)
 
     def on_change(
@@ -88,7 +90,7 @@ async def test_list_is_reported_oldest_first_if_requested(
     reported: list[str] = []
     followed = reflector.Reflector(
         kube,
-        resource.PODS,
+        api_resources.PODS,
         dict,
         cache.Cache[dict[str, Any]](),
         lambda key, _, __: reported.append(key[1]),
@@ -303,4 +305,38 @@ async def test_unreadable_change_keeps_the_cached_object(
     assert kept.spec.priority == 1
     server.delete("a")
     await waiting.wait_until_async(lambda: ("x", "a") not in known, what="deletion")
+    running.cancel()
+
+
+@pytest.mark.parametrize("metadata", [{}, {"labels": "none"}, {"name": ["none"]}])
+async def test_object_that_is_unreadable_in_a_list_is_not_reported_as_deleted(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer, metadata: dict[str, Any]
+) -> None:
+    server = scripted_objects.Objects(stand)
+    server.put("a", spec={"priority": 1})
+    known: cache.Cache[task.Task] = cache.Cache()
+    deleted: list[str] = []
+    follower = reflector.Reflector(
+        kube,
+        kinds.TASKS,
+        task.Task,
+        known,
+        lambda key, _, new: deleted.append(key[1]) if new is None else None,
+    )
+    follower.backoff = backoff.Backoff(base_s=0.001, max_s=0.01)
+    running = asyncio.create_task(follower.run())
+    await waiting.wait_until_async(lambda: server.watching, what="a watch")
+    server.put("a", spec={"priority": []})
+    server.stored["a"]["metadata"].update(metadata)
+    server.compact()
+    server.send_error(410, "Expired")
+    await waiting.wait_until_async(lambda: server.watches_opened == 2, what="a watch again")
+    kept = known.get(("x", "a"))
+    assert kept is not None
+    assert kept.spec.priority == 1
+    assert deleted == []
+    server.delete("a")
+    server.compact()
+    server.send_error(410, "Expired")
+    await waiting.wait_until_async(lambda: deleted == ["a"], what="deletion")
     running.cancel()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.kube import client, config, errors
 from support import certificates, waiting
 
@@ -85,12 +85,12 @@ def connections(server: Hanging) -> int:
 
 
 async def watch(kube: client.Client) -> None:
-    async for _ in kube.watch(resource.PODS, "x", resource_version="1", type=dict):
+    async for _ in kube.watch(api_resources.PODS, "x", resource_version="1", type=dict):
         pass
 
 
 async def get(kube: client.Client) -> None:
-    await kube.get(resource.PODS, "a", "x")
+    await kube.get(api_resources.PODS, "a", "x")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp.web
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.kit import clock, http_types
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import client, config, errors, transport
@@ -43,7 +43,7 @@ async def tls_url(authority: certificates.Authority, tmp_path: Path) -> AsyncIte
 
 async def _seen_as(settings: config.Config) -> str:
     async with client.Client(settings) as kube:
-        found = await kube.get(resource.NODES, "n")
+        found = await kube.get(api_resources.NODES, "n")
     return str(found["metadata"]["name"])
 
 

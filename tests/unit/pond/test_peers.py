@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.controllers.data_pond import certificate
+from kilnwork.controllers.data_pond import tls_certificate
 from kilnwork.data import errors
 from kilnwork.data.pond import manifest
 from kilnwork.kit import clock
@@ -21,7 +21,7 @@ FILES = {"a": bytes(range(256)) * 8000, "empty": b""}
 
 def certificates(directory: Path) -> Path:
     directory.mkdir()
-    pair = certificate.create(now=clock.SystemClock().wall())
+    pair = tls_certificate.create(now=clock.SystemClock().wall())
     (directory / "tls.crt").write_bytes(pair.certificate)
     (directory / "tls.key").write_bytes(pair.key)
     return directory

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.sdk import driver
+from kilnwork.sdk import driver_session
 from support import scripted_dispatcher, scripted_session, short_paths
 
 
@@ -26,6 +26,6 @@ def dispatcher(socket_directory: Path) -> Iterator[scripted_dispatcher.ScriptedD
 
 
 @pytest.fixture
-def session(dispatcher: scripted_dispatcher.ScriptedDispatcher) -> Iterator[driver.Driver]:
+def session(dispatcher: scripted_dispatcher.ScriptedDispatcher) -> Iterator[driver_session.Driver]:
     with scripted_session.open_driver(dispatcher) as made:
         yield made

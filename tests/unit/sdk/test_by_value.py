@@ -4,12 +4,12 @@ import functools
 import inspect
 from typing import Any
 
-from kilnwork.sdk import pickling
+from kilnwork.sdk import serialization
 from support import python_subprocess
 
 MAIN = """
 import functools, pathlib, subprocess, sys, urllib.parse
-from kilnwork.sdk import pickling
+from kilnwork.sdk import serialization
 
 directory, worker = pathlib.Path(sys.argv[1]), sys.argv[2]
 
@@ -41,14 +41,14 @@ def predict(name):
     return parts, known, urllib.parse.urlsplit("a://b").netloc
 
 for name, function, argument in (("one", predict, "abc"), ("two", model, "abcd")):
-    (directory / name).write_bytes(pickling.pack_by_value(function, function, along=False))
+    (directory / name).write_bytes(serialization.pack_by_value(function, function, along=False))
     subprocess.run([sys.executable, "-c", worker, directory / name, argument], check=True)
 """
 WORKER = """
 import pathlib, sys
-from kilnwork.sdk import pickling
+from kilnwork.sdk import serialization
 
-function = pickling.load_function(pathlib.Path(sys.argv[1]).read_bytes())
+function = serialization.load_function(pathlib.Path(sys.argv[1]).read_bytes())
 print(function(sys.argv[2]))
 """
 
@@ -64,7 +64,9 @@ def test_functions_and_properties_with_a_cache_come_along(tmp_path: object) -> N
 
 def again(function: Any) -> Any:
     """What another process gets of what a lambda returns."""
-    return pickling.load_function(pickling.pack_by_value(function, function, along=False))()
+    return serialization.load_function(
+        serialization.pack_by_value(function, function, along=False)
+    )()
 
 
 @functools.cache
@@ -93,7 +95,7 @@ def test_functions_know_the_file_that_they_are_from() -> None:
     def fail() -> None:
         raise LookupError
 
-    sent = pickling.load_function(pickling.pack_by_value(fail, fail, along=False))
+    sent = serialization.load_function(serialization.pack_by_value(fail, fail, along=False))
     assert sent.__code__ is not fail.__code__
     assert sent.__code__.co_filename == __file__
     assert "raise LookupError" in inspect.getsource(sent)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import kilnwork as kiln
-from kilnwork.data import blobs as blob_store
-from kilnwork.sdk import cache_keys, options, pickling
+from kilnwork.data import local_blobs as blob_store
+from kilnwork.sdk import cache_keys, options, serialization
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_function_not_written_in_python_is_refused(blobs: blob_store.Blobs) -> N
 def test_arguments_files_and_options_count(blobs: blob_store.Blobs) -> None:
     def key(*args: Any, environment: str | None = None, **changes: Any) -> bytes:
         given = options.changed(options.Options(), {"cache": 60, **changes}, of="f")
-        arguments, _ = pickling.pack_arguments(args, {}, blobs)
+        arguments, _ = serialization.pack_arguments(args, {}, blobs)
         made = cache_keys.terms(b"f", given, environment=environment, arguments=arguments)
         assert made is not None
         return made.key

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.data import blobs, errors
-from kilnwork.sdk import code_environments, code_packing, code_unpacking
+from kilnwork.data import errors, local_blobs
+from kilnwork.sdk import code_activation, code_packing, code_unpacking
 
 FILE, LINK, DIRECTORY = stat.S_IFREG | 0o644, stat.S_IFLNK | 0o777, stat.S_IFDIR | 0o755
 
@@ -41,11 +41,11 @@ def world(tmp_path: Path) -> Iterator[Path]:
 
 def entered(world: Path, data: bytes) -> Path:
     """The cache after a call that wanted to be in this environment."""
-    kept = blobs.Blobs(world / "blobs", durable=False)
+    kept = local_blobs.Blobs(world / "blobs", durable=False)
     digest, _ = kept.put([data])
-    with code_environments.enter(blobs.text(digest), kept, world / "cache"):
+    with code_activation.enter(local_blobs.text(digest), kept, world / "cache"):
         pass
-    with code_environments.enter(None, kept, world / "cache"):
+    with code_activation.enter(None, kept, world / "cache"):
         pass
     return world / "cache" / digest.hex()
 
@@ -192,7 +192,7 @@ def test_names_that_are_no_text_are_not_packed(tmp_path: Path) -> None:
     with open(os.fsencode(root) + b"/a\xff", "wb"):  # noqa: PTH123 - bytes
         pass
     with pytest.raises(errors.NotShippable, match="no text in UTF-8"):
-        code_packing.pack(root, blobs.Blobs(tmp_path / "blobs", durable=False))
+        code_packing.pack(root, local_blobs.Blobs(tmp_path / "blobs", durable=False))
 
 
 def test_partly_unpacked_directory_of_a_killed_worker_is_removed(world: Path) -> None:

@@ -14,7 +14,7 @@ import kilnwork
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
 from kilnwork.kit import ids
-from kilnwork.sdk import errors, failures, function_calls
+from kilnwork.sdk import errors, failures, function_runner
 from support import python_subprocess
 
 TASK = ids.TaskId(bytes(range(16)))
@@ -127,7 +127,7 @@ def test_frames_of_ours_above_the_users_are_left_out() -> None:
 
     for function in (fails, fails_too):
         try:
-            function_calls.call(function, (), {})
+            function_runner.call(function, (), {})
         except ValueError as error:
             found = error.with_traceback(error.__traceback__.tb_next)  # type: ignore[union-attr]
             text = str(there_and_back(found).__cause__)

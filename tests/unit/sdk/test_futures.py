@@ -17,7 +17,7 @@ import pytest
 from kilnwork.api import attempts, calls, task
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from kilnwork.sdk import driver, errors, futures, pickling
+from kilnwork.sdk import driver_session, errors, futures, serialization
 from support import scripted_dispatcher, sigint_injection, waiting
 from support.scripted_session import ended_result, failed_result, open_driver, submit
 
@@ -43,7 +43,7 @@ def silent(dispatcher: Dispatcher) -> Dispatcher:
 # outcomes
 
 
-def test_before_and_after_the_result(silent: Dispatcher, session: driver.Driver) -> None:
+def test_before_and_after_the_result(silent: Dispatcher, session: driver_session.Driver) -> None:
     future = submit(session)
     assert not future.done()
     assert not future.cancelled()
@@ -59,17 +59,21 @@ def test_before_and_after_the_result(silent: Dispatcher, session: driver.Driver)
     assert "done" in repr(future)
 
 
-def test_a_result_without_a_value_is_none(silent: Dispatcher, session: driver.Driver) -> None:
+def test_a_result_without_a_value_is_none(
+    silent: Dispatcher, session: driver_session.Driver
+) -> None:
     future = submit(session)
     silent.wait_items(1)
     silent.results(ended_result(1, task.State.SUCCESS))
     assert future.result(30) is None
 
 
-def test_result_raises_the_error_of_the_task(silent: Dispatcher, session: driver.Driver) -> None:
+def test_result_raises_the_error_of_the_task(
+    silent: Dispatcher, session: driver_session.Driver
+) -> None:
     future = submit(session)
     silent.wait_items(1)
-    silent.results(failed_result(1, pickling.pack_error(ValueError("no such shard"))))
+    silent.results(failed_result(1, serialization.pack_error(ValueError("no such shard"))))
     with pytest.raises(ValueError, match="no such shard") as raised:
         future.result(30)
     assert future.exception() is raised.value
@@ -89,7 +93,7 @@ def test_result_raises_the_error_of_the_task(silent: Dispatcher, session: driver
 )
 def test_reason_without_an_exception_selects_the_error_class(
     silent: Dispatcher,
-    session: driver.Driver,
+    session: driver_session.Driver,
     state: task.State,
     reason: str,
     kind: type[errors.TaskError],
@@ -104,7 +108,7 @@ def test_reason_without_an_exception_selects_the_error_class(
     assert future.cancelled() is (state is task.State.KILLED)
 
 
-def test_a_result_that_takes_too_long(silent: Dispatcher, session: driver.Driver) -> None:
+def test_a_result_that_takes_too_long(silent: Dispatcher, session: driver_session.Driver) -> None:
     future = submit(session)
     with pytest.raises(TimeoutError, match=future.id):
         future.result(0.01)
@@ -114,9 +118,9 @@ def test_a_result_that_takes_too_long(silent: Dispatcher, session: driver.Driver
     assert future.result(30) == 1
 
 
-def test_large_result_is_read_on_demand(silent: Dispatcher, session: driver.Driver) -> None:
+def test_large_result_is_read_on_demand(silent: Dispatcher, session: driver_session.Driver) -> None:
     value = "x" * 200_000
-    payload = pickling.pack_value(value, session.blobs)
+    payload = serialization.pack_value(value, session.blobs)
     assert payload.digest is not None
     lost = submit(session)
     future = submit(session)
@@ -134,11 +138,11 @@ def test_large_result_is_read_on_demand(silent: Dispatcher, session: driver.Driv
 
 
 def test_an_exception_does_not_keep_its_future_alive(
-    silent: Dispatcher, session: driver.Driver
+    silent: Dispatcher, session: driver_session.Driver
 ) -> None:
     future = submit(session)
     silent.wait_items(1)
-    silent.results(failed_result(1, pickling.pack_error(ValueError("no"))))
+    silent.results(failed_result(1, serialization.pack_error(ValueError("no"))))
     with pytest.raises(ValueError, match="no"):
         future.result(30)
     kept = weakref.ref(future)
@@ -150,7 +154,7 @@ def test_an_exception_does_not_keep_its_future_alive(
         gc.enable()
 
 
-def test_futures_are_small(silent: Dispatcher, session: driver.Driver) -> None:
+def test_futures_are_small(silent: Dispatcher, session: driver_session.Driver) -> None:
     future = submit(session)
     assert not hasattr(future, "__dict__")
     assert sys.getsizeof(future) <= 96
@@ -160,7 +164,7 @@ def test_futures_are_small(silent: Dispatcher, session: driver.Driver) -> None:
 
 
 def test_callbacks_run_once_in_order_in_a_thread_of_their_own(
-    silent: Dispatcher, session: driver.Driver
+    silent: Dispatcher, session: driver_session.Driver
 ) -> None:
     future = submit(session)
     silent.wait_items(1)
@@ -177,7 +181,7 @@ def test_callbacks_run_once_in_order_in_a_thread_of_their_own(
     assert called == [(number, "kiln callbacks", 1) for number in range(3)]
 
 
-def test_callback_of_a_done_future_is_called_at_once(session: driver.Driver) -> None:
+def test_callback_of_a_done_future_is_called_at_once(session: driver_session.Driver) -> None:
     future = submit(session)
     future.result(30)
     called: list[threading.Thread] = []
@@ -185,14 +189,14 @@ def test_callback_of_a_done_future_is_called_at_once(session: driver.Driver) -> 
     assert called == [threading.current_thread()]
 
 
-def test_callbacks_are_called_although_no_thread_waits(session: driver.Driver) -> None:
+def test_callbacks_are_called_although_no_thread_waits(session: driver_session.Driver) -> None:
     called = threading.Event()
     submit(session).add_done_callback(lambda _: called.set())
     assert called.wait(10)
 
 
 def test_error_of_a_callback_is_logged_and_the_next_is_called(
-    silent: Dispatcher, session: driver.Driver, caplog: pytest.LogCaptureFixture
+    silent: Dispatcher, session: driver_session.Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
     future = submit(session)
     called = threading.Event()
@@ -211,7 +215,9 @@ def test_error_of_a_callback_is_logged_and_the_next_is_called(
     assert "in a callback" in caplog.text
 
 
-def test_a_callback_may_wait_for_another_future(silent: Dispatcher, session: driver.Driver) -> None:
+def test_a_callback_may_wait_for_another_future(
+    silent: Dispatcher, session: driver_session.Driver
+) -> None:
     first, second = submit(session), submit(session)
     got: list[int] = []
     first.add_done_callback(lambda _: got.append(second.result(30)))
@@ -222,7 +228,7 @@ def test_a_callback_may_wait_for_another_future(silent: Dispatcher, session: dri
     until(lambda: got == [2], "the callback goes on")
 
 
-def test_callbacks_and_results_race_without_loss(session: driver.Driver) -> None:
+def test_callbacks_and_results_race_without_loss(session: driver_session.Driver) -> None:
     called: list[int] = []
     for _ in range(30):
         many = [submit(session, str(number)) for number in range(100)]
@@ -238,7 +244,7 @@ def test_callbacks_and_results_race_without_loss(session: driver.Driver) -> None
 # asyncio
 
 
-async def test_a_future_can_be_awaited(session: driver.Driver) -> None:
+async def test_a_future_can_be_awaited(session: driver_session.Driver) -> None:
     before = threading.active_count()
     assert await submit(session, "5") == 5
     done = submit(session, "6")
@@ -250,17 +256,17 @@ async def test_a_future_can_be_awaited(session: driver.Driver) -> None:
 
 
 async def test_awaiting_raises_the_error_of_the_task(
-    silent: Dispatcher, session: driver.Driver
+    silent: Dispatcher, session: driver_session.Driver
 ) -> None:
     future = submit(session)
     silent.wait_items(1)
-    silent.results(failed_result(1, pickling.pack_error(ValueError("no"))))
+    silent.results(failed_result(1, serialization.pack_error(ValueError("no"))))
     with pytest.raises(ValueError, match="no"):
         await future
 
 
 async def test_cancelling_a_waiting_coroutine_does_not_cancel_the_task(
-    silent: Dispatcher, session: driver.Driver
+    silent: Dispatcher, session: driver_session.Driver
 ) -> None:
     future = submit(session)
     with pytest.raises(TimeoutError):
@@ -274,7 +280,7 @@ async def test_cancelling_a_waiting_coroutine_does_not_cancel_the_task(
 
 
 def test_several_event_loops_can_await_the_same_future(
-    silent: Dispatcher, session: driver.Driver
+    silent: Dispatcher, session: driver_session.Driver
 ) -> None:
     future = submit(session)
     got: list[int] = []
@@ -293,7 +299,7 @@ def test_several_event_loops_can_await_the_same_future(
 
 
 def test_closed_event_loop_does_not_disturb_other_waiters(
-    silent: Dispatcher, session: driver.Driver
+    silent: Dispatcher, session: driver_session.Driver
 ) -> None:
     future = submit(session)
 
@@ -311,7 +317,9 @@ async def _awaited(future: futures.Future[Any]) -> Any:
     return await future
 
 
-def test_future_is_done_when_its_waiters_wake(silent: Dispatcher, session: driver.Driver) -> None:
+def test_future_is_done_when_its_waiters_wake(
+    silent: Dispatcher, session: driver_session.Driver
+) -> None:
     future, seen = submit(session), list[int]()
     future.when_done(lambda *_: seen.append(session.unfinished))
     assert session.unfinished == 1
@@ -325,7 +333,7 @@ def test_future_is_done_when_its_waiters_wake(silent: Dispatcher, session: drive
 
 
 def test_ctrl_c_in_result_leaves_everything_usable(
-    silent: Dispatcher, session: driver.Driver
+    silent: Dispatcher, session: driver_session.Driver
 ) -> None:
     first, second = submit(session), submit(session)
     sigint_injection.interrupt_inside(futures.Future.result)
@@ -398,7 +406,9 @@ class Interrupts:
 # several returns
 
 
-def test_the_items_of_a_tuple_are_futures(silent: Dispatcher, session: driver.Driver) -> None:
+def test_the_items_of_a_tuple_are_futures(
+    silent: Dispatcher, session: driver_session.Driver
+) -> None:
     whole = submit(session)
     first, second = whole.parts(2)
     assert not first.done()
@@ -410,17 +420,19 @@ def test_the_items_of_a_tuple_are_futures(silent: Dispatcher, session: driver.Dr
     assert "[1]" in repr(second)
 
 
-def test_a_failure_is_that_of_each_item(silent: Dispatcher, session: driver.Driver) -> None:
+def test_a_failure_is_that_of_each_item(silent: Dispatcher, session: driver_session.Driver) -> None:
     first, second = submit(session).parts(2)
     silent.wait_items(1)
-    silent.results(failed_result(1, pickling.pack_error(ValueError("no"))))
+    silent.results(failed_result(1, serialization.pack_error(ValueError("no"))))
     with pytest.raises(ValueError, match="no"):
         first.result(30)
     assert second.failed()
     assert isinstance(second.exception(), ValueError)
 
 
-def test_cancelling_an_item_cancels_the_task(silent: Dispatcher, session: driver.Driver) -> None:
+def test_cancelling_an_item_cancels_the_task(
+    silent: Dispatcher, session: driver_session.Driver
+) -> None:
     part = submit(session).part(0)
     assert part.cancel()
     silent.wait_for(messages.Cancel)
@@ -434,7 +446,7 @@ def test_cancelling_an_item_cancels_the_task(silent: Dispatcher, session: driver
 
 
 def test_a_pickled_future_is_found_again_by_the_current_session(
-    silent: Dispatcher, session: driver.Driver
+    silent: Dispatcher, session: driver_session.Driver
 ) -> None:
     future = submit(session)
     again, part = pickle.loads(pickle.dumps((future, future.part(1))))  # noqa: S301  our own
@@ -447,11 +459,13 @@ def test_a_pickled_future_is_found_again_by_the_current_session(
 
 
 def test_futures_in_arguments_are_needed_and_become_values(
-    silent: Dispatcher, session: driver.Driver
+    silent: Dispatcher, session: driver_session.Driver
 ) -> None:
     one, two = submit(session), submit(session)
     many = futures.Futures([one, two])
-    payload, needs = pickling.pack_arguments(({"a": [one, two.part(1)]}, many), {}, session.blobs)
+    payload, needs = serialization.pack_arguments(
+        ({"a": [one, two.part(1)]}, many), {}, session.blobs
+    )
     assert needs == (one.task, two.task)
     values: dict[tuple[ids.TaskId, int | None], str] = {
         (one.task, None): "one",
@@ -459,11 +473,11 @@ def test_futures_in_arguments_are_needed_and_become_values(
         (two.task, 1): "two[1]",
     }
     resolve: Callable[[ids.TaskId, int | None], str] = lambda t, i: values[t, i]  # noqa: E731
-    args, _ = pickling.unpack_arguments(payload, session.blobs, resolve)
+    args, _ = serialization.unpack_arguments(payload, session.blobs, resolve)
     assert args == ({"a": ["one", "two[1]"]}, ["one", "two"])
 
 
-def test_a_sequence_of_futures(silent: Dispatcher, session: driver.Driver) -> None:
+def test_a_sequence_of_futures(silent: Dispatcher, session: driver_session.Driver) -> None:
     many = futures.Futures(submit(session, str(number)) for number in range(4))
     assert len(many) == 4
     assert many[1] is list(many)[1]
@@ -472,7 +486,7 @@ def test_a_sequence_of_futures(silent: Dispatcher, session: driver.Driver) -> No
     assert repr(many) == "<Futures: 0 of 4 done>"
 
 
-def test_sequences_of_futures_add_up(silent: Dispatcher, session: driver.Driver) -> None:
+def test_sequences_of_futures_add_up(silent: Dispatcher, session: driver_session.Driver) -> None:
     one, two, three = (submit(session, str(number)) for number in range(3))
     first, second = futures.Futures([one, two]), futures.Futures([three])
     for both in (first + second, first + [three]):  # noqa: RUF005 - that is tested
@@ -491,7 +505,7 @@ def test_sequences_of_futures_add_up(silent: Dispatcher, session: driver.Driver)
 # speed, as work of this thread, so that a busy machine changes nothing
 
 
-def test_ids_and_submits_are_cheap(dispatcher: Dispatcher, session: driver.Driver) -> None:
+def test_ids_and_submits_are_cheap(dispatcher: Dispatcher, session: driver_session.Driver) -> None:
     started_s = time.thread_time()
     many = [submit(session, str(number)) for number in range(5000)]
     submitted_s = time.thread_time()

@@ -15,7 +15,7 @@ from kilnwork.api import attempts, calls, task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import link_thread, messages
 from kilnwork.kit import ids
-from kilnwork.sdk import batches, driver, errors, session
+from kilnwork.sdk import batches, driver_session, errors, session
 from kilnwork.sdk import session as session_module
 from support import scripted_dispatcher, waiting
 from support.scripted_session import SPEC, ended_result, open_driver, submit
@@ -31,12 +31,14 @@ def until(look: Any, what: str) -> None:
 # submitting
 
 
-def test_a_call_comes_back_with_its_value(dispatcher: Dispatcher, session: driver.Driver) -> None:
+def test_a_call_comes_back_with_its_value(
+    dispatcher: Dispatcher, session: driver_session.Driver
+) -> None:
     assert submit(session, '{"a": [1, null]}').result(30) == {"a": [1, None]}
 
 
 def test_the_welcome_says_where_the_session_is(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     assert (session.namespace, session.cluster) == ("default", "default")
     assert session.blobs.directory == dispatcher.blobs
@@ -46,7 +48,7 @@ def test_the_welcome_says_where_the_session_is(
 
 
 def test_calls_made_together_are_sent_together(
-    dispatcher: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
+    dispatcher: Dispatcher, session: driver_session.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LINGER_MS", "NAP_MS"):
         monkeypatch.setattr(link_thread, name, 600_000)  # however slow we are, what waits stays
@@ -61,14 +63,14 @@ def test_calls_made_together_are_sent_together(
 
 
 def test_single_call_is_sent_although_no_thread_waits(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     future = submit(session)
     until(future.done, "it is done")
 
 
 def test_large_calls_are_sent_in_frames_that_hold_them(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     text = '"' + "x" * 60_000 + '"'
     futures = [submit(session, text) for _ in range(40)]
@@ -77,7 +79,7 @@ def test_large_calls_are_sent_in_frames_that_hold_them(
 
 
 def test_a_call_that_fits_into_no_frame_is_refused_at_once(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     needs = tuple(ids.new_task_id() for _ in range(50_000))
     with pytest.raises(ValueError, match=r"takes 50000 futures .* put tasks between"):
@@ -86,7 +88,7 @@ def test_a_call_that_fits_into_no_frame_is_refused_at_once(
 
 
 def test_equal_specs_share_one_template_number(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     same = task.TaskSpec(call=task.Call(function="tests:nothing"))
     other = task.TaskSpec(call=task.Call(function="tests:other"))
@@ -98,7 +100,7 @@ def test_equal_specs_share_one_template_number(
     assert [item.template for item in dispatcher.items()] == [1, 1, 2]
 
 
-def test_many_specs_in_a_row_do_not_pile_up(session: driver.Driver) -> None:
+def test_many_specs_in_a_row_do_not_pile_up(session: driver_session.Driver) -> None:
     for _ in range(3):
         for seconds in range(1, 1001):
             timeouts = task.Timeouts(running_seconds=seconds)
@@ -108,7 +110,7 @@ def test_many_specs_in_a_row_do_not_pile_up(session: driver.Driver) -> None:
 
 
 def test_templates_that_are_not_used_are_forgotten_by_both_sides(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     def spec(seconds: int) -> task.TaskSpec:
         return task.TaskSpec(call=SPEC.call, timeouts=task.Timeouts(running_seconds=seconds))
@@ -133,7 +135,7 @@ def test_templates_that_are_not_used_are_forgotten_by_both_sides(
 
 
 def test_threads_submit_at_once_and_numbers_still_rise(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     got: list[list[int]] = [[] for _ in range(4)]
 
@@ -154,7 +156,7 @@ def test_threads_submit_at_once_and_numbers_still_rise(
 
 
 def test_too_many_calls_that_are_not_accepted_block_submit(
-    dispatcher: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
+    dispatcher: Dispatcher, session: driver_session.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kilnwork.sdk.session.UNACCEPTED_CALLS", 512)
     dispatcher.accepts = False
@@ -178,7 +180,7 @@ def test_too_many_calls_that_are_not_accepted_block_submit(
 
 
 def test_heavy_calls_block_submit_before_there_are_many(
-    dispatcher: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
+    dispatcher: Dispatcher, session: driver_session.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kilnwork.sdk.session.UNACCEPTED_BYTES", 1_000_000)
     dispatcher.stop()
@@ -204,7 +206,7 @@ def test_heavy_calls_block_submit_before_there_are_many(
 # ids
 
 
-def test_the_id_is_there_at_once(dispatcher: Dispatcher, session: driver.Driver) -> None:
+def test_the_id_is_there_at_once(dispatcher: Dispatcher, session: driver_session.Driver) -> None:
     dispatcher.respond = lambda _: None
     dispatcher.accepts = False
     future = submit(session)
@@ -214,7 +216,7 @@ def test_the_id_is_there_at_once(dispatcher: Dispatcher, session: driver.Driver)
 
 
 def test_id_is_returned_only_after_its_call_was_sent(
-    dispatcher: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
+    dispatcher: Dispatcher, session: driver_session.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slot wrote the id of a child into a file, and the driver that read it asked for the child
     before the slot had sent it."""
@@ -227,7 +229,7 @@ def test_id_is_returned_only_after_its_call_was_sent(
 
 
 def test_with_a_key_the_id_is_that_of_the_call_that_exists(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     dispatcher.respond = lambda _: None
     dispatcher.accepts = False
@@ -250,7 +252,7 @@ def test_with_a_key_the_id_is_that_of_the_call_that_exists(
 
 @pytest.mark.parametrize("result_first", [True, False])
 def test_results_come_before_or_after_the_call_is_found(
-    dispatcher: Dispatcher, session: driver.Driver, *, result_first: bool
+    dispatcher: Dispatcher, session: driver_session.Driver, *, result_first: bool
 ) -> None:
     dispatcher.respond = lambda _: None
     dispatcher.accepts = False
@@ -266,7 +268,9 @@ def test_results_come_before_or_after_the_call_is_found(
     assert not session._unconfirmed
 
 
-def test_task_of_another_session_is_watched(dispatcher: Dispatcher, session: driver.Driver) -> None:
+def test_task_of_another_session_is_watched(
+    dispatcher: Dispatcher, session: driver_session.Driver
+) -> None:
     wanted = ids.new_task_id()
     future = session.future(wanted)
     watched = dispatcher.wait_for(messages.Watch).items[0]
@@ -275,7 +279,9 @@ def test_task_of_another_session_is_watched(dispatcher: Dispatcher, session: dri
     assert future.result(30) == 3
 
 
-def test_unknown_task_raises_lookup_error(dispatcher: Dispatcher, session: driver.Driver) -> None:
+def test_unknown_task_raises_lookup_error(
+    dispatcher: Dispatcher, session: driver_session.Driver
+) -> None:
     future = session.future(ids.new_task_id())
     number = dispatcher.wait_for(messages.Watch).items[0].number
     dispatcher.results(ended_result(number, task.State.PENDING))
@@ -287,7 +293,7 @@ def test_unknown_task_raises_lookup_error(dispatcher: Dispatcher, session: drive
 
 
 def test_reconnect_sends_open_calls_watches_and_cancels_again(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     dispatcher.respond = lambda _: None
     accepted = submit(session, "1")
@@ -323,7 +329,7 @@ def test_reconnect_sends_open_calls_watches_and_cancels_again(
 
 
 def test_calls_made_while_there_is_no_link_are_sent_on_the_next(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     dispatcher.stop()
     until(lambda: session.link.socket is None, "the link is gone")
@@ -334,7 +340,7 @@ def test_calls_made_while_there_is_no_link_are_sent_on_the_next(
 
 
 def test_a_burst_survives_links_that_are_cut_again_and_again(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     """Each result arrives, wherever its link was cut: a watched task gets its result again, as from
     a dispatcher that has it."""
@@ -366,7 +372,7 @@ def test_a_burst_survives_links_that_are_cut_again_and_again(
 
 
 def test_cancel_is_sent_again_until_the_task_has_finished(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     dispatcher.respond = lambda _: None
     future = submit(session)
@@ -389,7 +395,7 @@ def test_cancel_is_sent_again_until_the_task_has_finished(
 
 
 def test_cancelling_tasks_without_futures_keeps_nothing(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     for _ in range(20):
         session.cancel([ids.new_task_id() for _ in range(1000)], recursive=False)
@@ -422,7 +428,9 @@ def test_when_the_dispatcher_stays_away_all_futures_fail(dispatcher: Dispatcher)
     lasting.close()
 
 
-def test_unreferenced_futures_are_released(dispatcher: Dispatcher, session: driver.Driver) -> None:
+def test_unreferenced_futures_are_released(
+    dispatcher: Dispatcher, session: driver_session.Driver
+) -> None:
     kept = weakref.ref(submit(session))
     until(lambda: not session._open, "it is over")
     gc.collect()
@@ -432,7 +440,7 @@ def test_unreferenced_futures_are_released(dispatcher: Dispatcher, session: driv
 
 
 def test_session_fails_in_a_forked_child_and_works_in_the_parent(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     done = submit(session, "1")
     assert done.result(30) == 1
@@ -496,7 +504,7 @@ def test_close_sends_submitted_calls_and_waits_until_accepted(
 def test_close_warns_of_the_number_of_unaccepted_calls(
     dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(driver, "QUIET_S", 0.02)
+    monkeypatch.setattr(driver_session, "QUIET_S", 0.02)
     dispatcher.accepts = False
     dispatcher.respond = lambda _: None
     made = open_driver(dispatcher, close_timeout=0.05)
@@ -513,7 +521,7 @@ def test_close_warns_of_the_number_of_unaccepted_calls(
 def test_close_waits_on_while_calls_are_accepted(
     dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "QUIET_S", 0.1)
+    monkeypatch.setattr(driver_session, "QUIET_S", 0.1)
     dispatcher.accepts = False
     dispatcher.respond = lambda _: None
     made = open_driver(dispatcher, close_timeout=1.5)

@@ -9,7 +9,7 @@ import pytest
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from kilnwork.sdk import driver, errors, futures
+from kilnwork.sdk import driver_session, errors, futures
 from support import scripted_dispatcher, waiting
 from support.scripted_session import submit
 
@@ -27,7 +27,7 @@ def hasty_threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("hasty_threads")
 def test_keyed_calls_are_submitted_while_earlier_are_accepted(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     dispatcher.accepts = False
     problems: list[BaseException] = []
@@ -54,7 +54,7 @@ def test_keyed_calls_are_submitted_while_earlier_are_accepted(
 
 @pytest.mark.usefixtures("hasty_threads")
 def test_threads_submit_and_cancel_while_results_arrive(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     problems: list[BaseException] = []
 
@@ -78,7 +78,7 @@ def test_threads_submit_and_cancel_while_results_arrive(
     assert dispatcher.greetings == 1, "the connection was never dropped"
 
 
-class Ending(driver.Driver):
+class Ending(driver_session.Driver):
     """The link ends while a call is being submitted, after `submit` has looked at it."""
 
     def parent(self, function: str, *, keyed: bool) -> tuple[None, int]:
@@ -98,7 +98,7 @@ def test_a_call_submitted_while_the_link_ends_fails_at_once(dispatcher: Dispatch
 
 
 def test_failing_callback_does_not_keep_other_futures_open(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     dispatcher.respond = lambda _: None
     made = [submit(session) for _ in range(3)]
@@ -116,7 +116,7 @@ def test_failing_callback_does_not_keep_other_futures_open(
 
 
 def test_error_in_the_link_thread_is_the_cause_in_every_future(
-    dispatcher: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
+    dispatcher: Dispatcher, session: driver_session.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dispatcher.accepts, dispatcher.respond = False, lambda _: None
     made = [submit(session) for _ in range(3)]

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import kilnwork as kiln
-from kilnwork.data import blobs, errors
+from kilnwork.data import errors, local_blobs
 from kilnwork.data.pond import manifest, shards
 from kilnwork.kit import digests
 
@@ -27,7 +27,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> manifest.Manifest:
         file = tmp_path / "trades" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-        digest = blobs.text(digests.sha256_of((text.encode(),)))
+        digest = local_blobs.text(digests.sha256_of((text.encode(),)))
         files.append(manifest.File(path=path, size=len(text), mode=0o644, digest=digest))
     return manifest.Manifest(files)
 

@@ -11,7 +11,7 @@ import kilnwork as kiln
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.kit import ids
-from kilnwork.sdk import pickling, streams
+from kilnwork.sdk import serialization, streams
 
 TASK = ids.TaskId(b"t" * 16)
 
@@ -34,13 +34,13 @@ class Scripted:
     def happen(self) -> None:
         event = self.events.pop(0)
         if isinstance(event, tuple):
-            self.stream.yielded(event[0], pickling.pack_value(event[1], self.blobs))
+            self.stream.yielded(event[0], serialization.pack_value(event[1], self.blobs))
         elif isinstance(event, Exception):
-            payload = pickling.pack_error(event)
+            payload = serialization.pack_error(event)
             self.end(api_task.State.FAILED, "Raised", payload)
         else:
-            values = [pickling.pack_value(value, self.blobs) for value in event]
-            self.end(api_task.State.SUCCESS, "", pickling.pack_stream(values, self.blobs))
+            values = [serialization.pack_value(value, self.blobs) for value in event]
+            self.end(api_task.State.SUCCESS, "", serialization.pack_stream(values, self.blobs))
 
     def end(self, state: api_task.State, reason: str, payload: attempts.Payload) -> None:
         self.stream.settle(calls.CallResult(1, state, reason, "", payload))

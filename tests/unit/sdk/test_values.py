@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kilnwork.api import attempts, calls, task
-from kilnwork.data import blob_renewal, blobs, errors
+from kilnwork.data import blob_renewal, errors, local_blobs
 from kilnwork.kit import clock, ids
 from kilnwork.sdk import errors as sdk_errors
-from kilnwork.sdk import futures, pickling, session, values
+from kilnwork.sdk import futures, serialization, session, values
 
 LARGE = "x" * 100_000
 
@@ -25,7 +25,7 @@ class Here:
     in_slot = False
 
     def __init__(self, directory: Path) -> None:
-        self.blobs = blobs.Blobs(directory, durable=False)
+        self.blobs = local_blobs.Blobs(directory, durable=False)
         self.shares_files = True
         self.link = SimpleNamespace(wake=lambda: None, gather=lambda: None)
 
@@ -51,14 +51,14 @@ def files(here: Here) -> int:
 
 def done(here: Any, value: Any) -> futures.Future[Any]:
     found: futures.Future[Any] = futures.CallFuture(here, 1, ids.new_task_id())
-    payload = pickling.pack_value(value, here.blobs)
+    payload = serialization.pack_value(value, here.blobs)
     found.settle(calls.CallResult(1, task.State.SUCCESS, "", "", payload))
     return found
 
 
 def failed(here: Any) -> futures.Future[Any]:
     found: futures.Future[Any] = futures.CallFuture(here, 1, ids.new_task_id())
-    payload = pickling.pack_error(KeyError("mine"))
+    payload = serialization.pack_error(KeyError("mine"))
     found.settle(calls.CallResult(1, task.State.FAILED, "Raised", "", payload))
     return found
 
@@ -110,28 +110,28 @@ def test_without_a_session_nothing_can_be_put() -> None:
 def test_arguments_get_the_value(here: Here) -> None:
     ref = values.put(LARGE)
     given = ([ref, {"deep": (ref,)}], values.put(2))
-    payload, needs = pickling.pack_arguments(given, {"k": ref}, here.blobs)
+    payload, needs = serialization.pack_arguments(given, {"k": ref}, here.blobs)
     assert needs == ()
     assert payload.blobs == (here_digest(ref),)
-    args, kwargs = pickling.unpack_arguments(payload, here.blobs, no_futures)
+    args, kwargs = serialization.unpack_arguments(payload, here.blobs, no_futures)
     assert args == ([LARGE, {"deep": (LARGE,)}], 2)
     assert kwargs == {"k": LARGE}
 
 
 def test_results_keep_the_ref(here: Here) -> None:
     ref = values.put(LARGE)
-    payload = pickling.pack_value([ref], here.blobs)
+    payload = serialization.pack_value([ref], here.blobs)
     assert payload.blobs == (here_digest(ref),)
-    assert pickling.unpack_value(payload, here.blobs) == [ref]
+    assert serialization.unpack_value(payload, here.blobs) == [ref]
 
 
 def test_ref_names_the_blobs_of_nested_refs(here: Here) -> None:
     """The inner ones are held by the outer one, wherever it goes."""
     inner = values.put(LARGE)
     outer = values.put([inner, "y" * 5000])
-    payload, _ = pickling.pack_arguments((outer,), {}, here.blobs)
+    payload, _ = serialization.pack_arguments((outer,), {}, here.blobs)
     assert set(payload.blobs) == {here_digest(inner), here_digest(outer)}
-    (found,), _ = pickling.unpack_arguments(payload, here.blobs, no_futures)
+    (found,), _ = serialization.unpack_arguments(payload, here.blobs, no_futures)
     assert found == [inner, "y" * 5000]
     assert values.get(found[0]) == LARGE
 
@@ -220,11 +220,11 @@ def test_files_go_along_elsewhere(here: Here, tmp_path: Path, *, ship: bool | No
     path = tmp_path / "in.txt"
     path.write_text("a\nb\n")
     found = values.split(path, 2, ship=ship)
-    payload, _ = pickling.pack_arguments((found[0],), {}, here.blobs)
+    payload, _ = serialization.pack_arguments((found[0],), {}, here.blobs)
     assert [bool(part.file.blob) for part in found] == [ship is not False] * 2
     assert payload.blobs == (() if ship is False else (found[0].file.blob,))
     assert (files(here), ship) in {(1, None), (1, True), (0, False)}
-    (part,), _ = pickling.unpack_arguments(payload, here.blobs, no_futures)
+    (part,), _ = serialization.unpack_arguments(payload, here.blobs, no_futures)
     path.unlink()
     if ship is False:
         with pytest.raises(FileNotFoundError):

@@ -13,14 +13,14 @@ import pytest
 from kilnwork.api import calls, task
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from kilnwork.sdk import call_map, driver, errors, futures, pickling
+from kilnwork.sdk import call_map, driver_session, errors, futures, serialization
 from kilnwork.sdk import waiting as kiln
 from support import scripted_dispatcher, waiting
 from support.scripted_session import ended_result, failed_result, open_driver, submit
 
 Dispatcher = scripted_dispatcher.ScriptedDispatcher
 json = scripted_dispatcher.json
-ERROR = pickling.pack_error(ValueError("no"))
+ERROR = serialization.pack_error(ValueError("no"))
 
 
 def until(look: Any, what: str) -> None:
@@ -38,14 +38,14 @@ def silent(dispatcher: Dispatcher) -> Dispatcher:
     return dispatcher
 
 
-def three(silent: Dispatcher, session: driver.Driver) -> list[futures.CallFuture[Any]]:
+def three(silent: Dispatcher, session: driver_session.Driver) -> list[futures.CallFuture[Any]]:
     made = [submit(session) for _ in range(3)]
     session.link.flush()
     silent.wait_items(3)
     return made
 
 
-def later(silent: Dispatcher, session: driver.Driver, *items: calls.CallResult) -> None:
+def later(silent: Dispatcher, session: driver_session.Driver, *items: calls.CallResult) -> None:
     """Push results once a thread waits."""
 
     def push() -> None:
@@ -59,7 +59,7 @@ def later(silent: Dispatcher, session: driver.Driver, *items: calls.CallResult) 
 
 
 def test_gather_is_a_future_of_all_results_in_order(
-    silent: Dispatcher, session: driver.Driver
+    silent: Dispatcher, session: driver_session.Driver
 ) -> None:
     first, second, third = three(silent, session)
     whole = kiln.gather(first, second, third)
@@ -71,14 +71,16 @@ def test_gather_is_a_future_of_all_results_in_order(
     assert kiln.gather(first, kiln.gather(second, third)).result() == [1, [2, 3]]
 
 
-def test_gather_of_no_or_done_futures_is_done(session: driver.Driver) -> None:
+def test_gather_of_no_or_done_futures_is_done(session: driver_session.Driver) -> None:
     assert kiln.gather().result() == []
     done = submit(session, "7")
     done.result(30)
     assert kiln.gather(done, done).result(0) == [7, 7]
 
 
-def test_gather_fails_with_the_first_failure(silent: Dispatcher, session: driver.Driver) -> None:
+def test_gather_fails_with_the_first_failure(
+    silent: Dispatcher, session: driver_session.Driver
+) -> None:
     whole = kiln.gather(*three(silent, session))
     later(silent, session, failed_result(2, ERROR))
     with pytest.raises(ValueError, match="no"):
@@ -88,7 +90,9 @@ def test_gather_fails_with_the_first_failure(silent: Dispatcher, session: driver
     assert isinstance(whole.exception(), ValueError)
 
 
-def test_gather_with_exceptions_in_the_list(silent: Dispatcher, session: driver.Driver) -> None:
+def test_gather_with_exceptions_in_the_list(
+    silent: Dispatcher, session: driver_session.Driver
+) -> None:
     whole = kiln.gather(*three(silent, session), return_exceptions=True)
     later(silent, session, failed_result(2, ERROR), success(1), ended_result(3, task.State.KILLED))
     one, two, three_ = whole.result(30)
@@ -97,7 +101,9 @@ def test_gather_with_exceptions_in_the_list(silent: Dispatcher, session: driver.
     assert isinstance(three_, errors.Cancelled)
 
 
-def test_a_gather_is_cancelled_and_has_no_id(silent: Dispatcher, session: driver.Driver) -> None:
+def test_a_gather_is_cancelled_and_has_no_id(
+    silent: Dispatcher, session: driver_session.Driver
+) -> None:
     items = three(silent, session)
     whole = kiln.gather(*items)
     with pytest.raises(AttributeError, match="not one task"):
@@ -112,12 +118,12 @@ def test_a_gather_is_cancelled_and_has_no_id(silent: Dispatcher, session: driver
 
 
 def test_a_gather_travels_as_a_list_of_values_or_as_a_gather(
-    silent: Dispatcher, session: driver.Driver
+    silent: Dispatcher, session: driver_session.Driver
 ) -> None:
     items = three(silent, session)
-    payload, needs = pickling.pack_arguments((kiln.gather(*items),), {}, session.blobs)
+    payload, needs = serialization.pack_arguments((kiln.gather(*items),), {}, session.blobs)
     assert needs == tuple(each.task for each in items)
-    args, _ = pickling.unpack_arguments(payload, session.blobs, lambda t, _: needs.index(t))
+    args, _ = serialization.unpack_arguments(payload, session.blobs, lambda t, _: needs.index(t))
     assert args == ([0, 1, 2],)
     again = pickle.loads(pickle.dumps(kiln.gather(*items)))  # noqa: S301  our own
     numbers = [each.number for each in silent.wait_for(messages.Watch).items]
@@ -125,13 +131,13 @@ def test_a_gather_travels_as_a_list_of_values_or_as_a_gather(
     assert again.result(30) == numbers
 
 
-async def test_a_gather_can_be_awaited(silent: Dispatcher, session: driver.Driver) -> None:
+async def test_a_gather_can_be_awaited(silent: Dispatcher, session: driver_session.Driver) -> None:
     whole = kiln.gather(*three(silent, session))
     threading.Timer(0.01, silent.results, [success(n, str(n)) for n in (1, 2, 3)]).start()
     assert await whole == [1, 2, 3]
 
 
-def test_a_gather_of_two_sessions(silent: Dispatcher, session: driver.Driver) -> None:
+def test_a_gather_of_two_sessions(silent: Dispatcher, session: driver_session.Driver) -> None:
     with open_driver(silent) as other:
         here, there = submit(session), submit(other)
         whole = kiln.gather(here, there)
@@ -143,14 +149,14 @@ def test_a_gather_of_two_sessions(silent: Dispatcher, session: driver.Driver) ->
 # wait
 
 
-def test_wait_for_all(silent: Dispatcher, session: driver.Driver) -> None:
+def test_wait_for_all(silent: Dispatcher, session: driver_session.Driver) -> None:
     first, second, third = three(silent, session)
     later(silent, session, failed_result(2, ERROR), success(1), success(3))
     done, not_done = kiln.wait([first, second, third, first], timeout=10)
     assert (done, not_done) == ({first, second, third}, set())
 
 
-def test_wait_until_the_time_is_up(silent: Dispatcher, session: driver.Driver) -> None:
+def test_wait_until_the_time_is_up(silent: Dispatcher, session: driver_session.Driver) -> None:
     first, second, third = three(silent, session)
     silent.results(success(1))
     first.result(30)
@@ -160,7 +166,7 @@ def test_wait_until_the_time_is_up(silent: Dispatcher, session: driver.Driver) -
     assert kiln.wait([], timeout=0) == (set(), set())
 
 
-def test_wait_for_the_first(silent: Dispatcher, session: driver.Driver) -> None:
+def test_wait_for_the_first(silent: Dispatcher, session: driver_session.Driver) -> None:
     first, second, third = three(silent, session)
     later(silent, session, success(2))
     found = kiln.wait([first, second, third], 10, return_when=kiln.FIRST_COMPLETED)
@@ -168,7 +174,7 @@ def test_wait_for_the_first(silent: Dispatcher, session: driver.Driver) -> None:
     assert kiln.wait({second, third}, return_when="FIRST_COMPLETED").done == {second}
 
 
-def test_wait_for_the_first_exception(silent: Dispatcher, session: driver.Driver) -> None:
+def test_wait_for_the_first_exception(silent: Dispatcher, session: driver_session.Driver) -> None:
     first, second, third = three(silent, session)
     silent.results(success(1))
     first.result(30)
@@ -181,7 +187,7 @@ def test_wait_for_the_first_exception(silent: Dispatcher, session: driver.Driver
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_wait_for_futures_of_two_sessions(
-    silent: Dispatcher, session: driver.Driver, *, turned: bool
+    silent: Dispatcher, session: driver_session.Driver, *, turned: bool
 ) -> None:
     with open_driver(silent) as other:
         items = [submit(session), submit(other)]
@@ -197,7 +203,9 @@ def test_wait_for_futures_of_two_sessions(
 # as_completed
 
 
-def test_as_completed_gives_each_when_it_ends(silent: Dispatcher, session: driver.Driver) -> None:
+def test_as_completed_gives_each_when_it_ends(
+    silent: Dispatcher, session: driver_session.Driver
+) -> None:
     items = three(silent, session)
     silent.results(success(2))
     items[1].result(30)
@@ -208,7 +216,7 @@ def test_as_completed_gives_each_when_it_ends(silent: Dispatcher, session: drive
     assert order == [1, 2, 0]
 
 
-def test_as_completed_has_a_deadline(silent: Dispatcher, session: driver.Driver) -> None:
+def test_as_completed_has_a_deadline(silent: Dispatcher, session: driver_session.Driver) -> None:
     items = three(silent, session)
     silent.results(success(1))
     items[0].result(30)
@@ -219,7 +227,7 @@ def test_as_completed_has_a_deadline(silent: Dispatcher, session: driver.Driver)
     assert not items[1]._hooks
 
 
-def test_as_completed_can_be_left(silent: Dispatcher, session: driver.Driver) -> None:
+def test_as_completed_can_be_left(silent: Dispatcher, session: driver_session.Driver) -> None:
     items = three(silent, session)
     silent.results(success(1))
     for _ in kiln.as_completed(items, timeout=10):
@@ -228,7 +236,7 @@ def test_as_completed_can_be_left(silent: Dispatcher, session: driver.Driver) ->
     assert list(kiln.as_completed([])) == []
 
 
-async def test_as_completed_in_a_loop(silent: Dispatcher, session: driver.Driver) -> None:
+async def test_as_completed_in_a_loop(silent: Dispatcher, session: driver_session.Driver) -> None:
     items = three(silent, session)
     order = []
     silent.results(success(2))
@@ -242,7 +250,7 @@ async def test_as_completed_in_a_loop(silent: Dispatcher, session: driver.Driver
 
 
 async def test_as_completed_leaves_the_loop_free(
-    silent: Dispatcher, session: driver.Driver
+    silent: Dispatcher, session: driver_session.Driver
 ) -> None:
     items = three(silent, session)
     ticks: list[int] = []
@@ -271,7 +279,7 @@ def test_waiting_when_the_dispatcher_is_lost(silent: Dispatcher) -> None:
             kiln.gather(*items).result()
 
 
-def test_each_completion_costs_the_same_however_many_wait(session: driver.Driver) -> None:
+def test_each_completion_costs_the_same_however_many_wait(session: driver_session.Driver) -> None:
     def cost(count: int) -> float:
         items = [submit(session) for _ in range(count)]
         started_s = time.thread_time()  # work of this thread: a busy machine changes nothing
@@ -287,7 +295,7 @@ def test_each_completion_costs_the_same_however_many_wait(session: driver.Driver
 
 
 def test_slots_report_the_tasks_that_are_waited_for(
-    silent: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
+    silent: Dispatcher, session: driver_session.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls_seen: list[tuple[tuple[ids.TaskId, ...], bool]] = []
     block = session.block
@@ -336,7 +344,11 @@ async def _awaited(future: futures.Future[Any]) -> Any:
 
 
 def grown(
-    session: driver.Driver, rows: Iterable[int], *, in_background: bool = True, **limits: Any
+    session: driver_session.Driver,
+    rows: Iterable[int],
+    *,
+    in_background: bool = True,
+    **limits: Any,
 ) -> futures.Futures[Any]:
     """A map with limits whose calls return their row."""
     limits = {"max_in_flight": None, "max_failed": None} | limits
@@ -349,7 +361,9 @@ def grown(
 
 
 @pytest.mark.parametrize("in_background", [True, False])
-def test_as_completed_of_a_map_without_end(session: driver.Driver, *, in_background: bool) -> None:
+def test_as_completed_of_a_map_without_end(
+    session: driver_session.Driver, *, in_background: bool
+) -> None:
     many = grown(session, itertools.count(), in_background=in_background, max_in_flight=3)
     seen = [each.result() for each in itertools.islice(kiln.as_completed(many, timeout=30), 200)]
     assert len(set(seen)) == 200
@@ -357,20 +371,22 @@ def test_as_completed_of_a_map_without_end(session: driver.Driver, *, in_backgro
 
 
 @pytest.mark.parametrize("in_background", [True, False])
-def test_as_completed_of_a_map_with_limits(session: driver.Driver, *, in_background: bool) -> None:
+def test_as_completed_of_a_map_with_limits(
+    session: driver_session.Driver, *, in_background: bool
+) -> None:
     many = grown(session, range(100), in_background=in_background, max_in_flight=7)
     assert sorted(each.result() for each in kiln.as_completed(many, 30)) == list(range(100))
     assert sorted(each.result() for each in kiln.as_completed(many, 30)) == list(range(100))
 
 
-async def test_as_completed_of_a_map_with_limits_in_a_loop(session: driver.Driver) -> None:
+async def test_as_completed_of_a_map_with_limits_in_a_loop(session: driver_session.Driver) -> None:
     many = grown(session, range(100), max_in_flight=7)
     seen = [each.result() async for each in kiln.as_completed(many, 30)]
     assert sorted(seen) == list(range(100))
 
 
 async def test_a_wake_up_that_comes_late_ends_no_wait(
-    silent: Dispatcher, session: driver.Driver
+    silent: Dispatcher, session: driver_session.Driver
 ) -> None:
     """The link's thread may fill in a future that is taken at once, and only then wake the loop."""
     completed = kiln.as_completed(three(silent, session), timeout=30)
@@ -382,7 +398,7 @@ async def test_a_wake_up_that_comes_late_ends_no_wait(
 
 
 def test_slow_call_does_not_hold_up_other_results(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     dispatcher.respond = lambda item: (
         None if item.number == 1 else scripted_dispatcher.succeeded(item)
@@ -395,7 +411,7 @@ def test_slow_call_does_not_hold_up_other_results(
 
 
 def test_a_map_that_was_stopped_says_so_at_the_end(
-    dispatcher: Dispatcher, session: driver.Driver
+    dispatcher: Dispatcher, session: driver_session.Driver
 ) -> None:
     dispatcher.respond = lambda item: failed_result(item.number, ERROR)
     many = grown(session, itertools.count(), max_in_flight=2, max_failed=5)

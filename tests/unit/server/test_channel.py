@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from kilnwork.api import manager
+from kilnwork.api import manager_access
 from kilnwork.kit import asgi
 from kilnwork.server import channel
 
@@ -24,8 +24,8 @@ async def test_disconnected_client_gets_no_link() -> None:
     scope = {
         "type": "http",
         "method": "GET",
-        "path": manager.CHANNEL_PATH,
-        "headers": [(b"upgrade", manager.CHANNEL_PROTOCOL.encode())],
+        "path": manager_access.CHANNEL_PATH,
+        "headers": [(b"upgrade", manager_access.CHANNEL_PROTOCOL.encode())],
         "extensions": {asgi.HIJACK: gone},
     }
     await channel.ChannelApp(link)(scope, receive, send)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import manager
+from kilnwork.api import manager_access
 from kilnwork.kit import asgi
 from kilnwork.kube import reviews
 from kilnwork.server import guard, ports
@@ -57,10 +57,10 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
 
 async def test_change_is_logged_with_user(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    shown = (manager.TOKEN_HEADER, "known")
-    assert await ask("DELETE", shown, (manager.USER_HEADER, "alice%20b")) == 200
+    shown = (manager_access.TOKEN_HEADER, "known")
+    assert await ask("DELETE", shown, (manager_access.USER_HEADER, "alice%20b")) == 200
     assert await ask("GET", shown) == 200
-    assert await ask("POST", (manager.TOKEN_HEADER, "unknown")) == 401
+    assert await ask("POST", (manager_access.TOKEN_HEADER, "unknown")) == 401
     same = {"path": "/v1/a"}
     first = {"user": DRIVER, "claims": "alice b", "credential": "JTI=1", "method": "DELETE"}
     assert lines(caplog) == [
@@ -71,7 +71,11 @@ async def test_change_is_logged_with_user(caplog: pytest.LogCaptureFixture) -> N
 
 async def test_claimed_name_cannot_inject_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    await ask("POST", (manager.TOKEN_HEADER, "known"), (manager.USER_HEADER, "a%0Aforged" * 100))
+    await ask(
+        "POST",
+        (manager_access.TOKEN_HEADER, "known"),
+        (manager_access.USER_HEADER, "a%0Aforged" * 100),
+    )
     (line,) = lines(caplog)
     assert "\n" not in line["claims"]
     assert len(line["claims"]) <= 256

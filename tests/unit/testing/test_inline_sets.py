@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import worker_variables
+from kilnwork.api import sync_set_env
 from kilnwork.testing import inline_flows, inline_sets
 
 
@@ -58,6 +58,6 @@ def test_another_object_is_no_set(body: dict[str, Any]) -> None:
 
 
 def test_variables_of_the_process_are_unchanged_afterwards() -> None:
-    before = os.environ.get(worker_variables.OUTPUTS)
+    before = os.environ.get(sync_set_env.OUTPUTS)
     inline_sets.run_set(declared(**INLINE))
-    assert os.environ.get(worker_variables.OUTPUTS) == before
+    assert os.environ.get(sync_set_env.OUTPUTS) == before

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.api import attempts, task, worker_variables
+from kilnwork.api import attempts, sync_set_env, task
 from kilnwork.channel import messages
 from kilnwork.kit import ids
 from kilnwork.worker import directories, environment, errors
@@ -57,20 +57,20 @@ def test_env_of_the_spec_overrides_the_pod_but_not_the_contract(
 def test_each_attempt_has_its_own_set_output_directory(
     place: directories.AttemptDirectory, tmp_path: Path
 ) -> None:
-    pod = {worker_variables.OUTPUTS: str(tmp_path)}
+    pod = {sync_set_env.OUTPUTS: str(tmp_path)}
     given = environment.Environment(pod, mounts=tmp_path, pod_uid="u")
-    spec = run(task.EnvVar(name=worker_variables.OUTPUTS, value="/elsewhere"))
-    found = Path(given.for_attempt(spec, place)[worker_variables.OUTPUTS])
+    spec = run(task.EnvVar(name=sync_set_env.OUTPUTS, value="/elsewhere"))
+    found = Path(given.for_attempt(spec, place)[sync_set_env.OUTPUTS])
     assert found == tmp_path / f"{ids.task_text(REF.task)}.2.3"
     assert found.is_dir()
     none = environment.Environment({}, mounts=tmp_path, pod_uid="u").for_attempt(run(), place)
-    assert worker_variables.OUTPUTS not in none
+    assert sync_set_env.OUTPUTS not in none
 
 
 def test_missing_set_output_directory_is_reported(
     place: directories.AttemptDirectory, tmp_path: Path
 ) -> None:
-    pod = {worker_variables.OUTPUTS: str(tmp_path / "gone")}
+    pod = {sync_set_env.OUTPUTS: str(tmp_path / "gone")}
     given = environment.Environment(pod, mounts=tmp_path, pod_uid="u")
     with pytest.raises(errors.CannotStartHere, match="directory of its outputs"):
         given.for_attempt(run(), place)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kilnwork.api import attempts, calls, reasons, task
-from kilnwork.data import blobs
+from kilnwork.data import local_blobs
 from kilnwork.kit import clock, ids
-from kilnwork.sdk import failures, futures, pickling
-from kilnwork.worker import execution, interrupts, slot_calls
+from kilnwork.sdk import failures, futures, serialization
+from kilnwork.worker import execution, interrupts, slot_call_stack
 
 E = attempts.Ending
 R = reasons.Reason
@@ -25,7 +25,7 @@ class Owner:
     shares_files = False
 
     def __init__(self, directory: Path) -> None:
-        self.blobs = blobs.Blobs(directory, durable=False)
+        self.blobs = local_blobs.Blobs(directory, durable=False)
         self.loads = 0
         self.yields: list[tuple[int, Any]] = []
 
@@ -39,7 +39,7 @@ class Owner:
         raise AssertionError("no call here says how far it is")
 
     def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None:
-        self.yields.append((index, pickling.unpack_value(payload, self.blobs)))
+        self.yields.append((index, serialization.unpack_value(payload, self.blobs)))
 
 
 class World:
@@ -47,7 +47,7 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         self.owner = Owner(directory)
-        self.held = slot_calls.SlotCalls()
+        self.held = slot_call_stack.SlotCalls()
         self.made = execution.Execution(self.owner, clock=clock.SystemClock())
         self.made.guard = interrupts.Interrupts(self.held, doors=execution.USER_CODE_CALLERS)
 
@@ -59,8 +59,8 @@ class World:
         values: tuple[calls.Value, ...] = (),
         **options: Any,
     ) -> calls.CallEnd:
-        packed, _ = pickling.pack_arguments(args, {}, self.owner.blobs)
-        level = slot_calls.StackLevel(calls.CallRun(REF, 1, packed, "", values), 1.0)
+        packed, _ = serialization.pack_arguments(args, {}, self.owner.blobs)
+        level = slot_call_stack.StackLevel(calls.CallRun(REF, 1, packed, "", values), 1.0)
         level.stop = stop
         spec = task.TaskSpec(call=task.Call(function=f"{HERE}:{function}", **options))
         self.held.stack.append(level)
@@ -72,7 +72,7 @@ class World:
     def value(self, end: calls.CallEnd) -> Any:
         assert end.ending is E.SUCCEEDED, end.message
         assert end.payload is not None
-        return pickling.unpack_value(end.payload, self.owner.blobs)
+        return serialization.unpack_value(end.payload, self.owner.blobs)
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from kilnwork.api import manager
+from kilnwork.api import manager_access
+from kilnwork.kit import errors
 from kilnwork.worker import manager_connector
 from support import certificates
 
@@ -38,9 +39,9 @@ def test_headers_name_the_attempt_and_its_pod(
 ) -> None:
     made = manager_connector.ManagerConnector(access(tmp_path, authority), lambda: 1.0)
     assert made.headers() == {
-        "Host": manager.SERVER_NAME,
-        manager.TOKEN_HEADER: "secret",
-        manager.ATTEMPT_HEADER: "p 018f3a5e-0000-7000-8000-000000000001/2/3",
+        "Host": manager_access.SERVER_NAME,
+        manager_access.TOKEN_HEADER: "secret",
+        manager_access.ATTEMPT_HEADER: "p 018f3a5e-0000-7000-8000-000000000001/2/3",
     }
 
 
@@ -48,11 +49,20 @@ def test_renewed_token_is_read_again(tmp_path: Path, authority: certificates.Aut
     given = access(tmp_path, authority)
     made = manager_connector.ManagerConnector(given, lambda: 1.0)
     given.token_file.write_text("renewed")
-    assert made.headers()[manager.TOKEN_HEADER] == "renewed"
+    assert made.headers()[manager_access.TOKEN_HEADER] == "renewed"
+
+
+@pytest.mark.parametrize("ca", ["", "\n", "no PEM"])
+def test_ca_without_a_certificate_is_refused(
+    tmp_path: Path, authority: certificates.Authority, ca: str
+) -> None:
+    given = access(tmp_path, authority)._replace(ca=ca)
+    with pytest.raises(errors.ConfigurationError, match="KILN_CA"):
+        manager_connector.ManagerConnector(given, lambda: 1.0)
 
 
 @pytest.mark.parametrize(
-    ("names", "is_trusted"), [((manager.SERVER_NAME,), True), (("another",), False)]
+    ("names", "is_trusted"), [((manager_access.SERVER_NAME,), True), (("another",), False)]
 )
 def test_manager_is_verified_by_ca_and_name(
     tmp_path: Path, authority: certificates.Authority, names: tuple[str, ...], *, is_trusted: bool

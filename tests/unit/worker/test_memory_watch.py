@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.kit import clock
-from kilnwork.worker import memory, memory_watch
+from kilnwork.worker import memory_measurement, memory_watch
 from support import waiting
 
 MIB = 1 << 20
@@ -76,7 +76,7 @@ class World:
             candidates or (lambda: self.candidates),
             stated=stated,
             share=share,
-            groups=memory.groups(self.directory),
+            groups=memory_measurement.groups(self.directory),
             clock=self.clock,
         )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.api import manager
+from kilnwork.api import manager_access
 from kilnwork.endpoints import manager_client
 from kilnwork.worker import relayed_blobs, settings
 
@@ -81,8 +81,8 @@ def test_blob_is_fetched_once(given: settings.WorkerSettings, relay: Relay) -> N
         assert relayed_blobs.open_blobs(given, "ns").get(DIGEST) == CONTENT
     (head,) = relay.heads
     assert head.startswith(f"GET /blobs/ns/sha256:{DIGEST.hex()} ".encode())
-    assert f"{manager.TOKEN_HEADER}: secret\r\n".encode() in head
-    assert f"{manager.CLUSTER_HEADER}: ns/c\r\n".encode() in head
+    assert f"{manager_access.TOKEN_HEADER}: secret\r\n".encode() in head
+    assert f"{manager_access.CLUSTER_HEADER}: ns/c\r\n".encode() in head
     assert given.remote is not None
     assert (given.remote.blobs / "ns").is_dir()
 

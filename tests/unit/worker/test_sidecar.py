@@ -12,8 +12,8 @@ from typing import Protocol
 
 import pytest
 
-from kilnwork.data import blobs
-from kilnwork.executors.pod import sidecar as pod_sidecar
+from kilnwork.data import local_blobs
+from kilnwork.executors.pod import sidecar_container as pod_sidecar
 from support import waiting
 
 IDLE = (
@@ -145,8 +145,8 @@ def test_result_too_large_for_the_message_becomes_a_blob(start: Start, tmp_path:
     (made.directory / "output").write_bytes(content)
     code, said = made.end()
     assert (code, said["sizeBytes"], said["mediaType"]) == (0, 200, "application/octet-stream")
-    kept = blobs.Blobs(tmp_path / "blobs" / "ns", durable=True)
-    assert bytes(kept.get(blobs.parse(str(said["digest"])))) == content
+    kept = local_blobs.Blobs(tmp_path / "blobs" / "ns", durable=True)
+    assert bytes(kept.get(local_blobs.parse(str(said["digest"])))) == content
 
 
 def test_message_too_short_for_a_blob_gives_the_reason(start: Start) -> None:

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 from kilnwork.api import attempts
-from kilnwork.worker import results, sidecar_result_blob, sidecar_settings
+from kilnwork.worker import result_file, sidecar_result_blob, sidecar_settings
 
 CONTENT = b'"' + b"x" * (2 << 20) + b'"'
 
@@ -29,7 +29,7 @@ def given(directory: Path) -> sidecar_settings.SidecarSettings:
 def test_blob_is_written_to_the_shared_directory(tmp_path: Path) -> None:
     path = tmp_path / "output"
     path.write_bytes(CONTENT)
-    with results.OutputFile(path, output_type="json") as found:
+    with result_file.OutputFile(path, output_type="json") as found:
         payload = sidecar_result_blob.store_result(given(tmp_path), found, until=0.0)
     digest = hashlib.sha256(CONTENT).digest()
     assert payload == attempts.Payload("application/json", b"", digest, len(CONTENT))
@@ -42,7 +42,7 @@ def test_equal_results_share_one_blob(tmp_path: Path) -> None:
     path = tmp_path / "output"
     path.write_bytes(CONTENT)
     for _ in range(2):
-        with results.OutputFile(path, output_type="bytes") as found:
+        with result_file.OutputFile(path, output_type="bytes") as found:
             payload = sidecar_result_blob.store_result(given(tmp_path), found, until=0.0)
         assert payload.media_type == "application/octet-stream"
     assert len([each for each in (tmp_path / "blobs").rglob("*") if each.is_file()]) == 1

@@ -15,12 +15,12 @@ os.dup2(writing, 2)
 logging.basicConfig(format="%(name)s %(message)s")
 slot.quieten_logs()
 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from now on the slot's own output
-logging.getLogger("kilnwork.channel.client").warning("of ours")
-logging.getLogger("kilnwork.channel.client").info("not that loud")
+logging.getLogger("kilnwork.channel.blocking_link").warning("of ours")
+logging.getLogger("kilnwork.channel.blocking_link").info("not that loud")
 logging.getLogger("user").error("of a task")
 print(os.read(reading, 4096).decode().splitlines(), logging.getLogger().handlers)
 """
-    assert python_subprocess.run(program) == "['kilnwork.channel.client of ours'] []"
+    assert python_subprocess.run(program) == "['kilnwork.channel.blocking_link of ours'] []"
 
 
 def test_stack_limit_is_raised_up_to_the_hard_limit() -> None:

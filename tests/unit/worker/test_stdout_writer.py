@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.worker import lines, stdout_writer
+from kilnwork.worker import line_buffer, stdout_writer
 from support import waiting
 
 
@@ -74,13 +74,13 @@ async def test_closed_descriptor_is_not_an_error(pipe: tuple[int, int]) -> None:
 async def test_lines_stay_whole_and_long_lines_are_passed_on(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY)
     shared = stdout_writer.StdoutWriter(descriptor)
-    left, right = lines.Lines(shared), lines.Lines(shared)
+    left, right = line_buffer.Lines(shared), line_buffer.Lines(shared)
     left.write(b"le")
     right.write(b"right\nri")
     left.write(b"ft\n")
     right.close()
-    left.write(b"l" * (lines.MAX_LINE_BYTES + 1))
+    left.write(b"l" * (line_buffer.MAX_LINE_BYTES + 1))
     left.close()
     written = (tmp_path / "out").read_bytes().splitlines()
-    assert written == [b"right", b"left", b"ri", b"l" * (lines.MAX_LINE_BYTES + 1)]
+    assert written == [b"right", b"left", b"ri", b"l" * (line_buffer.MAX_LINE_BYTES + 1)]
     os.close(descriptor)

@@ -8,9 +8,9 @@ import pytest
 
 from kilnwork.api import attempts
 from kilnwork.channel import errors as channel_errors
-from kilnwork.channel import messages, peer
+from kilnwork.channel import messages, worker_side
 from kilnwork.kit import clock, ids
-from kilnwork.worker import task_socket, unix_http
+from kilnwork.worker import task_socket, unix_http_server
 
 REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 1)
 CHILD = ids.TaskId(bytes(15) + b"\1")
@@ -25,7 +25,7 @@ class Link:
         self.congested = False
         self.error: Exception | None = None
 
-    async def request(self, make: Callable[[int], peer.Request]) -> messages.Response:
+    async def request(self, make: Callable[[int], worker_side.Request]) -> messages.Response:
         if self.error is not None:
             raise self.error
         self.requests.append(make(7))
@@ -43,13 +43,13 @@ def link() -> Link:
 @pytest.fixture
 def calls(link: Link) -> task_socket.TaskSocket:
     return task_socket.TaskSocket(
-        REF, cluster="mine", link=cast(peer.Peer, link), clock=clock.SystemClock()
+        REF, cluster="mine", link=cast(worker_side.Peer, link), clock=clock.SystemClock()
     )
 
 
-def request(method: str, target: str, body: Any = None) -> unix_http.HttpRequest:
+def request(method: str, target: str, body: Any = None) -> unix_http_server.HttpRequest:
     encoded = b"" if body is None else msgspec.json.encode(body)
-    return unix_http.HttpRequest(method, target, bytearray(encoded))
+    return unix_http_server.HttpRequest(method, target, bytearray(encoded))
 
 
 async def test_child_is_spawned_in_the_cluster_of_its_parent(
@@ -91,7 +91,7 @@ async def test_child_with_a_key_is_not_counted(calls: task_socket.TaskSocket, li
 async def test_refused_body_names_the_field(
     calls: task_socket.TaskSocket, link: Link, body: Any, why: str
 ) -> None:
-    with pytest.raises(unix_http.HttpError, match=why) as caught:
+    with pytest.raises(unix_http_server.HttpError, match=why) as caught:
         await calls.handle(request("POST", "/tasks", body))
     assert caught.value.status == 400
     assert link.requests == []
@@ -111,7 +111,7 @@ async def test_get_returns_the_state_of_a_task(
 
 @pytest.mark.parametrize("wait", ["-1", "3601", "soon", "nan", ""])
 async def test_invalid_wait_is_refused(calls: task_socket.TaskSocket, wait: str) -> None:
-    with pytest.raises(unix_http.HttpError, match="must be 0 to 3600 seconds") as caught:
+    with pytest.raises(unix_http_server.HttpError, match="must be 0 to 3600 seconds") as caught:
         await calls.handle(request("GET", f"/tasks/{ids.task_text(CHILD)}?wait={wait}"))
     assert caught.value.status == 400
 
@@ -129,7 +129,7 @@ async def test_invalid_wait_is_refused(calls: task_socket.TaskSocket, wait: str)
 async def test_unknown_requests_are_refused(
     calls: task_socket.TaskSocket, method: str, target: str, status: int, allow: str
 ) -> None:
-    with pytest.raises(unix_http.HttpError) as caught:
+    with pytest.raises(unix_http_server.HttpError) as caught:
         await calls.handle(request(method, target))
     assert (caught.value.status, caught.value.allow) == (status, allow)
 
@@ -160,6 +160,6 @@ async def test_child_that_is_too_large_is_refused(
     calls: task_socket.TaskSocket, link: Link
 ) -> None:
     link.error = channel_errors.FrameTooLarge("too large")
-    with pytest.raises(unix_http.HttpError, match="too large") as caught:
+    with pytest.raises(unix_http_server.HttpError, match="too large") as caught:
         await calls.handle(request("POST", "/tasks", {"spec": {"command": ["true"]}}))
     assert caught.value.status == 413

@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 import click
 
-from kilnwork.api import field_effects, meta, resource, task_fields
+from kilnwork.api import api_resources, field_support, field_support_table, meta
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     errors,
     manifests,
     merge_patch,
-    object_dry_run,
+    object_task_check,
     options,
     render,
     session,
@@ -159,7 +159,7 @@ async def _apply(
 class _Object(NamedTuple):
     """Object of a manifest with its namespace set, and its URL path."""
 
-    kind: resource.Resource
+    kind: api_resources.Resource
     namespace: str
     body: meta.JsonObject
     path: str
@@ -181,12 +181,12 @@ async def _one(
 ) -> meta.JsonObject:
     served, namespace, body, path = await _object(s, manifest.body)
     collection = s.path(served, namespace=namespace)
-    if object_dry_run.is_object_task(served, body):
-        await object_dry_run.check(s, body, namespace)
+    if object_task_check.is_object_task(served, body):
+        await object_task_check.check(s, body, namespace)
     verb, result = await _create_or_patch(s, path, collection, body=body, query=query)
     if verb != "unchanged" and served in api_kinds.OURS:  # servers of other clusters cannot warn
-        for found in task_fields.findings(served.kind, body):
-            s.warn(field_effects.describe_finding(found))
+        for found in field_support_table.findings(served.kind, body):
+            s.warn(field_support.describe_finding(found))
     line = render.full_name(served, str(body["metadata"]["name"]))
     if form is None:
         suffix = " (dry run)" if "dryRun" in query else ""
@@ -196,7 +196,7 @@ async def _one(
     return result
 
 
-def _namespace(s: session.Session, served: resource.Resource, body: meta.JsonObject) -> str:
+def _namespace(s: session.Session, served: api_resources.Resource, body: meta.JsonObject) -> str:
     own = body["metadata"].get("namespace")
     if not served.namespaced or not own:
         return s.one_namespace()

@@ -6,12 +6,12 @@ from typing import Any
 import click
 
 from kilnwork.api import config_options as api_options
+from kilnwork.api import due_ticks, job_config, job_from_config
 from kilnwork.api import job as api_job
-from kilnwork.api import job_config, job_from_config, schedules
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     errors,
-    job_names,
+    job_lookup,
     job_options,
     options,
     render,
@@ -95,12 +95,12 @@ def command(config: str, form: str | None, **asked: Any) -> None:
     ${job.scheduled_time} is the time of the tick. Jobs wait for each other up to the maxConcurrency
     of the JobConfig, unless --concurrency-policy says otherwise.
     """
-    name = job_names.plain_name(config, api_kinds.JOB_CONFIGS)
+    name = job_lookup.plain_name(config, api_kinds.JOB_CONFIGS)
     session.run(lambda s: _backfill(s, name, form, asked))
 
 
 async def _backfill(s: session.Session, name: str, form: str | None, asked: dict[str, Any]) -> None:
-    config = await job_names.get_config(s, name)
+    config = await job_lookup.get_config(s, name)
     view = schedule_views.view_config(config, now=s.clock.wall(), count=1)
     if view is None:
         raise errors.CommandError(
@@ -134,7 +134,7 @@ async def _backfill(s: session.Session, name: str, form: str | None, asked: dict
 
 
 def _ticks(
-    schedule: schedules.CompiledSchedule, asked: dict[str, Any], *, now: float
+    schedule: due_ticks.CompiledSchedule, asked: dict[str, Any], *, now: float
 ) -> Sequence[int]:
     """Return the ticks in the requested range.
 
@@ -153,7 +153,7 @@ def _ticks(
         )
     limit = asked["limit"]
     first = int(start) if start == int(start) else int(start) + 1
-    ticks = schedules.ticks_between(schedule, first, int(end), limit=limit + 1)
+    ticks = due_ticks.ticks_between(schedule, first, int(end), limit=limit + 1)
     if len(ticks) > limit:
         more = f"{clock.rfc3339(ticks[limit - 1])} is tick {limit}"
         raise errors.InvalidInput(

@@ -11,11 +11,11 @@ import click
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     errors,
+    file_job_lookup,
     file_job_progress,
     file_jobs,
-    file_names,
-    job_names,
-    job_objects,
+    job_fields,
+    job_lookup,
     kinds,
     object_waits,
     options,
@@ -86,7 +86,7 @@ async def _all(
         click.echo(f"{name} {await _cancel(s, name)}")
         ends.append(lambda: object_waits.wait_until_final(s, name, timeout_s=timeout_s))
 
-    async def stop_job(found: job_names.Item) -> None:
+    async def stop_job(found: job_lookup.Item) -> None:
         name = found["metadata"]["name"]
         click.echo(f"Job {name} {await _cancel_job(s, found, at)}")
         ends.append(lambda: _job_end(s, name, timeout_s=timeout_s))
@@ -100,7 +100,7 @@ async def _all(
         if name is not None:
             await stop_set(name)
             return
-        await job_names.call_for_named(
+        await job_lookup.call_for_named(
             s, word, task=stop_task, file_job=stop_file_job, job=stop_job
         )
 
@@ -115,7 +115,7 @@ async def _all(
         )
 
     try:
-        await file_names.for_each(words, stop)
+        await file_job_lookup.for_each(words, stop)
     finally:
         if wait:
             for end in ends:
@@ -146,11 +146,11 @@ def _check_at(name: str, at: str | None) -> None:
         raise errors.InvalidInput(f"--at is only for Jobs, and {name} is not a Job: leave it out")
 
 
-async def _cancel_job(s: session.Session, found: job_names.Item, at: str | None) -> str:
-    if job_objects.is_over(found):
-        return f"is already {job_objects.phase(found)}"
+async def _cancel_job(s: session.Session, found: job_lookup.Item, at: str | None) -> str:
+    if job_fields.is_over(found):
+        return f"is already {job_fields.phase(found)}"
     time = at or clock.rfc3339(s.clock.wall())
-    await job_names.patch_spec(s, found["metadata"]["name"], {"killTimestamp": time})
+    await job_lookup.patch_spec(s, found["metadata"]["name"], {"killTimestamp": time})
     return "is being stopped" if at is None else f"will be stopped at {at}"
 
 
@@ -160,7 +160,7 @@ async def _job_end(s: session.Session, name: str, *, timeout_s: float | None) ->
     await object_waits.until(
         s,
         subject,
-        lambda found: found is None or job_objects.is_over(found),
+        lambda found: found is None or job_fields.is_over(found),
         text=text,
         timeout_s=timeout_s,
     )

@@ -7,12 +7,12 @@ from urllib import parse
 
 import click
 
-from kilnwork.api import job_files, kinds
+from kilnwork.api import file_job_uris, kinds
 from kilnwork.cli import (
     errors,
     file_jobs,
     options,
-    pond_objects,
+    pond_sentence,
     pond_tables,
     render,
     session,
@@ -151,10 +151,10 @@ async def _fetch(s: session.Session, pond: str, asked: Mapping[str, Any]) -> Non
 
 def _source(given: str) -> tuple[str, dict[str, Any]]:
     """Return the name and the source of the snapshot that a word names."""
-    if not given.startswith(job_files.PREFIX):
+    if not given.startswith(file_job_uris.PREFIX):
         return given, {"source": given}
     try:
-        found = job_files.parse_uri(given)
+        found = file_job_uris.parse_uri(given)
     except ValueError as error:
         raise click.UsageError(f"--fetch: {error}") from error
     return found.directory, {"files": found.job, "path": found.directory}
@@ -166,7 +166,7 @@ async def _release(s: session.Session, pond: str, lease: str) -> None:
 
 
 def _path(s: session.Session, pond: str) -> str:
-    return pond_objects.path(s.namespace, pond)
+    return pond_sentence.path(s.namespace, pond)
 
 
 def _lease(s: session.Session, pond: str, lease: str) -> str:

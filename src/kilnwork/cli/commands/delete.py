@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import click
 
+from kilnwork.api import api_resources
 from kilnwork.api import kinds as api_kinds
-from kilnwork.api import resource
 from kilnwork.cli import (
     errors,
+    file_job_lookup,
     file_jobs,
-    file_names,
     kinds,
     manifests,
     object_waits,
@@ -31,7 +31,7 @@ _UPLOAD = "upload/"
 
 @dataclass(frozen=True, slots=True)
 class _ObjectToDelete:
-    resource: resource.Resource
+    resource: api_resources.Resource
     name: str
     namespace: str
     path: str
@@ -104,7 +104,7 @@ def command(
         if "" in uploads:
             raise errors.InvalidInput("upload/: name one; `kiln files --uploads` lists them")
         return session.run(lambda s: _delete_uploads(s, uploads, flags, form=form))
-    jobs = file_names.parse_file_jobs(words) if words else None
+    jobs = file_job_lookup.parse_file_jobs(words) if words else None
     if jobs is not None:
         if selector or bool(jobs) == flags["everything"]:
             raise errors.InvalidInput("name the file jobs: file/NAME, their ids, or files --all")
@@ -144,7 +144,7 @@ async def _delete_jobs(
     if flags["everything"]:
         every = file_jobs.list_documents(s, where=file_jobs.path(), wanted={})
         jobs = [job["id"] async for job in every]
-    await file_names.for_each(jobs, delete)
+    await file_job_lookup.for_each(jobs, delete)
 
 
 async def _delete_uploads(
@@ -162,7 +162,7 @@ async def _delete_uploads(
         else:
             click.echo(f"{_UPLOAD}{upload}" if form == "name" else f"upload {upload} deleted")
 
-    await file_names.for_each(uploads, delete)
+    await file_job_lookup.for_each(uploads, delete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class _Selection:
 async def _victims(
     s: session.Session, choice: _Selection, *, lenient: bool
 ) -> list[_ObjectToDelete]:
-    named: list[tuple[resource.Resource, str, str]] = []
+    named: list[tuple[api_resources.Resource, str, str]] = []
     if choice.listed:
         _check_plain(choice, "-f")
         for manifest in choice.listed:
@@ -247,7 +247,7 @@ async def _check_kind(s: session.Session, word: str) -> None:
             if served.group == api_kinds.GROUP and served.namespaced:
                 await s.ask("GET", s.path(served, word))
                 found.append(f"{served.singular} {word}")
-    if await file_names.find_readable(s, word) is not None:
+    if await file_job_lookup.find_readable(s, word) is not None:
         found.append(f"file/{word}")
     if found:
         alternatives = " or ".join(f"`kiln delete {one}`" for one in found)
@@ -262,8 +262,8 @@ def _check_plain(choice: _Selection, what: str) -> None:
 
 
 async def _chosen(
-    s: session.Session, served: resource.Resource, choice: _Selection
-) -> list[tuple[resource.Resource, str, str]]:
+    s: session.Session, served: api_resources.Resource, choice: _Selection
+) -> list[tuple[api_resources.Resource, str, str]]:
     if not choice.everything and not choice.selector:
         raise errors.InvalidInput(f"name the {served.plural}: names, --all, or a selector with -l")
     query = {"labelSelector": choice.selector} if choice.selector else {}
@@ -274,7 +274,7 @@ async def _chosen(
 
 
 async def _identified(
-    s: session.Session, named: Sequence[tuple[resource.Resource, str, str]], *, lenient: bool
+    s: session.Session, named: Sequence[tuple[api_resources.Resource, str, str]], *, lenient: bool
 ) -> list[_ObjectToDelete]:
     """Return the objects to delete with their uids.
 

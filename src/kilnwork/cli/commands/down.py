@@ -9,7 +9,7 @@ import click
 
 from kilnwork.cli import directory_type, errors, options, wait_notice
 from kilnwork.controlplane import lock
-from kilnwork.kit import paths, processes
+from kilnwork.kit import data_directories, processes
 
 _LOOK_S = 0.05
 
@@ -42,7 +42,7 @@ def command(data: Path | None, timeout: float, force: bool) -> None:  # noqa: FB
     Nothing is lost: objects, results and logs stay in the data directory, and unfinished tasks
     continue at the next `kiln up`.
     """
-    directory = (data or paths.data_dir()).absolute()
+    directory = (data or data_directories.data_dir()).absolute()
     try:
         server = lock.holder(directory)
     except OSError as error:

@@ -16,7 +16,7 @@ from urllib import parse
 import click
 
 from kilnwork import version
-from kilnwork.api import meta, names, resource
+from kilnwork.api import api_resources, meta, names
 from kilnwork.api import task as api_task
 from kilnwork.cli import foreground_server, options
 from kilnwork.executors import manager_lookup
@@ -156,7 +156,7 @@ class _Reader(knative_services.ServicesOfCluster):
     """`service.ApiReader` that reads Knative Services from an API server."""
 
     async def secret(self, namespace: str, name: str) -> meta.JsonObject:
-        return await self.kube.get(resource.SECRETS, name, namespace)
+        return await self.kube.get(api_resources.SECRETS, name, namespace)
 
 
 def _api_server(server: str) -> frozenset[tuple[str, int]]:

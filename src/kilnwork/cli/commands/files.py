@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from kilnwork.api import filejobs
-from kilnwork.cli import file_lists, options, session, shell_completion
+from kilnwork.cli import file_job_lists, options, session, shell_completion
 
 
 @click.command()
@@ -55,13 +55,15 @@ def command(job: str | None, form: str | None, **asked: Any) -> None:
     if asked["uploads"]:
         if job is not None or asked["parts"] or asked["phase"] or asked["name"]:
             raise click.UsageError("--uploads lists what belongs to no job: leave out the rest")
-        session.run(lambda s: file_lists.print_uploads(s, form, headers=not asked["no_headers"]))
+        session.run(
+            lambda s: file_job_lists.print_uploads(s, form, headers=not asked["no_headers"])
+        )
         return
     if job is None and (asked["parts"] or asked["state"]):
         raise click.UsageError("--parts and --state are of one job: name its ID")
     if job is not None and asked["parts"]:
-        session.run(lambda s: file_lists.print_parts(s, job, form, asked))
+        session.run(lambda s: file_job_lists.print_parts(s, job, form, asked))
     elif job is not None:
-        session.run(lambda s: file_lists.print_job(s, job, form))
+        session.run(lambda s: file_job_lists.print_job(s, job, form))
     else:
-        session.run(lambda s: file_lists.print_list(s, form, asked))
+        session.run(lambda s: file_job_lists.print_list(s, form, asked))

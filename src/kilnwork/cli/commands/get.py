@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
+from kilnwork.api import api_resources, meta
 from kilnwork.api import kinds as api_kinds
-from kilnwork.api import meta, resource
 from kilnwork.cli import (
     errors,
+    file_job_lists,
+    file_job_lookup,
     file_jobs,
-    file_lists,
-    file_names,
     job_lists,
-    job_names,
+    job_lookup,
     kinds,
     options,
     render,
@@ -133,7 +133,7 @@ def command(
         limit=limit,
         managed_fields=flags["show_managed_fields"],
     )
-    jobs = file_names.parse_file_jobs(words)
+    jobs = file_job_lookup.parse_file_jobs(words)
     if jobs is not None:
         session.run(lambda s: _file_jobs(s, jobs, wanted, watch=flags["watch"]))
     elif flags["watch"]:
@@ -147,7 +147,7 @@ def _only_job(words: Sequence[str], *, indexes: bool) -> str | None:
 
     Raises `click.UsageError`.
     """
-    job_name = job_names.explicit_name(words[0]) if len(words) == 1 else None
+    job_name = job_lookup.explicit_name(words[0]) if len(words) == 1 else None
     if job_name is None and kinds.find_resources(words[0], api_kinds.ALL) != (api_kinds.JOBS,):
         raise click.UsageError("--state and --indexes are of Jobs: kiln get jobs --state Failed")
     names = [job_name] if job_name else list(words[1:])
@@ -178,12 +178,12 @@ async def _file_jobs(
             "`kiln wait` follows one"
         )
     if not jobs:
-        await file_lists.print_list(s, wanted.form, {"no_headers": not wanted.headers})
+        await file_job_lists.print_list(s, wanted.form, {"no_headers": not wanted.headers})
     elif len(jobs) == 1 and wanted.form not in (None, "wide"):
-        await file_lists.print_job(s, jobs[0], wanted.form)
+        await file_job_lists.print_job(s, jobs[0], wanted.form)
     else:
         found = [await file_jobs.get(s, job) for job in jobs]
-        await file_lists.show(s, found, wanted.form, headers=wanted.headers)
+        await file_job_lists.show(s, found, wanted.form, headers=wanted.headers)
 
 
 def _check(refs: Sequence[kinds.ObjectRef], wanted: GetSelection) -> None:
@@ -204,7 +204,7 @@ def _path(s: session.Session, ref: kinds.ObjectRef) -> str:
 async def _objects(
     s: session.Session, refs: Sequence[kinds.ObjectRef], wanted: GetSelection
 ) -> None:
-    found: list[tuple[resource.Resource, meta.JsonObject]] = []
+    found: list[tuple[api_resources.Resource, meta.JsonObject]] = []
     for ref in refs:
         if ref.name is not None:
             found.append((ref.resource, await s.ask("GET", _path(s, ref))))
@@ -235,7 +235,7 @@ async def _tables(
     """Print a table for each kind; objects of the same kind that are named one by one share a
     table.
     """
-    by_kind: dict[resource.Resource, list[kinds.ObjectRef]] = {}
+    by_kind: dict[api_resources.Resource, list[kinds.ObjectRef]] = {}
     for ref in refs:
         by_kind.setdefault(ref.resource, []).append(ref)
     shown = 0
@@ -297,7 +297,7 @@ def _lines(
     s: session.Session,
     wanted: GetSelection,
     *,
-    prefix: resource.Resource | None,
+    prefix: api_resources.Resource | None,
 ) -> list[str]:
     rows = [row for page in pages for row in page.get("rows") or ()]
     if not rows:
@@ -383,7 +383,9 @@ class _Rows:
     rows.
     """
 
-    def __init__(self, s: session.Session, served: resource.Resource, wanted: GetSelection) -> None:
+    def __init__(
+        self, s: session.Session, served: api_resources.Resource, wanted: GetSelection
+    ) -> None:
         self._session = s
         self._served = served
         self._wanted = wanted

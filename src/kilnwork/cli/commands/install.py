@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 import msgspec
-import yaml
 
-from kilnwork.api import manager, names
+from kilnwork.api import manager_access, names
 from kilnwork.cli import manager_options, options, render
 from kilnwork.cli.installation import all_objects, rights, settings
 
@@ -77,7 +76,7 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     "-n",
     "--namespace",
     metavar="NS",
-    default=manager.NAMESPACE,
+    default=manager_access.NAMESPACE,
     show_default=True,
     callback=_label,
     help="Namespace of the manager; clients find another one through KILN_MANAGER_NAMESPACE.",
@@ -259,16 +258,8 @@ def text(objects: list[dict[str, Any]], form: str) -> str:
     """Return the objects as text: as YAML documents, or as one List in JSON."""
     if form == "json":
         return render.json_text({"apiVersion": "v1", "kind": "List", "items": objects})
-    return "---\n".join(_yaml(one) for one in objects)
-
-
-def _yaml(value: dict[str, Any]) -> str:
-    """Return an object as YAML with its keys in the usual order: apiVersion, kind, metadata,
-    others.
-    """
-    plain = msgspec.to_builtins(value)
-    found: str = yaml.safe_dump(plain, sort_keys=False, default_flow_style=False, width=100)
-    return found
+    plain = (msgspec.to_builtins(one) for one in objects)
+    return "---\n".join(render.yaml_text(one, sort_keys=False) for one in plain)
 
 
 def _named_kinds(allowed: tuple[str, ...]) -> tuple[str, ...]:

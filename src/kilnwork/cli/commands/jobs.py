@@ -7,7 +7,7 @@ import click
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     job_lists,
-    job_names,
+    job_lookup,
     job_progress,
     options,
     session,
@@ -82,7 +82,7 @@ def command(job: str | None, form: str | None, **asked: Any) -> None:
             raise click.UsageError("--indexes and --watch are of one Job: name it")
         session.run(lambda s: job_lists.print_jobs(s, None, form, asked))
         return
-    name = job_names.plain_name(job)
+    name = job_lookup.plain_name(job)
     if unused := [option for option in _LISTS if asked[option]]:
         raise click.UsageError(f"--{unused[0]} chooses among Jobs: leave out the NAME")
     if asked["state"] and not asked["indexes"]:
@@ -96,5 +96,5 @@ def command(job: str | None, form: str | None, **asked: Any) -> None:
 
 
 async def _watch(s: session.Session, name: str) -> None:
-    await job_names.get(s, name)
+    await job_lookup.get(s, name)
     await job_progress.follow(s, name)

@@ -8,7 +8,7 @@ from kilnwork.cli import (
     errors,
     file_jobs,
     job_logs,
-    job_names,
+    job_lookup,
     kinds,
     options,
     session,
@@ -94,7 +94,7 @@ async def _logs(
             raise errors.InvalidInput(f"--index is only for Jobs: write job/{name}")
         await task_logs.of_task(s, kinds.task_name(name), query)
 
-    await job_names.call_for_named(
+    await job_lookup.call_for_named(
         s,
         word,
         task=of_task,

@@ -1,7 +1,7 @@
 """`kiln manager`: run the manager of a Kubernetes cluster in the foreground.
 
 Contains the options and the printed messages. `foreground_server` owns the process, and
-`wiring.in_cluster` starts and stops the parts in order.
+`wiring.in_cluster_server` starts and stops the parts in order.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from kilnwork import version
-from kilnwork.api import manager
+from kilnwork.api import manager_access
 from kilnwork.cli import (
     directory_type,
     foreground_server,
@@ -24,8 +24,8 @@ from kilnwork.cli import (
     session,
 )
 from kilnwork.cli.installation import rights
-from kilnwork.cli.wiring import in_cluster
-from kilnwork.kit import container_mounts
+from kilnwork.cli.wiring import in_cluster_server
+from kilnwork.kit import mount_paths
 
 _DATA = Path("/var/lib/kilnwork")
 
@@ -41,7 +41,7 @@ _DATA = Path("/var/lib/kilnwork")
     "-n",
     "--namespace",
     metavar="NS",
-    default=manager.NAMESPACE,
+    default=manager_access.NAMESPACE,
     show_default=True,
     help="Namespace of the manager's Lease and Service.",
 )
@@ -61,7 +61,7 @@ _DATA = Path("/var/lib/kilnwork")
 @click.option(
     "--listen",
     type=manager_options.ADDRESS,
-    default=f"0.0.0.0:{manager.PORT}",
+    default=f"0.0.0.0:{manager_access.PORT}",
     show_default=True,
     metavar="HOST:PORT",
     help="Address to listen on, with TLS; [::]:7443 where Pods have only IPv6.",
@@ -69,7 +69,7 @@ _DATA = Path("/var/lib/kilnwork")
 @click.option(
     "--advertise",
     metavar="HOST:PORT",
-    type=manager_options.advertised(in_cluster.UNIX),
+    type=manager_options.advertised(in_cluster_server.UNIX),
     help="Address to which workers connect; default: the name of the Service. `unix` for"
     " workers on this machine.",
 )
@@ -112,16 +112,16 @@ def command(**given: Any) -> int:
     """
     settings = _settings(**given)
     return foreground_server.serve(
-        lambda fail: in_cluster.InClusterServer(settings, on_failure=fail),
+        lambda fail: in_cluster_server.InClusterServer(settings, on_failure=fail),
         ready=lambda server: _say_ready(server, settings),
     )
 
 
-def _settings(**given: Any) -> in_cluster.InClusterSettings:
+def _settings(**given: Any) -> in_cluster_server.InClusterSettings:
     target = options.ServerTarget(kubeconfig=given["kubeconfig"], context=given["context"])
-    service = f"{manager.SERVICE}.{given['namespace']}.svc:{manager.PORT}"
+    service = f"{manager_access.SERVICE}.{given['namespace']}.svc:{manager_access.PORT}"
     host, port = given["listen"]
-    return in_cluster.InClusterSettings(
+    return in_cluster_server.InClusterSettings(
         data_dir=_mounted(given["data"].absolute()),
         kube=session.load_settings(target),
         namespace=given["namespace"],
@@ -147,11 +147,13 @@ def _mounted(data: Path) -> Path:
 
     On nodes whose containers see the file system of the host, it is below another directory.
     """
-    inside = container_mounts.locate(data, os.environ)
+    inside = mount_paths.locate(data, os.environ)
     return inside if inside.is_dir() else data
 
 
-def _say_ready(server: in_cluster.InClusterServer, settings: in_cluster.InClusterSettings) -> None:
+def _say_ready(
+    server: in_cluster_server.InClusterServer, settings: in_cluster_server.InClusterSettings
+) -> None:
     click.echo(
         f"kiln manager {version.__version__} leads on {settings.kube.server}, "
         f"term {server.term}, port {server.port} (data: {settings.data_dir})"

@@ -16,8 +16,8 @@ import uvloop
 
 from kilnwork.api import names
 from kilnwork.cli import directory_type, exits, foreground_server, options, wait_notice
-from kilnwork.controlplane.node import registration, removal, virtual_node
-from kilnwork.kit import clock, paths
+from kilnwork.controlplane.node import node_removal, registration, virtual_node
+from kilnwork.kit import clock, data_directories
 from kilnwork.kube import config
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -129,7 +129,7 @@ def command(  # noqa: PLR0913 - one for each option
     chosen = name or names.dns_label(socket.gethostname())
     settings = virtual_node.VirtualNodeSettings(
         name=chosen,
-        directory=(data or paths.data_dir() / "nodes" / chosen).absolute(),
+        directory=(data or data_directories.data_dir() / "nodes" / chosen).absolute(),
         workdir=(workdir or Path.cwd()).absolute(),
         address=address or facing(kube.server),
         port=port,
@@ -163,7 +163,7 @@ def _say_ready(node: virtual_node.VirtualNode) -> None:
 
 async def _remove(kube: config.Config, settings: virtual_node.VirtualNodeSettings) -> int:
     async with wait_notice.waiting(f"removing node {settings.name}") as waiting:
-        await removal.remove(kube, settings, say=waiting.say, time=clock.SystemClock())
+        await node_removal.remove(kube, settings, say=waiting.say, time=clock.SystemClock())
     click.echo(f"node {settings.name} is removed")
     return exits.Exit.OK
 

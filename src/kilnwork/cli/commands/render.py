@@ -3,17 +3,17 @@
 from typing import Any
 
 import click
-import yaml
 
 from kilnwork import version
-from kilnwork.cli import errors, manifests, set_rendering
+from kilnwork.cli import errors, manifests, sync_set_manifests
+from kilnwork.cli import render as cli_render
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path())
 @click.option(
     "--backend",
-    type=click.Choice(set_rendering.BACKENDS),
+    type=click.Choice(sync_set_manifests.BACKENDS),
     help="Backend that starts the workers together; default: that of the SyncSet, pods if it"
     " is auto.",
 )
@@ -45,15 +45,14 @@ def command(files: tuple[str, ...], backend: str | None, namespace: str, image: 
     """
     made: list[dict[str, Any]] = []
     for manifest in manifests.read(files):
-        if not set_rendering.is_sync_set(manifest.body):
+        if not sync_set_manifests.is_sync_set(manifest.body):
             continue
         try:
-            made += set_rendering.objects(
+            made += sync_set_manifests.objects(
                 manifest.body, backend=backend, namespace=namespace, image=image
             )
         except errors.InvalidInput as error:
             raise errors.InvalidInput(f"{manifest.place}: {error}") from error
     if not made:
         raise errors.InvalidInput(f"{', '.join(files)}: there is no SyncSet")
-    text = yaml.safe_dump_all(made, sort_keys=False, width=100, allow_unicode=True)
-    click.echo(text, nl=False)
+    click.echo("---\n".join(cli_render.yaml_text(one, sort_keys=False) for one in made), nl=False)

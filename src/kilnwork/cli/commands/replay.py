@@ -3,7 +3,7 @@
 import click
 
 from kilnwork.api import kinds as api_kinds
-from kilnwork.cli import job_names, object_waits, options, session, set_objects, shell_completion
+from kilnwork.cli import job_lookup, object_waits, options, session, set_objects, shell_completion
 
 
 @click.command()
@@ -48,7 +48,7 @@ async def _replay(
     wait: bool,
     timeout_s: float | None,
 ) -> None:
-    name = job_names.plain_name(word, api_kinds.SYNC_SETS)
+    name = job_lookup.plain_name(word, api_kinds.SYNC_SETS)
     number = await set_objects.replay(s, name, generation)
     click.echo(f"SyncSet {name} starts again as generation {number}")
     if not wait:

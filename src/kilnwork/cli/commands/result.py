@@ -21,18 +21,18 @@ from kilnwork.cli import (
     directory_type,
     downloads,
     errors,
-    file_names,
+    file_job_lookup,
+    job_fields,
     job_logs,
-    job_names,
-    job_objects,
+    job_lookup,
     kinds,
     options,
     session,
     set_objects,
     shell_completion,
 )
-from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
+from kilnwork.data import local_blobs
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.dispatch.journal.sqlite import queries
@@ -102,7 +102,7 @@ def command(name: str, output: str, directory: Path | None) -> None:
     Exits with 1 while the task is unfinished, with 6 if it failed or was killed.
     """
     downloads.check_target(output)
-    job = job_names.explicit_name(name)
+    job = job_lookup.explicit_name(name)
     if job is not None and directory is None:
         session.run(lambda s: _of_job(s, job, output))
         return
@@ -159,24 +159,24 @@ async def _of_job(s: session.Session, name: str, output: str) -> None:
     It comes from the Job's task, or from the status of the Job if the journal no longer has that
     task.
     """
-    found = await job_names.get(s, name)
-    if not job_objects.is_over(found):
+    found = await job_lookup.get(s, name)
+    if not job_fields.is_over(found):
         raise errors.CommandError(
-            f"{job_objects.sentence(found)} and has no result yet: `kiln wait job/{name}` waits "
+            f"{job_fields.sentence(found)} and has no result yet: `kiln wait job/{name}` waits "
             "for its end"
         )
-    job_objects.check_end(found)
-    finalizer = (job_objects.spec(found).get("template") or {}).get("finalizer")
-    if finalizer is None and job_objects.counts(found).total != 1:
+    job_fields.check_end(found)
+    finalizer = (job_fields.spec(found).get("template") or {}).get("finalizer")
+    if finalizer is None and job_fields.counts(found).total != 1:
         raise errors.Missing(
-            f"Job {name} has {job_objects.counts(found).total:,} indexes and no finalizer, so each "
+            f"Job {name} has {job_fields.counts(found).total:,} indexes and no finalizer, so each "
             f"index has its own result: `kiln result {name}-0` prints that of the first"
         )
     task = f"{name}-finalizer" if finalizer is not None else await _only_task(s, name)
     try:
         await s.get_json(s.tasks_path(task))
     except kube_errors.NotFound:
-        status = {**job_objects.status(found), "state": api_task.State.SUCCESS}
+        status = {**job_fields.status(found), "state": api_task.State.SUCCESS}
         _from_status(task, status, output)
     else:
         await _from_manager(s, task, output)
@@ -214,9 +214,9 @@ async def _object(s: session.Session, name: str) -> dict[str, Any] | None:
     """
     with contextlib.suppress(kube_errors.NotFound):
         return await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
-    if await file_names.find_readable(s, name) is not None:
+    if await file_job_lookup.find_readable(s, name) is not None:
         raise errors.Missing(f"{name} is a file job: `kiln results {name}` prints its results")
-    if await job_names.find_readable_job(s, name) is not None:
+    if await job_lookup.find_readable_job(s, name) is not None:
         raise errors.Missing(f"{name} is a Job: `kiln result job/{name}` prints its result")
     return None
 
@@ -298,7 +298,7 @@ def _newest(reader: queries.Queries) -> str:
 
 def _blob(directory: Path, digest: bytes) -> memoryview:
     try:
-        return blobs.Blobs(directory / "blobs" / _NAMESPACE, durable=True).get(digest)
+        return local_blobs.Blobs(directory / "blobs" / _NAMESPACE, durable=True).get(digest)
     except data_errors.BlobMissing as error:
         raise errors.Missing(f"the result is gone: {error}") from error
 

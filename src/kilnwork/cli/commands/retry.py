@@ -7,9 +7,9 @@ import click
 from kilnwork.api import job as api_job
 from kilnwork.cli import (
     errors,
+    file_job_lookup,
     file_jobs,
-    file_names,
-    job_names,
+    job_lookup,
     kinds,
     options,
     retries,
@@ -97,7 +97,7 @@ async def _all(
     async def file_job(found: file_jobs.Job) -> retries.StartedRun:
         return await retries.file_job(s, found)
 
-    async def job(found: job_names.Item) -> retries.StartedRun:
+    async def job(found: job_lookup.Item) -> retries.StartedRun:
         return await retries.job(s, found, failed=failed)
 
     async def start(word: str) -> None:
@@ -110,12 +110,12 @@ async def _all(
             one = await retries.sync_set(s, name)
         else:
             word = await task_id_lookup.resolve(s, word)
-            one = await job_names.call_for_named(s, word, task=task, file_job=file_job, job=job)
+            one = await job_lookup.call_for_named(s, word, task=task, file_job=file_job, job=job)
         click.echo(one.sentence)
         started.append(one)
 
     try:
-        await file_names.for_each(words, start)
+        await file_job_lookup.for_each(words, start)
     finally:
         ends = [(one, await one.end(timeout_s)) for one in started if wait]
     for one, state in ends:

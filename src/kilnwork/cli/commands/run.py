@@ -14,6 +14,7 @@ import click
 
 from kilnwork.api import kinds, meta
 from kilnwork.cli import (
+    child_progress,
     errors,
     exits,
     manifests,
@@ -23,7 +24,6 @@ from kilnwork.cli import (
     session,
     shell_completion,
     task_logs,
-    task_progress,
 )
 from kilnwork.kit import coroutines, ids
 from kilnwork.kube import errors as kube_errors
@@ -232,7 +232,7 @@ class _Follower:
         self._namespace: str = made["metadata"]["namespace"]
         self._uid: str = made["metadata"]["uid"]
         self._last = ""
-        self._children = task_progress.children(s, self._name)
+        self._children = child_progress.children(s, self._name)
         self._say_at = 0.0
         self._output: asyncio.Task[None] | None = None
         self._unread: errors.CommandError | None = None
@@ -284,7 +284,7 @@ class _Follower:
         line, now_s = await self._children.look(found), self._session.clock.monotonic()
         if line and now_s >= self._say_at and not object_waits.final(found):
             click.echo(line, err=True)
-            self._say_at = now_s + task_progress.SAY_S
+            self._say_at = now_s + child_progress.SAY_S
 
     async def _copy(self) -> None:
         copy = task_logs.Copy(self._session, self._name, {"follow": "true"})

@@ -12,7 +12,7 @@ from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     errors,
     exits,
-    job_names,
+    job_lookup,
     job_options,
     job_progress,
     options,
@@ -112,8 +112,8 @@ def command(config: str, form: str | None, **asked: Any) -> int:
     Ctrl-C leaves the Job running.
     """
     _check(asked)
-    name = job_names.plain_name(config, api_kinds.JOB_CONFIGS)
-    found = session.run(lambda s: job_names.get_config(s, name))
+    name = job_lookup.plain_name(config, api_kinds.JOB_CONFIGS)
+    found = session.run(lambda s: job_lookup.get_config(s, name))
     if asked["schema"]:
         click.echo(render.document(_schema(found), "yaml" if form == "yaml" else "json"), nl=False)
         return exits.Exit.OK

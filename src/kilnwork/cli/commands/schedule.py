@@ -4,11 +4,11 @@ from typing import Any
 
 import click
 
+from kilnwork.api import due_ticks
 from kilnwork.api import kinds as api_kinds
-from kilnwork.api import schedules
 from kilnwork.cli import (
     errors,
-    job_names,
+    job_lookup,
     options,
     render,
     schedule_views,
@@ -32,7 +32,7 @@ _PREVIEW = "default/preview"
     "--next",
     "count",
     type=click.IntRange(1, 1000),
-    default=schedules.NEXT_RUNS,
+    default=due_ticks.NEXT_RUNS,
     show_default=True,
     metavar="N",
     help="Number of future ticks to show.",
@@ -92,7 +92,7 @@ def _preview(
     name = _PREVIEW
     if configs:
         namespace = options.current().namespace or "default"
-        name = f"{namespace}/{job_names.plain_name(configs[0], api_kinds.JOB_CONFIGS)}"
+        name = f"{namespace}/{job_lookup.plain_name(configs[0], api_kinds.JOB_CONFIGS)}"
     now = clock.SystemClock().wall()
     view = schedule_views.view_expressions(expressions, zone, name=name, now=now, count=count)
     _print([view], form, now=now)
@@ -107,8 +107,10 @@ async def _show(
         return
     views = []
     for word in configs:
-        name = job_names.plain_name(word, api_kinds.JOB_CONFIGS)
-        view = schedule_views.view_config(await job_names.get_config(s, name), now=now, count=count)
+        name = job_lookup.plain_name(word, api_kinds.JOB_CONFIGS)
+        view = schedule_views.view_config(
+            await job_lookup.get_config(s, name), now=now, count=count
+        )
         if view is None:
             raise errors.CommandError(
                 f"JobConfig {name} has no schedule: `kiln run-job {name}` runs it"
@@ -122,7 +124,7 @@ async def _list(s: session.Session, count: int, form: str | None, *, headers: bo
     now, views = s.clock.wall(), []
     for item in await s.items(s.scope(api_kinds.JOB_CONFIGS)):
         try:
-            view = schedule_views.view_config(job_names.decode_config(item), now=now, count=count)
+            view = schedule_views.view_config(job_lookup.decode_config(item), now=now, count=count)
         except errors.CommandError as error:
             click.echo(f"Warning: {error}", err=True)
             continue

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from kilnwork.api import filejobs, kinds, manager, meta, resource, task
-from kilnwork.cli import errors, file_jobs, options, readiness, render, session, wait_notice
-from kilnwork.endpoints import discovery
+from kilnwork.api import api_resources, filejobs, kinds, manager_access, meta, task
+from kilnwork.cli import errors, file_jobs, options, readyz_checks, render, session, wait_notice
+from kilnwork.endpoints import discovery_requests
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import errors as kube_errors
 
@@ -72,7 +72,7 @@ async def _when_ready(timeout_s: float | None) -> dict[str, Any]:
                 try:
                     return await _ready_facts()
                 except (kube_errors.Unavailable, errors.Unreachable) as error:
-                    problem = readiness.parse_open_checks(str(error)) or str(error)
+                    problem = readyz_checks.parse_open_checks(str(error)) or str(error)
                 waiting.say(f"{text}: {problem}")
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError as error:
@@ -98,12 +98,12 @@ async def _facts(s: session.Session) -> dict[str, Any]:
     `missing` gives the reason for each kind that the user may not read.
     """
     version = await s.get_json("/version")
-    waits_for = await readiness.read_open_checks(s)
+    waits_for = await readyz_checks.read_open_checks(s)
     missing: dict[str, str] = {}
     narrowed: set[str] = set()
     clusters = await _seen(missing, "clusters", _all(s, kinds.TASK_CLUSTERS, narrowed)) or []
     tasks = await _seen(missing, "tasks", _task_counts(s, narrowed)) or {}
-    nodes = await _seen(missing, "nodes", s.items(resource.NODES.base())) or []
+    nodes = await _seen(missing, "nodes", s.items(api_resources.NODES.base())) or []
     files = await _seen(missing, "files", _file_jobs(s))
     manager = await _manager(s, version.get("gitVersion", ""))
     return {
@@ -187,13 +187,13 @@ async def _manager(s: session.Session, git_version: str) -> dict[str, Any] | Non
     """
     if "kilnwork" in git_version:
         return None
-    home = manager.manager_namespace(os.environ)
-    waits_for = await s.carry_out(discovery.ask_readiness(home))
+    home = manager_access.manager_namespace(os.environ)
+    waits_for = await s.carry_out(discovery_requests.ask_readiness(home))
     return {"namespace": home, "ready": not waits_for, "message": waits_for}
 
 
 async def _all(
-    s: session.Session, served: resource.Resource, narrowed: set[str]
+    s: session.Session, served: api_resources.Resource, narrowed: set[str]
 ) -> list[meta.JsonObject]:
     """Return the objects of one kind in all namespaces.
 

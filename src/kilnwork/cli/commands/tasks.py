@@ -6,7 +6,7 @@ from typing import Any, get_args
 import click
 
 from kilnwork.api import task as api_task
-from kilnwork.cli import kinds, options, session, shell_completion, task_lists, task_totals
+from kilnwork.cli import function_totals, kinds, options, session, shell_completion, task_lists
 
 
 @click.command()
@@ -75,7 +75,7 @@ def command(form: str | None, **asked: Any) -> None:
     if asked["by"]:
         _refuse_for_totals(asked, form)
         by: task_lists.Measure = sort or "took"
-        session.run(lambda s: task_totals.show(s, wanted, form, by=by, headers=headers))
+        session.run(lambda s: function_totals.show(s, wanted, form, by=by, headers=headers))
         return
     session.run(lambda s: task_lists.show(s, wanted, form, limit=limit, headers=headers, sort=sort))
 

@@ -2,7 +2,7 @@
 
 import click
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.cli import errors, options, session, shell_completion
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import credentials
@@ -13,7 +13,7 @@ from kilnwork.kube import credentials
     "account",
     required=False,
     metavar="[SERVICEACCOUNT]",
-    shell_complete=shell_completion.of_kind(resource.SERVICE_ACCOUNTS),
+    shell_complete=shell_completion.of_kind(api_resources.SERVICE_ACCOUNTS),
 )
 @options.target
 @click.option(
@@ -57,7 +57,7 @@ def command(account: str | None, duration: float | None, audiences: tuple[str, .
     }
 
     async def mint(s: session.Session) -> str:
-        path = s.path(resource.SERVICE_ACCOUNTS, account, namespace=s.one_namespace())
+        path = s.path(api_resources.SERVICE_ACCOUNTS, account, namespace=s.one_namespace())
         response = await s.ask("POST", f"{path}/token", body=body)
         return str(response["status"]["token"])
 

@@ -21,8 +21,8 @@ from kilnwork.cli import (
     retention_options,
 )
 from kilnwork.cli.wiring import embedded
-from kilnwork.kit import paths
-from kilnwork.server.jobs import source_sizing
+from kilnwork.kit import data_directories
+from kilnwork.server.jobs import source_system_settings
 
 
 @click.command()
@@ -85,14 +85,14 @@ def command(
     """
     keep = retention_options.chosen(limited)
     settings = embedded.EmbeddedSettings(
-        data_dir=(data or paths.data_dir()).absolute(),
+        data_dir=(data or data_directories.data_dir()).absolute(),
         port=port,
         workdir=(workdir or Path.cwd()).absolute(),
         slots=slots or len(os.sched_getaffinity(0)),
         allowed_kinds=allowed_kinds,
         keep=keep,
         files=jobs_api_options.chosen(
-            limited, source=source_sizing.read(os.environ) if source_compat else None
+            limited, source=source_system_settings.read(os.environ) if source_compat else None
         ),
     )
     return foreground_server.serve(

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import click
 
+from kilnwork.api import api_resources, meta, sync_set, task
 from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
-from kilnwork.api import meta, resource, sync_set, task
 from kilnwork.cli import (
     errors,
+    file_job_lookup,
     file_job_progress,
     file_jobs,
-    file_names,
-    job_names,
-    job_objects,
+    job_fields,
+    job_lookup,
     object_waits,
     options,
     render,
@@ -43,7 +43,7 @@ class _OfPhases(NamedTuple):
 
 _OF_PHASES = {
     api_kinds.JOBS.kind: _OfPhases(
-        api_job.Phase, job_objects.phase_of, job_objects.test_of, job_objects.check_end
+        api_job.Phase, job_fields.phase_of, job_fields.test_of, job_fields.check_end
     ),
     api_kinds.SYNC_SETS.kind: _OfPhases(
         sync_set.Phase, set_objects.phase_of, set_objects.test_of, set_objects.check_end
@@ -101,7 +101,9 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
     async def work(s: session.Session) -> None:
         for given in words:
             word = (
-                given if file_names.explicit_name(given) else await task_id_lookup.resolve(s, given)
+                given
+                if file_job_lookup.explicit_name(given)
+                else await task_id_lookup.resolve(s, given)
             )
             job, name = await _job_or_task(s, word)
             if job is not None:
@@ -134,9 +136,9 @@ async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str |
     Of the pair, the first is for a file job and the second for a task that only the journal has;
     both are None for any other word.
     """
-    name = file_names.explicit_name(word)
+    name = file_job_lookup.explicit_name(word)
     if name is not None:
-        found: file_names.FoundFileJob | None = await file_names.find(s, name)
+        found: file_job_lookup.FoundFileJob | None = await file_job_lookup.find(s, name)
     elif "/" in word:
         return None, None
     else:
@@ -148,7 +150,7 @@ async def _job_or_task(s: session.Session, word: str) -> tuple[str | None, str |
                 return None, None if task["declared"] else word
         else:
             return None, None
-        found = await file_names.find_readable(s, word)
+        found = await file_job_lookup.find_readable(s, word)
     if found is None:
         return None, None
     return (found.job["id"], None) if found.part is None else (None, found.task)
@@ -188,7 +190,7 @@ async def _until_over(
     click.echo(f"{name} condition met")
 
 
-async def _bare_kind(s: session.Session, name: str) -> resource.Resource:
+async def _bare_kind(s: session.Session, name: str) -> api_resources.Resource:
     """Return the kind that a name without a kind stands for: Job or Task.
 
     It is Job if there is a Job but no Task of that name, otherwise Task.
@@ -196,7 +198,7 @@ async def _bare_kind(s: session.Session, name: str) -> resource.Resource:
     try:
         await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
     except kube_errors.NotFound:
-        if await job_names.find_readable_job(s, name) is not None:
+        if await job_lookup.find_readable_job(s, name) is not None:
             return api_kinds.JOBS
     return api_kinds.TASKS
 
@@ -216,7 +218,7 @@ def check_end(found: meta.JsonObject | None, name: str) -> None:
         raise errors.TaskFailed(f"{name} ended as {object_waits.described(found)}")
 
 
-def check_kind(wanted: str, served: resource.Resource) -> None:
+def check_kind(wanted: str, served: api_resources.Resource) -> None:
     """Raise `errors.InvalidInput` if objects of the kind never reach the state of `--for`.
 
     Only tasks, Jobs and SyncSets have states and a final state; for other kinds the command would

@@ -6,27 +6,27 @@ from typing import Any
 
 import click
 
+from kilnwork.api import api_resources, task
 from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
-from kilnwork.api import resource, task
 from kilnwork.cli import (
     errors,
     file_jobs,
-    job_names,
-    job_objects,
+    job_fields,
+    job_lookup,
     object_waits,
     options,
-    pond_objects,
-    readiness,
+    pond_sentence,
+    readyz_checks,
     render,
     session,
     set_objects,
     shell_completion,
-    task_clusters,
+    task_cluster_sentence,
     task_lists,
 )
 from kilnwork.kube import errors as kube_errors
-from kilnwork.server import why
+from kilnwork.server import state_explanations
 
 FIRST_LOOK_S = 3.0
 """How long to wait until the manager has set the status of a new Task."""
@@ -61,40 +61,40 @@ def command(subject: str, form: str | None) -> None:
 
 
 async def _document(s: session.Session, word: str) -> dict[str, Any]:
-    document = await job_names.call_for_named(
+    document = await job_lookup.call_for_named(
         s, word, task=lambda name: _of_object(s, name), file_job=_of_file_job, job=_of_job
     )
     # A task that cannot be stored has no reason of its own: the server has it.
     if "state" in document and not object_waits.is_final(document["state"]):
         with contextlib.suppress(*errors.SERVER_ERRORS):
-            if waits_for := await readiness.read_open_checks(s):
+            if waits_for := await readyz_checks.read_open_checks(s):
                 document["why"] += f" The server is not ready: {_full_stop(waits_for)}"
     return document
 
 
-async def _of_job(found: job_names.Item) -> dict[str, Any]:
+async def _of_job(found: job_lookup.Item) -> dict[str, Any]:
     return {"why": job_sentence(found), "status": found.get("status", {})}
 
 
-def job_sentence(found: job_names.Item) -> str:
+def job_sentence(found: job_lookup.Item) -> str:
     """Return a sentence about the state of a Job and its failed indexes, with advice on what to
     do.
     """
-    text = f"{job_objects.sentence(found)}."
-    counts = job_objects.counts(found)
+    text = f"{job_fields.sentence(found)}."
+    counts = job_fields.counts(found)
     if counts.failed and counts.total > 1:
         text += f" Failed: {counts.failed_indexes}."
-    if job_objects.spec(found).get("suspend") and not job_objects.is_over(found):
+    if job_fields.spec(found).get("suspend") and not job_fields.is_over(found):
         text += f" It is suspended: `kiln resume job/{found['metadata']['name']}` resumes it."
-    if job_objects.is_over(found) and job_objects.phase(found) != api_job.Phase.SUCCEEDED:
-        text += f" {job_objects.hint(found)}."
+    if job_fields.is_over(found) and job_fields.phase(found) != api_job.Phase.SUCCEEDED:
+        text += f" {job_fields.hint(found)}."
     if found["metadata"].get("deletionTimestamp"):
         kept = ", ".join(found["metadata"].get("finalizers") or ())
         text += f" It is being deleted{f', and stays until {kept} is removed' if kept else ''}."
     return text
 
 
-def config_sentence(found: job_names.Item) -> str:
+def config_sentence(found: job_lookup.Item) -> str:
     """Return a sentence about a JobConfig: its state, its problems and its next run."""
     name, status = found["metadata"]["name"], found.get("status") or {}
     if not status.get("state"):
@@ -120,7 +120,7 @@ def config_sentence(found: job_names.Item) -> str:
 _SENTENCES = {
     api_kinds.JOB_CONFIGS.kind: config_sentence,
     api_kinds.SYNC_SETS.kind: set_objects.sentence,
-    api_kinds.TASK_CLUSTERS.kind: task_clusters.sentence,
+    api_kinds.TASK_CLUSTERS.kind: task_cluster_sentence.sentence,
 }
 """Kinds with a sentence of their own."""
 
@@ -149,9 +149,9 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
     if not (found.get("status") or {}).get("state"):
         found = await _looked_at(s, name, found)
     status = found.get("status") or {}
-    facts = why.WhyFacts.of_object(found)
+    facts = state_explanations.WhyFacts.of_object(found)
     document = {
-        "why": why.sentence(facts, now=s.clock.wall()),
+        "why": state_explanations.sentence(facts, now=s.clock.wall()),
         "state": status.get("state", ""),
         "reason": status.get("reason", ""),
         "message": status.get("message", ""),
@@ -187,8 +187,8 @@ async def _of_pond(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
     lacks.
     """
     metadata = found["metadata"]
-    nodes = await s.get_json(pond_objects.path(metadata["namespace"], metadata["name"]) + "/nodes")
-    text = pond_objects.sentence(found, nodes["items"])
+    nodes = await s.get_json(pond_sentence.path(metadata["namespace"], metadata["name"]) + "/nodes")
+    text = pond_sentence.sentence(found, nodes["items"])
     return {"why": text, "status": found.get("status", {}), "nodes": nodes["items"]}
 
 
@@ -203,7 +203,7 @@ async def _in_journal(s: session.Session, found: dict[str, Any]) -> dict[str, An
     return {}
 
 
-def sentence(served: resource.Resource, found: dict[str, Any]) -> str:
+def sentence(served: api_resources.Resource, found: dict[str, Any]) -> str:
     """Return a sentence about the status, containers and conditions of an object.
 
     For objects of kinds that have no explanation of their own.

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-import yaml
-
-from kilnwork.api import admission, crd, kinds, meta, reasons
+from kilnwork.api import admission, crd, kinds, meta, reasons, yaml_loader
 from kilnwork.cli.installation import rights, settings, workload
 
 _ENFORCED = "pod-security.kubernetes.io/enforce"
@@ -21,7 +19,7 @@ def _objects(chosen: settings.InstallSettings) -> Iterator[meta.JsonObject]:
         yield _namespace(chosen)
     if "crds" in chosen.parts:
         for path in sorted(crd.DIRECTORY.glob("*.yaml")):
-            yield yaml.safe_load(path.read_text("utf-8"))
+            yield from yaml_loader.load_all(path.read_text("utf-8"))
         yield from _keep_task_objects()
         yield from _guard_task_claims()
     if "rights" in chosen.parts:

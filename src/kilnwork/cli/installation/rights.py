@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from kilnwork.api import kinds, manager, meta
+from kilnwork.api import kinds, manager_access, meta
 from kilnwork.cli.installation import settings
 
 RBAC = "rbac.authorization.k8s.io"
@@ -18,8 +18,8 @@ MANAGER = "kilnwork-manager"
 """Name of the manager's ServiceAccount and of its roles."""
 
 LEADER = "kilnwork-leader"
-DRIVER = manager.DRIVER_ACCOUNT
-READER = manager.READER_ACCOUNT
+DRIVER = manager_access.DRIVER_ACCOUNT
+READER = manager_access.READER_ACCOUNT
 PROXY = "kilnwork-proxy"
 HTTP_EXECUTOR = "kilnwork-executor-http"
 """Name of the ServiceAccount of executors of HTTP requests, its roles, and their Deployment."""
@@ -416,7 +416,7 @@ PASS: tuple[Right, ...] = (
             "Reach the manager through the API server. The manager itself requires a token and "
             "the rights above."
         ),
-        names=(f"https:{manager.SERVICE}:{manager.PORT_NAME}",),
+        names=(f"https:{manager_access.SERVICE}:{manager_access.PORT_NAME}",),
     ),
 )
 SEND: tuple[Right, ...] = (
@@ -656,8 +656,8 @@ ServiceAccount `{HTTP_EXECUTOR}` in the manager's namespace, with `--http-execut
 
 _USERS = f"""\
 The manager sees the tokens of its users. Those of `{DRIVER}` and `{READER}` are valid only for the
-manager, by their audience `{manager.AUDIENCE}`: the API server does not accept them. A token in a
-kubeconfig is sent unchanged.
+manager, by their audience `{manager_access.AUDIENCE}`: the API server does not accept them. A token
+in a kubeconfig is sent unchanged.
 
 Each request that changes something writes a line `audit` to the manager's log: `user` is the user
 of the token, `credential` the id of the token. Many users share the two accounts, so commands add

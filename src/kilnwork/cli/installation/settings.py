@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kilnwork import version
-from kilnwork.api import manager
+from kilnwork.api import manager_access
 
 Part = Literal["namespace", "crds", "rights", "drivers", "manager"]
 PARTS: tuple[Part, ...] = ("namespace", "crds", "rights", "drivers", "manager")
@@ -81,7 +81,7 @@ class InstallSettings:
     arguments of `kiln manager`. `ponds`: whether the manager serves DataPonds.
     """
 
-    namespace: str = manager.NAMESPACE
+    namespace: str = manager_access.NAMESPACE
     image: str = IMAGE
     worker_image: str | None = None
     worker_python: str = "python3"

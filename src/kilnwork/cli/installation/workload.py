@@ -6,7 +6,7 @@ The Pod meets the Pod Security Standard `restricted`, except for a hostPath volu
 
 from typing import Any
 
-from kilnwork.api import manager, meta
+from kilnwork.api import manager_access, meta
 from kilnwork.cli.installation import rights, settings
 
 DATA = "/var/lib/kilnwork"
@@ -30,11 +30,15 @@ def service(chosen: settings.InstallSettings) -> meta.JsonObject:
 
     Only the leader is ready, so only it receives connections.
     """
-    port = {"name": manager.PORT_NAME, "port": manager.PORT, "targetPort": manager.PORT_NAME}
+    port = {
+        "name": manager_access.PORT_NAME,
+        "port": manager_access.PORT,
+        "targetPort": manager_access.PORT_NAME,
+    }
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(manager.SERVICE, chosen.namespace),
+        "metadata": _metadata(manager_access.SERVICE, chosen.namespace),
         "spec": {"selector": _SELECTOR, "ports": [port]},
     }
 
@@ -46,7 +50,7 @@ def stateful_set(chosen: settings.InstallSettings) -> meta.JsonObject:
     spec: dict[str, Any] = {
         "replicas": 1,
         "podManagementPolicy": _POLICY,
-        "serviceName": manager.SERVICE,
+        "serviceName": manager_access.SERVICE,
         "selector": {"matchLabels": _SELECTOR},
         "template": pod,
     }
@@ -63,7 +67,7 @@ def stateful_set(chosen: settings.InstallSettings) -> meta.JsonObject:
 def http_executors(chosen: settings.InstallSettings) -> meta.JsonObject:
     """Return the Deployment of the executors of HTTP requests, which have no state."""
     environment = [
-        {"name": manager.NAMESPACE_VARIABLE, "value": chosen.namespace},
+        {"name": manager_access.NAMESPACE_VARIABLE, "value": chosen.namespace},
         {"name": "KILN_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
     ]
     container = _hardened(
@@ -162,7 +166,7 @@ def _container(chosen: settings.InstallSettings) -> meta.JsonObject:
         "image": chosen.image,
         "command": ["kiln", "manager"],
         "args": _arguments(chosen),
-        "ports": [{"name": manager.PORT_NAME, "containerPort": manager.PORT}],
+        "ports": [{"name": manager_access.PORT_NAME, "containerPort": manager_access.PORT}],
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2},
         "livenessProbe": {**_probe("/livez"), "periodSeconds": 10, "initialDelaySeconds": 20},
         "resources": {"requests": chosen.requests, "limits": chosen.limits},
@@ -209,7 +213,7 @@ def _logging(chosen: settings.InstallSettings) -> list[str]:
 
 
 def _probe(path: str) -> meta.JsonObject:
-    where = {"path": path, "port": manager.PORT_NAME, "scheme": "HTTPS"}
+    where = {"path": path, "port": manager_access.PORT_NAME, "scheme": "HTTPS"}
     return {"httpGet": where, "timeoutSeconds": 5}
 
 

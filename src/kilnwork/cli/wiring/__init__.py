@@ -16,7 +16,7 @@ order; a part that fails to stop does not prevent the others from stopping.
 4. Controllers. They stop first, so that nothing is replaced.
 5. TaskCluster `default`, at the very first start. Then the server is ready.
 
-`in_cluster` (`kiln manager`):
+`in_cluster_server` (`kiln manager`):
 
 1. Data directory: its lock and its certificate authority.
 2. Listener: health checks respond, everything else is not ready.

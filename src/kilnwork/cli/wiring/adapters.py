@@ -18,15 +18,15 @@ import msgspec
 
 from kilnwork import controllers
 from kilnwork.api import (
+    api_resources,
     attempts,
+    env_sources,
     job_config,
     kinds,
-    manager,
+    manager_access,
     reasons,
-    resource,
     task,
     task_cluster,
-    variables,
 )
 from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
@@ -36,9 +36,9 @@ from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import queries
-from kilnwork.jobs import index_jobs, index_model, service
+from kilnwork.jobs import file_job_service, index_jobs, index_model
+from kilnwork.jobs.flows import flow_service
 from kilnwork.jobs.flows import model as flow_model
-from kilnwork.jobs.flows import runs
 from kilnwork.kit import asgi, ids
 from kilnwork.kube import client
 from kilnwork.kube import errors as kube_errors
@@ -65,7 +65,9 @@ class EmbeddedAccess:
         people = self._plane.authenticator
         if audience is not None:
             return people.token_user(token, audience=audience)
-        return people.token_user(token) or people.token_user(token, audience=manager.AUDIENCE)
+        return people.token_user(token) or people.token_user(
+            token, audience=manager_access.AUDIENCE
+        )
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
         """Return the text with which Kubernetes denies a request, or None if it is allowed."""
@@ -148,7 +150,7 @@ class ChannelVerifier:
 
         Raises NotYet while the Pod is not in the cache.
         """
-        user = await self._access.token_user(credential, audience=manager.ATTEMPT_AUDIENCE)
+        user = await self._access.token_user(credential, audience=manager_access.ATTEMPT_AUDIENCE)
         if user is None or not user.name.startswith(f"system:serviceaccount:{namespace}:"):
             return False
         facts = dict(user.extra)
@@ -208,26 +210,26 @@ class KnownClusters:
 
 
 class KubeVariables:
-    """`dispatch.hub.variables.VariableSource` that reads Secrets and ConfigMaps from the API
-    server.
+    """`dispatch.hub.environment_variables.VariableSource` that reads Secrets and ConfigMaps from
+    the API server.
     """
 
     def __init__(self, kube: client.Client) -> None:
         self._kube = kube
 
     async def read(
-        self, namespace: str, source: variables.VariableSource
+        self, namespace: str, source: env_sources.VariableSource
     ) -> Mapping[str, bytes] | None:
         """Return the data of a Secret or ConfigMap, or None if it does not exist. Raises
         KubeError.
         """
-        kind = resource.SECRETS if source.kind == "Secret" else resource.CONFIG_MAPS
+        kind = api_resources.SECRETS if source.kind == "Secret" else api_resources.CONFIG_MAPS
         try:
             found = await self._kube.get(kind, source.name, namespace)
         except kube_errors.NotFound:
             return None
         data = found.get("data") or {}
-        if kind is resource.SECRETS:
+        if kind is api_resources.SECRETS:
             return {key: base64.b64decode(value) for key, value in data.items()}
         return {key: value.encode() for key, value in data.items()}
 
@@ -294,7 +296,9 @@ class KnownJobs:
 class KnownFlows:
     """`server.ports.Flows` with names from the object cache and everything else from the engine."""
 
-    def __init__(self, engine: runs.FlowRuns, known: Callable[[], known_caches.Caches]) -> None:
+    def __init__(
+        self, engine: flow_service.FlowRuns, known: Callable[[], known_caches.Caches]
+    ) -> None:
         self._engine = engine
         self._known = known
 
@@ -333,7 +337,7 @@ class HubJournal:
         running: hub.Hub,
         path: Path,
         *,
-        jobs: service.FileJobs,
+        jobs: file_job_service.FileJobs,
         known: Callable[[], known_caches.Caches],
     ) -> None:
         self._hub = running
@@ -459,7 +463,7 @@ def samples(running: hub.Hub, caches: known_caches.Caches) -> Iterator[metrics.S
             yield metrics.Sample(name=name, help=text, value=number(view), labels=labels)
 
 
-def job_samples(jobs: service.FileJobs) -> Iterator[metrics.Sample]:
+def job_samples(jobs: file_job_service.FileJobs) -> Iterator[metrics.Sample]:
     """Yield the `/metrics` samples of file jobs."""
     for namespace, phase, count in jobs.counts():
         yield metrics.Sample(

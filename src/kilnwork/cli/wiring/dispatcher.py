@@ -8,33 +8,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-from kilnwork.api import manager, pond_messages
+from kilnwork.api import manager_access, pond_messages
 from kilnwork.channel import ports as channel_ports
-from kilnwork.channel import worker_lease
+from kilnwork.channel import worker_side_lease
 from kilnwork.cli.wiring import adapters, steps
 from kilnwork.controllers import caches
 from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import environment_variables as hub_variables
 from kilnwork.dispatch.hub import hub, retention
-from kilnwork.dispatch.hub import variables as hub_variables
 from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.jobs import assembly, index_jobs, service
-from kilnwork.jobs.flows import runs
-from kilnwork.kit import asgi, clock, ids, paths
+from kilnwork.jobs import assembly, file_job_service, index_jobs
+from kilnwork.jobs.flows import flow_service
+from kilnwork.kit import asgi, clock, data_directories, ids
+from kilnwork.server import blobs as blob_server
 from kilnwork.server import (
-    api,
-    callbacks,
+    callback_receiver,
     channel,
     guard,
     health,
     metrics,
-    objects,
-    pond_contents,
+    pond_api,
     pond_exchange,
     pond_files,
     pond_ports,
     ports,
+    stored_job_files,
+    task_api,
 )
-from kilnwork.server import blobs as blob_server
 from kilnwork.server.jobs import app as jobs_api
 from kilnwork.server.jobs import settings as jobs_settings
 
@@ -95,7 +95,9 @@ class LeaseTerms:
         Workers renew the lease every third of that time.
         """
         renew_s = absence_s / 3
-        return cls(lease_s=worker_lease.length_for(absence_s, renew_s=renew_s), renew_s=renew_s)
+        return cls(
+            lease_s=worker_side_lease.length_for(absence_s, renew_s=renew_s), renew_s=renew_s
+        )
 
 
 LOCAL = LeaseTerms(lease_s=hub.LEASE_S, renew_s=hub.RENEW_S)
@@ -119,7 +121,7 @@ class Dispatcher:
         files: FileJobSettings,
         keep: retention.RetentionLimits,
     ) -> None:
-        self.socket = paths.runtime_dir(data_dir) / "channel.sock"
+        self.socket = data_directories.runtime_dir(data_dir) / "channel.sock"
         """Unix socket for workers and drivers on this machine."""
         self.hub: hub.Hub | None = None
         self.term: int | None = None
@@ -134,9 +136,9 @@ class Dispatcher:
         self._fail = fail
         self._files = files
         self._keep = keep
-        self._running_jobs: service.FileJobs | None = None
+        self._running_jobs: file_job_service.FileJobs | None = None
         self.indexes: index_jobs.IndexJobs
-        self.flows: runs.FlowRuns
+        self.flows: flow_service.FlowRuns
         """Jobs, once it has started."""
         """Jobs; None before the start."""
         self._api, self._metrics = guard.Gate(), guard.Gate()
@@ -155,10 +157,10 @@ class Dispatcher:
             *(guard.Mount(prefix=path, app=checks, asks=False) for path in health.PATHS),
             guard.Mount(prefix="/v1", app=self._api),
             guard.Mount(prefix="/metrics", app=self._metrics),
-            guard.Mount(prefix=manager.CHANNEL_PATH, app=self._channel, asks=False),
+            guard.Mount(prefix=manager_access.CHANNEL_PATH, app=self._channel, asks=False),
             guard.Mount(prefix="/blobs", app=self._blobs, asks=False),
             guard.Mount(prefix="/objects", app=self._objects, asks=False),
-            guard.Mount(prefix=callbacks.PREFIX, app=self._callbacks, asks=False),
+            guard.Mount(prefix=callback_receiver.PREFIX, app=self._callbacks, asks=False),
             guard.Mount(prefix=pond_messages.PREFIX, app=self._ponds, asks=False),
             *(guard.Mount(prefix=path, app=self._jobs) for path in jobs_api.PREFIXES),
         )
@@ -196,8 +198,8 @@ class Dispatcher:
         other processes reach this manager.
         """
         data = self._data_dir
-        key = callbacks.load_key(data / "callback.key")
-        urls = callbacks.CallbackUrls(key, reached_at, self._clock)
+        key = callback_receiver.load_key(data / "callback.key")
+        urls = callback_receiver.CallbackUrls(key, reached_at, self._clock)
         self.blobs.mkdir(mode=0o700, exist_ok=True)
         running = hub.Hub(
             self._journal,
@@ -223,14 +225,14 @@ class Dispatcher:
         jobs = await self._start_jobs(running, parts)
         reader = adapters.HubJournal(running, self._journal.path, jobs=jobs, known=self._known)
         clusters = callers.clusters(running)
-        shown = api.Api(
+        shown = task_api.Api(
             reader,
             callers.rights,
             clusters,
             jobs=adapters.KnownJobs(self.indexes, self._known),
             outputs=callers.outputs,
             flows=adapters.KnownFlows(self.flows, self._known),
-            ponds=pond_contents.Ponds(callers.ledger, callers.rights, time=self._clock),
+            ponds=pond_api.Ponds(callers.ledger, callers.rights, time=self._clock),
             channel=str(self.socket),
             blobs=self.blobs,
             worker_dir=self._files.worker_dir,
@@ -245,8 +247,8 @@ class Dispatcher:
             channel.ChannelApp(running.new_link),
             blob_server.BlobsApp(self.blobs, callers.verifier),
             files,
-            objects.ObjectsApp(jobs.store, callers.verifier),
-            callbacks.CallbacksApp(urls, running),
+            stored_job_files.ObjectsApp(jobs.store, callers.verifier),
+            callback_receiver.CallbacksApp(urls, running),
             pond_exchange.PondExchange(callers.ledger, callers.agents, pond_files.PondFiles(jobs)),
         )
 
@@ -258,12 +260,14 @@ class Dispatcher:
         parts.then("REST API", close)
         return running
 
-    async def _start_jobs(self, running: hub.Hub, parts: steps.Steps) -> service.FileJobs:
+    async def _start_jobs(self, running: hub.Hub, parts: steps.Steps) -> file_job_service.FileJobs:
         services = assembly.JobServices(
             self._data_dir,
             running.participation,
             clock=self._clock,
-            options=service.FileJobOptions(worker_url=None if self._files.shared else FAR_FILES),
+            options=file_job_service.FileJobOptions(
+                worker_url=None if self._files.shared else FAR_FILES
+            ),
             on_failure=lambda error: self._fail("jobs", error),
         )
         self._running_jobs, self.indexes = services.files, services.indexes

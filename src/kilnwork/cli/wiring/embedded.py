@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kilnwork import controllers, version
-from kilnwork.cli import embedded_kinds
+from kilnwork.cli import embedded_crds
 from kilnwork.cli.wiring import adapters, manager, steps
 from kilnwork.controlplane import cluster
 from kilnwork.dispatch.hub import retention
@@ -56,7 +56,7 @@ class EmbeddedServer:
                 data_dir=settings.data_dir,
                 port=settings.port,
                 workdir=settings.workdir,
-                installed=embedded_kinds.EXTENSIONS,
+                installed=embedded_crds.EXTENSIONS,
             )
         )
         self._manager = manager.Manager(

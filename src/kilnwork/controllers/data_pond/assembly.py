@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kilnwork.api import data_pond, kinds, node, resource
+from kilnwork.api import api_resources, data_pond, kinds, node
 from kilnwork.controllers import reconciler_context, worker_pods
-from kilnwork.controllers.data_pond import ledger, pods, reconciler, verifier
+from kilnwork.controllers.data_pond import agent_verifier, ledger, pods, reconciler
 from kilnwork.kube import controller, queue, reflector
 
 WORKERS = 4
@@ -71,18 +71,20 @@ class Ponds:
         return [
             reflector.Reflector(
                 self._kube,
-                resource.NODES,
+                api_resources.NODES,
                 node.Node,
                 self._caches.nodes,
                 self._reconciler.node_changed,
             )
         ]
 
-    def verifier(self, reflectors: Iterable[reflector.Reflector[Any]]) -> verifier.PondVerifier:
+    def verifier(
+        self, reflectors: Iterable[reflector.Reflector[Any]]
+    ) -> agent_verifier.PondVerifier:
         """Return the verifier of agents; it waits until `reflectors` have listed their objects."""
-        asked = (kinds.DATA_PONDS, resource.SECRETS)
+        asked = (kinds.DATA_PONDS, api_resources.SECRETS)
         synced: Sequence[asyncio.Event] = [r.synced for r in reflectors if r.resource in asked]
-        return verifier.PondVerifier(self._caches, synced=synced)
+        return agent_verifier.PondVerifier(self._caches, synced=synced)
 
 
 def _settings(settings: worker_pods.WorkerPodSettings) -> pods.PondPodSettings:

@@ -11,9 +11,17 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from kilnwork.api import data_pond, data_pond_validation, meta, node, pod, pond_certificate, reasons
+from kilnwork.api import (
+    data_pond,
+    data_pond_validation,
+    meta,
+    node,
+    pod,
+    pond_certificate_names,
+    reasons,
+)
 from kilnwork.controllers import caches, worker_pods
-from kilnwork.controllers.data_pond import certificate, deletion, pods, pond_state, status
+from kilnwork.controllers.data_pond import deletion, pods, pond_state, status, tls_certificate
 from kilnwork.kit import clock
 
 YOUNG_S = 5.0
@@ -178,14 +186,14 @@ def _deletion_reason(seen: pod.Pod, bodies: Mapping[str, meta.JsonObject], *, no
 
 def _version(secret: caches.Secret) -> str:
     """Return a digest of those entries of the Secret that agents read only at their start."""
-    keys = (pond_certificate.CERTIFICATE_KEY, pond_certificate.CA_KEY)
+    keys = (pond_certificate_names.CERTIFICATE_KEY, pond_certificate_names.CA_KEY)
     content = "\0".join(secret.data.get(key, "") for key in keys)
     return hashlib.sha256(f"{secret.metadata.uid}\0{content}".encode()).hexdigest()
 
 
 def _certificate_expires(secret: caches.Secret, *, now: float) -> bool:
     try:
-        pem = base64.b64decode(secret.data.get(pond_certificate.CERTIFICATE_KEY, ""))
+        pem = base64.b64decode(secret.data.get(pond_certificate_names.CERTIFICATE_KEY, ""))
     except binascii.Error:
         return True
-    return certificate.needs_renewal(pem, now=now)
+    return tls_certificate.needs_renewal(pem, now=now)

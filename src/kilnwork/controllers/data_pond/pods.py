@@ -14,9 +14,9 @@ from urllib import parse
 
 import msgspec
 
-from kilnwork.api import data_pond, kinds, meta, names, pond_certificate
+from kilnwork.api import data_pond, kinds, meta, names, pond_certificate_names
 from kilnwork.controllers import worker_pods
-from kilnwork.controllers.data_pond import certificate
+from kilnwork.controllers.data_pond import tls_certificate
 
 POND_LABEL = "kilnwork.dev/pond"
 """Label of Secret and Pods: the shortened name of the pond. The annotation with this key has the
@@ -93,7 +93,11 @@ def data_directory(pond: data_pond.DataPond, settings: PondPodSettings) -> str:
 
 
 def make_secret(
-    pond: data_pond.DataPond, settings: PondPodSettings, *, token: str, pair: certificate.KeyPair
+    pond: data_pond.DataPond,
+    settings: PondPodSettings,
+    *,
+    token: str,
+    pair: tls_certificate.KeyPair,
 ) -> meta.JsonObject:
     """Return the manifest of the pond's Secret, with the token, the certificate and its key."""
     return {
@@ -102,24 +106,24 @@ def make_secret(
         "metadata": _metadata(pond, secret_name(pond.metadata.name)),
         "type": "Opaque",
         "data": {
-            pond_certificate.TOKEN_KEY: _base64(token.encode()),
+            pond_certificate_names.TOKEN_KEY: _base64(token.encode()),
             **pair_data(pair),
             **ca_data(settings),
         },
     }
 
 
-def pair_data(pair: certificate.KeyPair) -> dict[str, str]:
+def pair_data(pair: tls_certificate.KeyPair) -> dict[str, str]:
     """Return the entries of the Secret with the certificate and its key."""
     return {
-        pond_certificate.CERTIFICATE_KEY: _base64(pair.certificate),
-        pond_certificate.PRIVATE_KEY_KEY: _base64(pair.key),
+        pond_certificate_names.CERTIFICATE_KEY: _base64(pair.certificate),
+        pond_certificate_names.PRIVATE_KEY_KEY: _base64(pair.key),
     }
 
 
 def ca_data(settings: PondPodSettings) -> dict[str, str]:
     """Return the entry of the Secret with the manager's CA, which may change."""
-    return {} if settings.ca is None else {pond_certificate.CA_KEY: _base64(settings.ca)}
+    return {} if settings.ca is None else {pond_certificate_names.CA_KEY: _base64(settings.ca)}
 
 
 def make_pod(
@@ -212,7 +216,7 @@ def _env(pond: data_pond.DataPond, settings: PondPodSettings, node: str) -> list
         "KILN_NAMESPACE": pond.metadata.namespace,
         "KILN_POND": pond.metadata.name,
         "KILN_NODE": node,
-        "KILN_TOKEN_FILE": f"{SECRET_DIRECTORY}/{pond_certificate.TOKEN_KEY}",
+        "KILN_TOKEN_FILE": f"{SECRET_DIRECTORY}/{pond_certificate_names.TOKEN_KEY}",
         "KILN_POND_PATH": data_directory(pond, settings),
         "KILN_POND_CERTIFICATES": SECRET_DIRECTORY,
         "KILN_POND_SECRETS": SOURCES_DIRECTORY,
@@ -220,7 +224,7 @@ def _env(pond: data_pond.DataPond, settings: PondPodSettings, node: str) -> list
     if settings.local:
         values["KILN_POND_ABSENCE_S"] = f"{ABSENCE_S}"
     if settings.ca is not None:
-        values["KILN_CA_FILE"] = f"{SECRET_DIRECTORY}/{pond_certificate.CA_KEY}"
+        values["KILN_CA_FILE"] = f"{SECRET_DIRECTORY}/{pond_certificate_names.CA_KEY}"
     address = {"fieldRef": {"fieldPath": "status.podIP"}}
     return [
         *({"name": name, "value": value} for name, value in values.items()),

@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import data_pond, kinds, meta, node, pod, reasons, resource
+from kilnwork.api import api_resources, data_pond, kinds, meta, node, pod, reasons
 from kilnwork.controllers import reconciler_context, status_writer
 from kilnwork.controllers.data_pond import (
-    certificate,
+    agent_verifier,
     deletion,
     ledger,
     plan,
     pods,
     status,
-    verifier,
+    tls_certificate,
 )
 from kilnwork.kube import errors, events, finalizers, queue
 
@@ -128,7 +128,7 @@ class Reconciler:
             others=self._caches.ponds.list(),
             nodes=self._caches.nodes.list(),
             pods=sorted(self._caches.pods.owned_by(pond.metadata.uid), key=_name),
-            secret=verifier.secret_of(self._caches, pond),
+            secret=agent_verifier.secret_of(self._caches, pond),
             refusal=self._refusals.get(key),
             known=self._ledger.state(*key),
             now=self._clock.wall(),
@@ -164,27 +164,27 @@ class Reconciler:
 
     async def _carry_out(self, pond: data_pond.DataPond, decided: plan.Plan) -> Refusal | None:
         if decided.make_secret:
-            pair = certificate.create(now=self._clock.wall())
+            pair = tls_certificate.create(now=self._clock.wall())
             body = pods.make_secret(pond, self._settings, token=self._new_token(), pair=pair)
-            return await self._make(resource.SECRETS, body, pond)
+            return await self._make(api_resources.SECRETS, body, pond)
         data = dict(decided.mend_secret)
         if decided.new_pair:
-            data |= pods.pair_data(certificate.create(now=self._clock.wall()))
+            data |= pods.pair_data(tls_certificate.create(now=self._clock.wall()))
         if data:
             await self._mend(pond, data)
             return None
         for seen, why in decided.remove:
             facts = {"pod": seen.metadata.name, "pond": pond.metadata.name, "why": why}
             log.info("deleting agent Pod", extra=facts)
-            await reconciler_context.delete(self._client, resource.PODS, seen.metadata)
+            await reconciler_context.delete(self._client, api_resources.PODS, seen.metadata)
         for body in decided.create:
-            refusal = await self._make(resource.PODS, body, pond)
+            refusal = await self._make(api_resources.PODS, body, pond)
             if refusal is not None:
                 return refusal  # the others would be refused, too
         return None
 
     async def _make(
-        self, kind: resource.Resource, body: meta.JsonObject, pond: data_pond.DataPond
+        self, kind: api_resources.Resource, body: meta.JsonObject, pond: data_pond.DataPond
     ) -> Refusal | None:
         try:
             await self._client.create(kind, body, pond.metadata.namespace)
@@ -195,7 +195,7 @@ class Reconciler:
         return None
 
     async def _taken(
-        self, kind: resource.Resource, name: str, pond: data_pond.DataPond
+        self, kind: api_resources.Resource, name: str, pond: data_pond.DataPond
     ) -> Refusal | None:
         """Return why a name cannot be used for an object of the pond; None if the existing object
         is the pond's own or is being deleted.
@@ -214,7 +214,9 @@ class Reconciler:
     async def _mend(self, pond: data_pond.DataPond, data: dict[str, str]) -> None:
         name, change = pods.secret_name(pond.metadata.name), {"data": data}
         try:
-            await self._client.merge_patch(resource.SECRETS, name, change, pond.metadata.namespace)
+            await self._client.merge_patch(
+                api_resources.SECRETS, name, change, pond.metadata.namespace
+            )
         except errors.NotFound:
             return
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from kilnwork.api import (
+    field_support_table,
     kinds,
     meta,
     names,
+    sync_set_env,
     sync_set_validation,
-    task_fields,
-    worker_variables,
 )
 from kilnwork.controllers import worker_pods
 from kilnwork.controllers.gangs import port
@@ -101,7 +101,7 @@ def pod_template(spec: port.GangSpec, group: port.GroupSpec, *, gated: bool) -> 
     if spec.data is not None and spec.data.path:
         _add_data(pod, spec.data)
     if group.spawns_on:
-        _add_to_worker(pod, env={worker_variables.SPAWN_CLUSTER: group.spawns_on}, mounts=())
+        _add_to_worker(pod, env={sync_set_env.SPAWN_CLUSTER: group.spawns_on}, mounts=())
     return {**template, "metadata": metadata, "spec": pod}
 
 
@@ -113,7 +113,7 @@ def _add_data(pod: dict[str, Any], data: port.DataPlaces) -> None:
     shown = [(sync_set_validation.VOLUME, DATA_VARIABLE, data.path, data.writable)]
     if data.outputs:
         volume = sync_set_validation.OUTPUTS_VOLUME
-        shown.append((volume, worker_variables.OUTPUTS, data.outputs, True))
+        shown.append((volume, sync_set_env.OUTPUTS, data.outputs, True))
     _add_to_worker(
         pod,
         env={variable: path for _, variable, path, _ in shown},
@@ -137,7 +137,7 @@ def _add_to_worker(
 ) -> None:
     """Add environment variables and mounts to the worker's container."""
     containers = list(pod.get("containers") or [{"name": worker_pods.CONTAINER}])
-    position = task_fields.worker_position(containers)
+    position = field_support_table.worker_position(containers)
     worker = dict(containers[position])
     others = [one for one in worker.get("env") or () if one.get("name") not in env]
     worker["env"] = [*others, *({"name": name, "value": value} for name, value in env.items())]

@@ -1,6 +1,6 @@
 """The placement of a gang's members and their data on nodes, for `pods_backend`.
 
-Pure. Required members come first. `capacity` finds room, `data_portions` assigns portions of the
+Pure. Required members come first. `gang_fit` finds room, `data_portions` assigns portions of the
 data to workers.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import meta, pod, reasons, sync_set, sync_set_validation
-from kilnwork.controllers.gangs import capacity, data_portions, members, port
+from kilnwork.controllers.gangs import data_portions, gang_fit, gang_state, port
 
 LOOK_S = 1.0
 """Seconds between checks for room: other Pods start and end, and the manager does not watch all
@@ -20,7 +20,7 @@ Reason = reasons.SetReason
 
 
 def opening_patch(
-    spec: port.GangSpec, member: capacity.Member, room: capacity.ClusterRoom, *, now: float
+    spec: port.GangSpec, member: gang_fit.Member, room: gang_fit.ClusterRoom, *, now: float
 ) -> meta.JsonObject:
     """Return the merge patch that opens the scheduling gate of a member's Pod.
 
@@ -36,9 +36,9 @@ def opening_patch(
         allowed = nodes_with_data(data, member) if held else data.nodes
         if member.allowed is not None:
             allowed &= member.allowed
-        change["affinity"] = capacity.affinity_to(given, allowed, room.nodes)
+        change["affinity"] = gang_fit.affinity_to(given, allowed, room.nodes)
     metadata = given["metadata"]
-    marks = {members.OPENED_ANNOTATION: f"{now:.3f}"}
+    marks = {gang_state.OPENED_ANNOTATION: f"{now:.3f}"}
     if member.portions is not None:
         marks[data_portions.ANNOTATION] = data_portions.format_portions(member.portions)
     return {
@@ -52,22 +52,22 @@ def opening_patch(
 
 
 def place(
-    spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], room: capacity.ClusterRoom
-) -> tuple[capacity.Placement, list[capacity.Member]]:
+    spec: port.GangSpec, groups: tuple[gang_state.ObservedGroup, ...], room: gang_fit.ClusterRoom
+) -> tuple[gang_fit.Placement, list[gang_fit.Member]]:
     """Place the members whose gates are closed, required members first."""
-    raw = {(p["metadata"]["namespace"], capacity.name_of(p)): p for p in room.pods}
-    needed: list[capacity.Member] = []
-    others: list[capacity.Member] = []
+    raw = {(p["metadata"]["namespace"], gang_fit.name_of(p)): p for p in room.pods}
+    needed: list[gang_fit.Member] = []
+    others: list[gang_fit.Member] = []
     for group in groups:
-        started = sum(not members.is_gated(seen) for seen in group.live)
+        started = sum(not gang_state.is_gated(seen) for seen in group.live)
         for position, seen in enumerate(group.gated):
             found = raw.get((spec.namespace, seen.metadata.name))
-            if found is None or not capacity.is_gated(found):
+            if found is None or not gang_fit.is_gated(found):
                 continue
             member = _member(spec, group, found)
             (needed if started + position < group.spec.min else others).append(member)
     ready = frozenset[str]() if spec.data is None else spec.data.ready
-    first = capacity.place(room, needed, ready=ready)
+    first = gang_fit.place(room, needed, ready=ready)
     if first.unplaced or not others:
         return first, needed
     return _place_others(spec, room, needed, others), [*needed, *others]
@@ -75,49 +75,49 @@ def place(
 
 def _place_others(
     spec: port.GangSpec,
-    room: capacity.ClusterRoom,
-    needed: Sequence[capacity.Member],
-    others: Sequence[capacity.Member],
-) -> capacity.Placement:
+    room: gang_fit.ClusterRoom,
+    needed: Sequence[gang_fit.Member],
+    others: Sequence[gang_fit.Member],
+) -> gang_fit.Placement:
     """Place all required members, and as many of the other members as fit in addition."""
     ready = frozenset[str]() if spec.data is None else spec.data.ready
-    first = capacity.place(room, needed, ready=ready)
+    first = gang_fit.place(room, needed, ready=ready)
     placed = [
         {**m.pod, "spec": {**m.pod["spec"], "nodeName": first.assigned[m.name]}} for m in needed
     ]
     rest = msgspec.structs.replace(room, pods=(*room.pods, *placed))
-    second = capacity.place(rest, others, ready=ready)
-    return capacity.Placement({**first.assigned, **second.assigned}, second.unplaced)
+    second = gang_fit.place(rest, others, ready=ready)
+    return gang_fit.Placement({**first.assigned, **second.assigned}, second.unplaced)
 
 
 def _member(
-    spec: port.GangSpec, group: members.ObservedGroup, raw: meta.JsonObject
-) -> capacity.Member:
+    spec: port.GangSpec, group: gang_state.ObservedGroup, raw: meta.JsonObject
+) -> gang_fit.Member:
     allowed: frozenset[str] | None = None
     near: Mapping[str, int] = {}
     if spec.data is not None:
         allowed = spec.data.nodes
         if group.spec.near is not sync_set.NearMode.NONE:
             near = spec.data.near.get(group.spec.name, {})
-    return capacity.Member(capacity.name_of(raw), group.spec.name, raw, allowed, near)
+    return gang_fit.Member(gang_fit.name_of(raw), group.spec.name, raw, allowed, near)
 
 
 def would_fit(
-    spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], room: capacity.ClusterRoom
+    spec: port.GangSpec, groups: tuple[gang_state.ObservedGroup, ...], room: gang_fit.ClusterRoom
 ) -> bool:
     """Return whether a gang could start if no other Pods used the nodes."""
-    gated = tuple(p for p in room.pods if capacity.is_gated(p))
-    alone = capacity.ClusterRoom(nodes=room.nodes, pods=gated)
+    gated = tuple(p for p in room.pods if gang_fit.is_gated(p))
+    alone = gang_fit.ClusterRoom(nodes=room.nodes, pods=gated)
     placement, waiting = place(spec, groups, alone)
     return bool(choose_starting(spec, groups, placement, waiting))
 
 
 def choose_starting(
     spec: port.GangSpec,
-    groups: tuple[members.ObservedGroup, ...],
-    placement: capacity.Placement,
-    waiting: Sequence[capacity.Member],
-) -> list[capacity.Member]:
+    groups: tuple[gang_state.ObservedGroup, ...],
+    placement: gang_fit.Placement,
+    waiting: Sequence[gang_fit.Member],
+) -> list[gang_fit.Member]:
     """Return the members to start: those that have been assigned a node.
 
     Empty if the gang has not started and a required member has no node.
@@ -126,13 +126,13 @@ def choose_starting(
     if spec.running_since is not None:
         return placed
     for group in groups:
-        started = sum(not members.is_gated(seen) for seen in group.live)
+        started = sum(not gang_state.is_gated(seen) for seen in group.live)
         if started + placement.count(waiting, group.spec.name) < group.spec.min:
             return []
     return placed
 
 
-def nodes_with_data(data: port.DataPlaces, member: capacity.Member) -> frozenset[str]:
+def nodes_with_data(data: port.DataPlaces, member: gang_fit.Member) -> frozenset[str]:
     """Return the nodes that hold all data that a member needs."""
     if member.portions is None:
         return data.ready
@@ -141,8 +141,8 @@ def nodes_with_data(data: port.DataPlaces, member: capacity.Member) -> frozenset
 
 
 def with_current_pods(
-    groups: tuple[members.ObservedGroup, ...], room: capacity.ClusterRoom
-) -> tuple[members.ObservedGroup, ...]:
+    groups: tuple[gang_state.ObservedGroup, ...], room: gang_fit.ClusterRoom
+) -> tuple[gang_state.ObservedGroup, ...]:
     """Return the groups with their Pods as just read from the API server."""
     raw = {p["metadata"]["uid"]: p for p in room.pods}
     return tuple(
@@ -158,7 +158,7 @@ def with_current_pods(
     )
 
 
-def portions_of(groups: tuple[members.ObservedGroup, ...]) -> data_portions.Places:
+def portions_of(groups: tuple[gang_state.ObservedGroup, ...]) -> data_portions.Places:
     """Return the portions of all workers whose gate is open, including workers that have not
     started yet.
     """
@@ -179,7 +179,7 @@ def holder_of(seen: pod.Pod) -> data_portions.Holder:
 
 
 def share_portions(
-    spec: port.GangSpec, group: members.ObservedGroup, holders: Sequence[data_portions.Holder]
+    spec: port.GangSpec, group: gang_state.ObservedGroup, holders: Sequence[data_portions.Holder]
 ) -> dict[str, frozenset[int]]:
     """Return the portions of each worker of a group, by name."""
     near = {} if spec.data is None else data_portions.merge(spec.data.held, spec.data.wanted)
@@ -190,15 +190,15 @@ def share_portions(
 
 def with_portions(
     spec: port.GangSpec,
-    groups: tuple[members.ObservedGroup, ...],
-    placement: capacity.Placement,
-    starting: Sequence[capacity.Member],
-) -> list[capacity.Member]:
+    groups: tuple[gang_state.ObservedGroup, ...],
+    placement: gang_fit.Placement,
+    starting: Sequence[gang_fit.Member],
+) -> list[gang_fit.Member]:
     """Return the members to start, with their portions of the data."""
     shares: dict[str, frozenset[int]] = {}
     for group in groups:
         if group.spec.portions:
-            started = [holder_of(p) for p in group.live if not members.is_gated(p)]
+            started = [holder_of(p) for p in group.live if not gang_state.is_gated(p)]
             new = [
                 data_portions.Holder(m.name, placement.assigned.get(m.name, ""))
                 for m in starting
@@ -209,7 +209,7 @@ def with_portions(
 
 
 def with_places(
-    found: port.GangState, placement: capacity.Placement, starting: Sequence[capacity.Member]
+    found: port.GangState, placement: gang_fit.Placement, starting: Sequence[gang_fit.Member]
 ) -> port.GangState:
     """Add the starting members to the state: the nodes assigned to them, and the portions of data
     that these nodes need.
@@ -227,7 +227,7 @@ def with_places(
 
 
 def waits_for_data(
-    found: port.GangState, placement: capacity.Placement, waiting: set[str]
+    found: port.GangState, placement: gang_fit.Placement, waiting: set[str]
 ) -> port.GangState:
     """Return the gang's state with the reason that gates stay closed because data is missing on
     nodes.

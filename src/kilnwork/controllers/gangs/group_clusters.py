@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kilnwork.api import kinds, meta, reasons, task_cluster
 from kilnwork.controllers import ports, reconciler_context
-from kilnwork.controllers.gangs import cluster_manifests, members, port
+from kilnwork.controllers.gangs import cluster_manifests, gang_state, port
 from kilnwork.kube import errors
 
 Reason = reasons.SetReason
@@ -36,18 +36,18 @@ class GroupClusters:
         """Set the dispatcher that is queried for connected workers."""
         self._hub = hub
 
-    def groups(self, spec: port.GangSpec) -> tuple[members.ObservedGroup, ...]:
+    def groups(self, spec: port.GangSpec) -> tuple[gang_state.ObservedGroup, ...]:
         """Return the observed state of each group of a gang."""
         return tuple(self._group(spec, wanted) for wanted in spec.groups)
 
-    def _group(self, spec: port.GangSpec, wanted: port.GroupSpec) -> members.ObservedGroup:
+    def _group(self, spec: port.GangSpec, wanted: port.GroupSpec) -> gang_state.ObservedGroup:
         found = self._caches.clusters.get((spec.namespace, wanted.cluster))
         if found is None or not _is_ours(found.metadata, spec.uid):
-            return members.ObservedGroup(spec=wanted, cluster=None)
+            return gang_state.ObservedGroup(spec=wanted, cluster=None)
         pods = self._caches.pods.owned_by(found.metadata.uid)
         view = None if self._hub is None else self._hub.cluster(spec.namespace, wanted.cluster)
         ordered = tuple(sorted(pods, key=lambda p: p.metadata.name))
-        return members.ObservedGroup(spec=wanted, cluster=found, pods=ordered, view=view)
+        return gang_state.ObservedGroup(spec=wanted, cluster=found, pods=ordered, view=view)
 
     async def make(self, spec: port.GangSpec) -> Obstacle | None:
         """Create the missing TaskClusters of a gang, and scale the existing ones."""

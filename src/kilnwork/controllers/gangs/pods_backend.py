@@ -2,7 +2,7 @@
 data.
 
 Used by the SyncSet controller; requires only Kubernetes. The gate (KEP-3521) is in the template of
-each worker. A check of all nodes (`capacity`) is made for one gang after the other; then the gates
+each worker. A check of all nodes (`gang_fit`) is made for one gang after the other; then the gates
 of the whole gang are opened, or none. Each check reads the Pods from the API server, so that gangs
 whose gates were opened a moment ago are counted.
 """
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kilnwork.api import meta, pod, reasons, resource
+from kilnwork.api import api_resources, meta, pod, reasons
 from kilnwork.controllers import ports, reconciler_context
 from kilnwork.controllers.gangs import (
-    capacity,
     data_portions,
+    gang_fit,
     gang_placement,
+    gang_state,
     group_clusters,
-    members,
     port,
     waiting_gangs,
 )
@@ -56,7 +56,7 @@ class PodsBackend:
         """
         obstacle = await self._clusters.make(spec)
         groups = self._clusters.groups(spec)
-        found = members.state(groups, since=spec.running_since)
+        found = gang_state.state(groups, since=spec.running_since)
         if obstacle is not None:
             return msgspec.structs.replace(
                 found,
@@ -75,7 +75,7 @@ class PodsBackend:
 
     async def observe(self, spec: port.GangSpec) -> port.GangState:
         """Return the state of the gang, without changing anything."""
-        return members.state(self._clusters.groups(spec), since=spec.running_since)
+        return gang_state.state(self._clusters.groups(spec), since=spec.running_since)
 
     async def release(self, namespace: str, uid: str, *, but: int | None) -> bool:
         """Delete the groups of all generations of a SyncSet except `but`; return whether none of
@@ -86,23 +86,29 @@ class PodsBackend:
     # Waiting
 
     def _is_late(
-        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
+        self,
+        spec: port.GangSpec,
+        groups: tuple[gang_state.ObservedGroup, ...],
+        found: port.GangState,
     ) -> bool:
         """Return whether the gang has waited too long: members with open gates for the other
         members, or, if no gate is open, the whole gang beyond its timeout.
         """
         if found.ready or spec.running_since is not None:
             return False
-        began = members.first_opened(groups)
+        began = gang_state.first_opened(groups)
         if began is None and not spec.requeue:
-            began = members.first_created(groups)
+            began = gang_state.first_created(groups)
         return began is not None and self._clock.wall() >= began + spec.wait_s
 
     async def _requeue(
-        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
+        self,
+        spec: port.GangSpec,
+        groups: tuple[gang_state.ObservedGroup, ...],
+        found: port.GangState,
     ) -> port.GangState:
         message = found.message
-        if members.first_opened(groups) is None:
+        if gang_state.first_opened(groups) is None:
             ahead = self._waiting_gangs.ahead_of(spec)
             message = ahead or (await self._find_room(spec, groups)).message or message
         text = f"not all workers came within {spec.wait_s:g} s"
@@ -112,8 +118,8 @@ class PodsBackend:
             )
         for group in groups:
             for seen in group.live:
-                if not members.is_gated(seen):
-                    await reconciler_context.delete(self._client, resource.PODS, seen.metadata)
+                if not gang_state.is_gated(seen):
+                    await reconciler_context.delete(self._client, api_resources.PODS, seen.metadata)
         return msgspec.structs.replace(
             found,
             nodes=frozenset(),
@@ -123,13 +129,16 @@ class PodsBackend:
         )
 
     def _with_wait(
-        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
+        self,
+        spec: port.GangSpec,
+        groups: tuple[gang_state.ObservedGroup, ...],
+        found: port.GangState,
     ) -> port.GangState:
         """Return the state with the seconds until the next pass: to look for room, or because the
         wait ends.
         """
         waits = [] if found.again_s is None else [found.again_s]
-        began = members.first_opened(groups)
+        began = gang_state.first_opened(groups)
         if not found.ready and spec.running_since is None and began is not None:
             waits.append(max(0.05, began + spec.wait_s - self._clock.wall()))
         return msgspec.structs.replace(found, again_s=min(waits, default=None))
@@ -137,23 +146,23 @@ class PodsBackend:
     # Room
 
     async def _find_room(
-        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...]
+        self, spec: port.GangSpec, groups: tuple[gang_state.ObservedGroup, ...]
     ) -> port.GangState:
         """Return the gang's state with the nodes where gated members would be placed, without
         opening a gate.
         """
         room = await self._room(spec)
         if room is None:
-            return members.state(groups, since=spec.running_since)
+            return gang_state.state(groups, since=spec.running_since)
         placement, _ = gang_placement.place(spec, groups, room)
-        text = capacity.describe_unplaced(placement, room)
-        return members.state(
+        text = gang_fit.describe_unplaced(placement, room)
+        return gang_state.state(
             groups, since=spec.running_since, reason=Reason.WAITING_FOR_ROOM, message=text
         )
 
     async def _open_gates(
-        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...]
-    ) -> tuple[tuple[members.ObservedGroup, ...], port.GangState]:
+        self, spec: port.GangSpec, groups: tuple[gang_state.ObservedGroup, ...]
+    ) -> tuple[tuple[gang_state.ObservedGroup, ...], port.GangState]:
         """Open the gates of members that have been assigned a node, if there is room for all
         required members.
 
@@ -162,7 +171,7 @@ class PodsBackend:
         """
         room = await self._room(spec)
         if room is None:
-            found = members.state(groups, since=spec.running_since)
+            found = gang_state.state(groups, since=spec.running_since)
             return groups, await self._without_check(spec, groups, found)
         groups = gang_placement.with_current_pods(groups, room)
         return groups, await self._take_turn(spec, groups, room)
@@ -170,16 +179,16 @@ class PodsBackend:
     async def _take_turn(
         self,
         spec: port.GangSpec,
-        groups: tuple[members.ObservedGroup, ...],
-        room: capacity.ClusterRoom,
+        groups: tuple[gang_state.ObservedGroup, ...],
+        room: gang_fit.ClusterRoom,
     ) -> port.GangState:
         """Open the gates of a gang if there is room, unless a gang of higher priority waits for
         room.
         """
-        begins = spec.running_since is None and members.first_opened(groups) is None
+        begins = spec.running_since is None and gang_state.first_opened(groups) is None
         if begins and (ahead := self._waiting_gangs.ahead_of(spec)):
             waits = Reason.WAITING_FOR_ROOM
-            found = members.state(groups, since=None, reason=waits, message=ahead)
+            found = gang_state.state(groups, since=None, reason=waits, message=ahead)
             return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
         found = await self._open_room_gates(spec, groups, room)
         waits_for_it = found.reason in (Reason.WAITING_FOR_ROOM, Reason.WAITING_FOR_DATA)
@@ -190,14 +199,14 @@ class PodsBackend:
     async def _open_room_gates(
         self,
         spec: port.GangSpec,
-        groups: tuple[members.ObservedGroup, ...],
-        room: capacity.ClusterRoom,
+        groups: tuple[gang_state.ObservedGroup, ...],
+        room: gang_fit.ClusterRoom,
     ) -> port.GangState:
-        found = members.state(groups, since=spec.running_since)
+        found = gang_state.state(groups, since=spec.running_since)
         placement, waiting = gang_placement.place(spec, groups, room)
         starting = gang_placement.choose_starting(spec, groups, placement, waiting)
         if not starting:
-            text = capacity.describe_unplaced(placement, room)
+            text = gang_fit.describe_unplaced(placement, room)
             if not text:  # some Pods do not exist yet
                 return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
             return msgspec.structs.replace(
@@ -228,7 +237,10 @@ class PodsBackend:
         )
 
     async def _without_check(
-        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
+        self,
+        spec: port.GangSpec,
+        groups: tuple[gang_state.ObservedGroup, ...],
+        found: port.GangState,
     ) -> port.GangState:
         """Open the gates of all members without a check for room, because the manager may not read
         nodes.
@@ -253,31 +265,36 @@ class PodsBackend:
         if any(len(g.live) < g.spec.min for g in groups) and spec.running_since is None:
             return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
         gated = [(g, p) for g in groups for p in g.gated]
-        room = capacity.ClusterRoom()
+        room = gang_fit.ClusterRoom()
         going = [
-            capacity.Member(p.metadata.name, g.spec.name, await self._raw(p)) for g, p in gated
+            gang_fit.Member(p.metadata.name, g.spec.name, await self._raw(p)) for g, p in gated
         ]
-        nowhere = capacity.Placement({})
+        nowhere = gang_fit.Placement({})
         await self._open(spec, gang_placement.with_portions(spec, groups, nowhere, going), room)
         return found
 
     async def _raw(self, seen: pod.Pod) -> meta.JsonObject:
-        return await self._client.get(resource.PODS, seen.metadata.name, seen.metadata.namespace)
+        return await self._client.get(
+            api_resources.PODS, seen.metadata.name, seen.metadata.namespace
+        )
 
-    async def _room(self, spec: port.GangSpec) -> capacity.ClusterRoom | None:
+    async def _room(self, spec: port.GangSpec) -> gang_fit.ClusterRoom | None:
         """Return the current nodes and Pods, or None if the manager may not read nodes."""
         try:
-            nodes = await self._client.list(resource.NODES, type=dict)
+            nodes = await self._client.list(api_resources.NODES, type=dict)
         except errors.Forbidden:
             return None
         try:
-            pods = await self._client.list(resource.PODS, type=dict)
+            pods = await self._client.list(api_resources.PODS, type=dict)
         except errors.Forbidden:
-            pods = await self._client.list(resource.PODS, spec.namespace, type=dict)
-        return capacity.ClusterRoom(nodes=tuple(nodes.items), pods=tuple(pods.items))
+            pods = await self._client.list(api_resources.PODS, spec.namespace, type=dict)
+        return gang_fit.ClusterRoom(nodes=tuple(nodes.items), pods=tuple(pods.items))
 
     async def _share_lost(
-        self, spec: port.GangSpec, groups: tuple[members.ObservedGroup, ...], found: port.GangState
+        self,
+        spec: port.GangSpec,
+        groups: tuple[gang_state.ObservedGroup, ...],
+        found: port.GangState,
     ) -> port.GangState:
         """Reassign portions whose workers are gone, once a replacement worker exists, which may
         take them first.
@@ -288,13 +305,13 @@ class PodsBackend:
         )
         pod_portions: dict[str, dict[str, frozenset[int]]] = {}
         for group in groups:
-            placed = [p for p in group.live if p.spec.node_name and not members.is_gated(p)]
+            placed = [p for p in group.live if p.spec.node_name and not gang_state.is_gated(p)]
             if group.spec.name not in lost or not placed:
                 continue
             if len(group.live) < group.spec.replicas:
                 found = msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
                 continue
-            others = [gang_placement.holder_of(p) for p in group.live if not members.is_gated(p)]
+            others = [gang_placement.holder_of(p) for p in group.live if not gang_state.is_gated(p)]
             shares = gang_placement.share_portions(spec, group, others)
             for seen in placed:
                 has = shares[seen.metadata.name]
@@ -310,7 +327,7 @@ class PodsBackend:
         change = {"metadata": {"uid": seen.metadata.uid, "annotations": marks}}
         try:
             await self._client.merge_patch(
-                resource.PODS, seen.metadata.name, change, seen.metadata.namespace
+                api_resources.PODS, seen.metadata.name, change, seen.metadata.namespace
             )
         except (errors.Conflict, errors.NotFound):
             return  # another Pod has the same name: the next pass assigns again
@@ -318,7 +335,7 @@ class PodsBackend:
     # Gates
 
     async def _open(
-        self, spec: port.GangSpec, starting: Sequence[capacity.Member], room: capacity.ClusterRoom
+        self, spec: port.GangSpec, starting: Sequence[gang_fit.Member], room: gang_fit.ClusterRoom
     ) -> None:
         """Open the scheduling gates of the members `starting`.
 
@@ -327,11 +344,11 @@ class PodsBackend:
         """
         limit = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(member: capacity.Member) -> None:
+        async def one(member: gang_fit.Member) -> None:
             async with limit:
                 try:
                     await self._client.merge_patch(
-                        resource.PODS,
+                        api_resources.PODS,
                         member.name,
                         gang_placement.opening_patch(spec, member, room, now=self._clock.wall()),
                         spec.namespace,

@@ -9,7 +9,7 @@ import msgspec
 
 from kilnwork.api import reasons
 from kilnwork.controllers import ports, reconciler_context
-from kilnwork.controllers.gangs import group_clusters, members, port
+from kilnwork.controllers.gangs import gang_state, group_clusters, port
 
 SOON_S = 0.25
 """Seconds until the next check of groups that are being deleted."""
@@ -38,7 +38,7 @@ class LocalBackend:
             )
         if found.ready or spec.running_since is not None:
             return found
-        began = members.first_created(self._clusters.groups(spec))
+        began = gang_state.first_created(self._clusters.groups(spec))
         left_s = spec.wait_s if began is None else began + spec.wait_s - self._clock.wall()
         if left_s > 0:
             return msgspec.structs.replace(found, again_s=left_s)
@@ -54,7 +54,7 @@ class LocalBackend:
     async def observe(self, spec: port.GangSpec) -> port.GangState:
         """Return the state of the gang, without changing anything."""
         groups = self._clusters.groups(spec)
-        return members.state(groups, since=spec.running_since)
+        return gang_state.state(groups, since=spec.running_since)
 
     async def release(self, namespace: str, uid: str, *, but: int | None) -> bool:
         """Delete the groups of all generations of a SyncSet except `but`; return whether none of

@@ -7,7 +7,7 @@ Job keeps its dependency when newer Jobs are created: ticks up to its own time a
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kilnwork.api import job, job_config, job_from_config, schedules
+from kilnwork.api import due_ticks, job, job_config, job_from_config
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -36,7 +36,7 @@ def choose(
     ticks = {job_from_config.scheduled_time_of(one) for one in others}
     try:
         undecided = _find_undecided(config, row, until, ticks)
-    except schedules.InvalidSchedule as error:
+    except due_ticks.InvalidSchedule as error:
         return Choice(waits=f"JobConfig {name} cannot be used: {error}")
     if undecided is not None:
         text = f"JobConfig {name} has not made its Job of {clock.rfc3339(undecided)} yet"
@@ -74,8 +74,8 @@ def _find_undecided(
     pending = [] if row is None else [t for t in row.pending if t <= until and t not in made]
     if pending:
         return max(pending)
-    schedule = schedules.CompiledSchedule.of(spec, namespace=metadata.namespace, name=metadata.name)
-    decided = max(int(schedules.initial_epoch(config)), 0 if row is None else row.tick)
+    schedule = due_ticks.CompiledSchedule.of(spec, namespace=metadata.namespace, name=metadata.name)
+    decided = max(int(due_ticks.initial_epoch(config)), 0 if row is None else row.tick)
     following = schedule.next_after(decided)
     return following if following is not None and following <= until else None
 

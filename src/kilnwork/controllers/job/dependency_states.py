@@ -8,14 +8,14 @@ what follows, `dependency_job_choice` chooses the Job of a JobConfig.
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from kilnwork.api import inputs, job, job_config, task
+from kilnwork.api import input_assembly, job, job_config, task
 from kilnwork.controllers import caches, ports
 from kilnwork.controllers.job import dependency_job_choice, plan
 from kilnwork.controllers.task import plan as task_plan
 from kilnwork.dispatch import model
 from kilnwork.jobs import index_model
 
-FindInput = Callable[[inputs.InputSource, str], task_plan.Found]
+FindInput = Callable[[input_assembly.InputSource, str], task_plan.Found]
 """Finds the data or result of a source in a namespace; provided by the Task controller."""
 
 FindView = Callable[[str], model.TaskView | None]
@@ -53,18 +53,18 @@ class Dependencies:
             for one in plan.all_dependencies(seen.spec.depends_on, seen.spec.template)
         )
 
-    def sources(self, seen: job.Job) -> dict[inputs.InputSource, task_plan.Found]:
+    def sources(self, seen: job.Job) -> dict[input_assembly.InputSource, task_plan.Found]:
         """Return the existing inputs of a Job by their source, including the list of
         `withResultOf`.
         """
         try:
             wanted = plan.needed_inputs(seen)
-        except inputs.InputError:
+        except input_assembly.InputError:
             return {}  # the plan reports the same problem
         return {source: self._source(seen, source) for source, _ in wanted.values()}
 
-    def _source(self, seen: job.Job, source: inputs.InputSource) -> task_plan.Found:
-        if source.kind in (inputs.InputKind.OBJECT, inputs.InputKind.TASK):
+    def _source(self, seen: job.Job, source: input_assembly.InputSource) -> task_plan.Found:
+        if source.kind in (input_assembly.InputKind.OBJECT, input_assembly.InputKind.TASK):
             return self._find_input(source, seen.metadata.namespace)
         chosen = self._job_of(seen, job.Dependency(kind=_K(source.kind), name=source.name))
         if chosen.found is None:

@@ -12,7 +12,7 @@ import msgspec
 
 from kilnwork.api import (
     config_options,
-    inputs,
+    input_assembly,
     job,
     job_config,
     job_from_config,
@@ -79,7 +79,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     config: job_config.JobConfig | None = None
     """The JobConfig that the Job names or that owns it."""
     dependencies: tuple[DependencyState, ...] = ()
-    sources: Mapping[inputs.InputSource, task_plan.Found] = {}
+    sources: Mapping[input_assembly.InputSource, task_plan.Found] = {}
     """State of each input, and of the source of `withResultOf`."""
     refused: str = ""
     """Why the engine does not accept the Job; "" if it has not refused the Job."""
@@ -173,12 +173,12 @@ def cluster_name(seen: job.Job) -> str:
     )
 
 
-def needed_inputs(seen: job.Job) -> dict[str, tuple[inputs.InputSource, str | None]]:
+def needed_inputs(seen: job.Job) -> dict[str, tuple[input_assembly.InputSource, str | None]]:
     """Return the inputs of a Job's tasks by name, with the list of `withResultOf` under ""."""
     template = seen.spec.template
     if template is None or template.effective_task is None:
         return {}
-    found = dict(inputs.sources(template.effective_task))
+    found = dict(input_assembly.sources(template.effective_task))
     if template.parallelism is not None and template.parallelism.with_result_of is not None:
         source = template.parallelism.with_result_of
         found[""] = (_source(source), source.path)
@@ -198,13 +198,13 @@ def all_dependencies(
     return (*given, job.Dependency(kind=job.DependencyKind(source.kind), name=source.name))
 
 
-def _source(given: job.ResultSource) -> inputs.InputSource:
+def _source(given: job.ResultSource) -> input_assembly.InputSource:
     """Return the source of the list of items. A valid Job has exactly one of the names."""
     if given.task is not None:
-        return inputs.InputSource(inputs.InputKind.TASK, given.task)
+        return input_assembly.InputSource(input_assembly.InputKind.TASK, given.task)
     if given.job is not None:
-        return inputs.InputSource(inputs.InputKind.JOB, given.job)
-    return inputs.InputSource(inputs.InputKind.JOB_CONFIG, given.job_config or "")
+        return input_assembly.InputSource(input_assembly.InputKind.JOB, given.job)
+    return input_assembly.InputSource(input_assembly.InputKind.JOB_CONFIG, given.job_config or "")
 
 
 def _plan_live(facts: Facts, seen: job.Job) -> Plan:
@@ -268,7 +268,7 @@ def _plan_acceptance(facts: Facts, seen: job.Job) -> Plan:
     try:
         provided, missing, broken = _collect_inputs(facts, seen)
         held, failure = _hold_or_failure(facts, missing, broken)
-    except inputs.InputError as error:
+    except input_assembly.InputError as error:
         failure = Failure(error.reason, str(error))
     if failure is not None:  # the next pass fails the Job, which must not start before
         held = start_queue.Hold(reason=failure.reason, message=failure.message)
@@ -309,7 +309,7 @@ def group_of(config: job_config.JobConfig) -> start_queue.ConcurrencyGroup:
 
 def _collect_inputs(
     facts: Facts, seen: job.Job
-) -> tuple[Provided, list[tuple[inputs.InputSource, str]], list[str]]:
+) -> tuple[Provided, list[tuple[input_assembly.InputSource, str]], list[str]]:
     """Return the available inputs and items, the missing sources, and the problems that do not
     resolve by waiting.
 
@@ -324,19 +324,23 @@ def _collect_inputs(
     if broken or missing or not wanted:
         return Provided(), missing, broken
     values = {s: one.value for s, one in found.items() if isinstance(one, task_plan.Ready)}
-    named = {name: inputs.pick(name, values[s], path) for name, (s, path) in wanted.items() if name}
-    inputs.encode(named)
+    named = {
+        name: input_assembly.pick(name, values[s], path)
+        for name, (s, path) in wanted.items()
+        if name
+    }
+    input_assembly.encode(named)
     if "" not in wanted:
         return Provided(inputs=named), [], []
     source, path = wanted[""]
-    items = inputs.pick("withResultOf", values[source], path)
+    items = input_assembly.pick("withResultOf", values[source], path)
     if not isinstance(items, list):
         return Provided(), [], [f"the result of {source} is no list"]
     return Provided(items, named or None), [], []
 
 
 def _hold_or_failure(
-    facts: Facts, missing: list[tuple[inputs.InputSource, str]], broken: list[str]
+    facts: Facts, missing: list[tuple[input_assembly.InputSource, str]], broken: list[str]
 ) -> tuple[start_queue.Hold | None, Failure | None]:
     """Return the hold for missing inputs and dependencies, which the engine does not know, or why
     the Job cannot start.
@@ -353,7 +357,9 @@ def _hold_or_failure(
             reason=JobReason.WAITING_FOR_DEPENDENCY, message=waits[0] + more
         ), None
     if missing:
-        objects = [text for source, text in missing if source.kind is inputs.InputKind.OBJECT]
+        objects = [
+            text for source, text in missing if source.kind is input_assembly.InputKind.OBJECT
+        ]
         reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
         text = (objects or [text for _, text in missing])[0]
         return start_queue.Hold(reason=reason, message=text), None
@@ -421,7 +427,7 @@ def _plan_before_start(
     """Plan for a Job that waits in the engine: pass on inputs that have become available."""
     try:
         provided, missing, broken = _collect_inputs(facts, seen)
-    except inputs.InputError as error:
+    except input_assembly.InputError as error:
         return msgspec.structs.replace(found, fail=Failure(error.reason, str(error)))
     held, failure = _hold_or_failure(facts, missing, broken)
     wakes = frozenset(

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import index_sets, job, kinds, meta, reasons, task_fields
-from kilnwork.controllers import results
+from kilnwork.api import field_support_table, job, job_indexes, kinds, meta, reasons
+from kilnwork.controllers import status_result
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -135,7 +135,7 @@ def from_view(seen: job.Job, view: index_model.IndexJobView, *, now: float) -> j
             running=counts.running,
             failed_indexes=view.failed_indexes,
         ),
-        result=results.result_for_status(view.result) if phase is _P.SUCCEEDED else None,
+        result=status_result.result_for_status(view.result) if phase is _P.SUCCEEDED else None,
         observed_generation=seen.metadata.generation,
     )
     return _with_conditions(seen, wanted, stopped=view.stopped, now=now)
@@ -177,7 +177,7 @@ def _parallel_index(seen: job.Job, index: index_model.IndexView) -> job.Parallel
         return None
     if template.parallelism.with_result_of is not None:
         return job.ParallelIndex(index_number=index.number)
-    return index_sets.IndexSet(template.parallelism).status(index.number)
+    return job_indexes.IndexSet(template.parallelism).status(index.number)
 
 
 def _time(at: float | None) -> str | None:
@@ -262,7 +262,7 @@ def _ignored(seen: job.Job) -> Iterator[meta.Condition]:
     template, generation = seen.spec.template, seen.metadata.generation
     if template is None or not template.forbid_task_force_deletion:
         return
-    found = task_fields.ignored(kinds.JOBS.kind, seen.spec, generation=generation)
+    found = field_support_table.ignored(kinds.JOBS.kind, seen.spec, generation=generation)
     if found is not None:
         yield found
 

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.api import (
-    config_services,
+    due_ticks,
     job,
     job_config,
     job_validation,
+    knative_service,
     meta,
     reasons,
-    schedules,
 )
 from kilnwork.controllers.job import plan as job_plan
 from kilnwork.controllers.job_config import pending_ticks, status
@@ -44,7 +44,7 @@ class ParsedConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     generation: int
     problem: str
     """Why the JobConfig cannot be used; "" if it can."""
-    schedule: schedules.CompiledSchedule | None
+    schedule: due_ticks.CompiledSchedule | None
     fingerprint: str
     """Digest of the schedule: when it changes, earlier ticks are ignored."""
 
@@ -109,9 +109,9 @@ def decide(facts: Facts) -> Plan:
     surplus = tuple(_expired_jobs(facts))
     if facts.problem:
         return Plan(delete=surplus, status=status.invalid(config, facts.problem, now=facts.now))
-    schedule, found = reading.schedule, schedules.SchedulePlan()
+    schedule, found = reading.schedule, due_ticks.SchedulePlan()
     if schedule is not None:
-        found = schedules.plan(schedule, _schedule_facts(facts))
+        found = due_ticks.plan(schedule, _schedule_facts(facts))
     lost = _resolved_ticks(facts, schedule)
     decision = _decide_ticks(facts, schedule, found, lost=lost)
     make: tuple[int, ...] = ()
@@ -122,7 +122,7 @@ def decide(facts: Facts) -> Plan:
     upcoming: Upcoming | None = None
     if schedule is not None and not schedule.disabled:
         decided = 0 if facts.row is None else facts.row.tick
-        after = max(int(facts.now), int(schedules.initial_epoch(config)), decided)
+        after = max(int(facts.now), int(due_ticks.initial_epoch(config)), decided)
         upcoming = extend_upcoming(schedule, after, facts.upcoming)
     shown = status.make(
         config,
@@ -139,7 +139,7 @@ def decide(facts: Facts) -> Plan:
         warnings=tuple(_announcements(lost)),
         make=make,
         delete=surplus,
-        service=config_services.service(config),
+        service=knative_service.service(config),
         upcoming=upcoming,
         status=shown,
         again_s=min(waits, default=None),
@@ -147,7 +147,7 @@ def decide(facts: Facts) -> Plan:
 
 
 def extend_upcoming(
-    schedule: schedules.CompiledSchedule, after: int, known: Upcoming | None
+    schedule: due_ticks.CompiledSchedule, after: int, known: Upcoming | None
 ) -> Upcoming:
     """Return the next ticks of a schedule.
 
@@ -161,7 +161,7 @@ def extend_upcoming(
     if not lacking:
         return Upcoming(after, left)
     last = left[-1] if left else after
-    return Upcoming(after, (*left, *schedules.upcoming_ticks(schedule, last, lacking)))
+    return Upcoming(after, (*left, *due_ticks.upcoming_ticks(schedule, last, lacking)))
 
 
 def parse(config: job_config.JobConfig) -> ParsedConfig:
@@ -183,24 +183,24 @@ def depends_on(config: job_config.JobConfig) -> Iterator[str]:
             yield one.name
 
 
-def _schedule(config: job_config.JobConfig) -> schedules.CompiledSchedule | None:
+def _schedule(config: job_config.JobConfig) -> due_ticks.CompiledSchedule | None:
     spec, metadata = config.spec.schedule, config.metadata
     if spec is None or spec.cron is None:
         return None
-    return schedules.CompiledSchedule.of(spec, namespace=metadata.namespace, name=metadata.name)
+    return due_ticks.CompiledSchedule.of(spec, namespace=metadata.namespace, name=metadata.name)
 
 
-def _schedule_facts(facts: Facts) -> schedules.ScheduleFacts:
+def _schedule_facts(facts: Facts) -> due_ticks.ScheduleFacts:
     row = facts.row
-    return schedules.ScheduleFacts(
+    return due_ticks.ScheduleFacts(
         now=facts.now,
-        epoch=schedules.initial_epoch(facts.config),
+        epoch=due_ticks.initial_epoch(facts.config),
         decided=None if row is None else row.tick,
     )
 
 
 def _resolved_ticks(
-    facts: Facts, schedule: schedules.CompiledSchedule | None
+    facts: Facts, schedule: due_ticks.CompiledSchedule | None
 ) -> dict[int, reasons.ConfigReason | None]:
     """Return the ticks that need no Job any more: those that are resolved
     (`pending_ticks.resolved_ticks`), and those whose Jobs the engine has refused.
@@ -230,8 +230,8 @@ def _announcements(lost: dict[int, reasons.ConfigReason | None]) -> Iterator[Ann
 
 def _decide_ticks(
     facts: Facts,
-    schedule: schedules.CompiledSchedule | None,
-    found: schedules.SchedulePlan,
+    schedule: due_ticks.CompiledSchedule | None,
+    found: due_ticks.SchedulePlan,
     *,
     lost: dict[int, reasons.ConfigReason | None],
 ) -> index_model.TickDecision | None:
@@ -243,7 +243,7 @@ def _decide_ticks(
         name=config.metadata.name,
         fingerprint=facts.reading.fingerprint,
         # A time in the future is not a decided tick: an edit of lastUpdated may revert it.
-        tick=min(int(schedules.initial_epoch(config)), now),
+        tick=min(int(due_ticks.initial_epoch(config)), now),
     )
     if row is None:
         return None if schedule is None else made

@@ -10,11 +10,11 @@ from functools import partial
 import msgspec
 
 from kilnwork.api import (
-    config_services,
     job,
     job_config,
     job_from_config,
     kinds,
+    knative_service,
     meta,
     reasons,
 )
@@ -337,7 +337,7 @@ class Reconciler:
             return None
         try:
             await self._client.apply(
-                config_services.SERVICES, service, manager="kilnwork", force=True
+                knative_service.SERVICES, service, manager="kilnwork", force=True
             )
         except (errors.NotFound, errors.Forbidden, errors.Invalid, errors.Conflict) as error:
             self._emit_event(config, "ServiceNotMade", f"its Service of Knative: {error}")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import job, job_config, kinds, meta, reasons, schedules, task_fields
+from kilnwork.api import due_ticks, field_support_table, job, job_config, kinds, meta, reasons
 from kilnwork.controllers.job_config import pending_ticks
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
@@ -31,7 +31,7 @@ class Ticks(NamedTuple):
 
     upcoming: tuple[int, ...]
     """The next ticks; empty without a schedule."""
-    planned: schedules.SchedulePlan
+    planned: due_ticks.SchedulePlan
     """The plan of the schedule: due ticks, and what it waits for."""
     refusal: pending_ticks.JobRefusal | None = None
     """Why Jobs of due ticks cannot be created."""
@@ -153,7 +153,9 @@ def _conditions(
         new.append(scheduled)
     if config.spec.template.spec.forbid_task_force_deletion:  # the only field without effect
         generation = config.metadata.generation
-        ignored = task_fields.ignored(kinds.JOB_CONFIGS.kind, config.spec, generation=generation)
+        ignored = field_support_table.ignored(
+            kinds.JOB_CONFIGS.kind, config.spec, generation=generation
+        )
         new += [] if ignored is None else [ignored]
     types = {condition.type for condition in new}
     kept = tuple(c for c in config.status.conditions if c.type in types)
@@ -168,7 +170,7 @@ def _blocked(ticks: Ticks) -> tuple[str, str]:
         waiting = len(ticks.refusal.since)
         more = f"; {waiting - 1} more wait" if waiting > 1 else ""
         return str(reasons.ConfigReason.JOB_NOT_MADE), f"{ticks.refusal.text}{more}"
-    if ticks.planned.waiting in (None, schedules.WaitReason.NOT_YET_DUE):
+    if ticks.planned.waiting in (None, due_ticks.WaitReason.NOT_YET_DUE):
         return "", ""
     return str(ticks.planned.waiting), ticks.planned.message
 

@@ -6,7 +6,7 @@ may create, and ConfigMaps, are allowed.
 
 from typing import Any
 
-from kilnwork.api import meta, resource, sync_set
+from kilnwork.api import api_resources, meta, sync_set
 from kilnwork.controllers.gangs import cluster_manifests
 from kilnwork.executors import custom_resource
 from kilnwork.kube import client, errors
@@ -52,11 +52,11 @@ class SetObjects:
             return error.message
         return ""
 
-    async def _kind(self, manifest: dict[str, Any]) -> tuple[resource.Resource | None, str]:
+    async def _kind(self, manifest: dict[str, Any]) -> tuple[api_resources.Resource | None, str]:
         if (manifest["apiVersion"], manifest["kind"]) == ("v1", "ConfigMap"):
-            return resource.CONFIG_MAPS, ""
+            return api_resources.CONFIG_MAPS, ""
         found = await self._served.find(manifest["apiVersion"], manifest["kind"])
-        if not isinstance(found, resource.Resource):
+        if not isinstance(found, api_resources.Resource):
             return None, found.message
         if not found.namespaced:
             return None, f"{found.kind} belongs to no namespace: the SyncSet cannot own it"
@@ -67,7 +67,7 @@ class SetObjects:
             )
         return found, ""
 
-    async def _taken(self, seen: sync_set.SyncSet, kind: resource.Resource, name: str) -> str:
+    async def _taken(self, seen: sync_set.SyncSet, kind: api_resources.Resource, name: str) -> str:
         try:
             found = await self._client.get(kind, name, seen.metadata.namespace, type=meta.Partial)
         except errors.NotFound:

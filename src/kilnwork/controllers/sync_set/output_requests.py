@@ -1,7 +1,7 @@
 """Requests about the outputs of a run: the engine is asked for the nodes of its tasks, ponds for
 their files.
 
-Used by `reconciler`. Decisions are in `outputs`. Everything may be repeated.
+Used by `reconciler`. Decisions are in `output_snapshots`. Everything may be repeated.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.sync_set import outputs, ports
+from kilnwork.controllers.sync_set import output_snapshots, ports
 from kilnwork.jobs.flows import model as flow_model
 
 _PAGE = 1_000
@@ -29,10 +29,10 @@ class OutputRun(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_written(
     flows: ports.Flows, run: flow_model.NewFlowRun
-) -> Mapping[str, outputs.WrittenOutput]:
+) -> Mapping[str, output_snapshots.WrittenOutput]:
     """Return for each output of a run where the successful tasks have written it."""
     return {
-        one.name: outputs.where_written(await _instances(flows, run.key, one.step))
+        one.name: output_snapshots.where_written(await _instances(flows, run.key, one.step))
         for one in run.outputs
     }
 
@@ -51,7 +51,7 @@ async def _instances(
 
 def pin_request(uid: str, generation: int, output: str) -> str:
     """Return the request name of the pins of an output, unique to the generation."""
-    return f"{uid}-g{generation}-{output}{outputs.SUFFIX}"
+    return f"{uid}-g{generation}-{output}{output_snapshots.SUFFIX}"
 
 
 def request_pins(
@@ -59,7 +59,7 @@ def request_pins(
     asked: OutputRun,
     run: flow_model.NewFlowRun,
     *,
-    written: Mapping[str, outputs.WrittenOutput],
+    written: Mapping[str, output_snapshots.WrittenOutput],
 ) -> Mapping[str, model.Pin]:
     """Request the pin of each output of a run and return its progress, without outputs that no task
     wrote.

@@ -14,13 +14,13 @@ from kilnwork.api import reasons, sync_set, sync_set_validation
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import data_portions, port
 from kilnwork.controllers.sync_set import (
-    outputs,
+    output_snapshots,
     ports,
     requirements,
     snapshot_pins,
     status,
     times,
-    waits,
+    wait_events,
 )
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
@@ -323,9 +323,9 @@ def _plan_refusal(
     facts: Facts, seen: sync_set.SyncSet, message: str, *, again_s: float | None
 ) -> Plan:
     """Plan for a SyncSet of which an object cannot be created: retry for a while, then fail."""
-    left_s = waits.REFUSED_S - facts.refused_s
+    left_s = wait_events.REFUSED_S - facts.refused_s
     if left_s <= 0:
-        text = f"{message} (tried for {waits.REFUSED_S:g} s)"
+        text = f"{message} (tried for {wait_events.REFUSED_S:g} s)"
         return _plan_end(facts, seen, _P.FAILED, status.Explanation(Reason.OBJECT_REFUSED, text))
     why = status.Explanation(Reason.OBJECT_REFUSED, message)
     return _plan_wait(
@@ -612,20 +612,22 @@ def _plan_finish(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunV
     pins = facts.pins_of_outputs
     if phase is not _P.SUCCEEDED or not (pins or facts.unknown_output):
         return _plan_end(facts, seen, phase, why)
-    failed = times.requested_end(seen, facts.now) or outputs.failure(pins)
+    failed = times.requested_end(seen, facts.now) or output_snapshots.failure(pins)
     if facts.unknown_output:
         failed = status.Explanation(Reason.OUTPUT_FAILED, facts.unknown_output)
     if failed is not None:
         killed = failed.reason == Reason.KILLED
         return _plan_end(facts, seen, _P.KILLED if killed else _P.FAILED, failed)
-    waits_for = outputs.describe_missing(pins)
+    waits_for = output_snapshots.describe_missing(pins)
     lease = None
     if not waits_for:
-        lease = DataLease(nodes=outputs.nodes(pins), snapshots=outputs.wanted_snapshots(pins))
+        lease = DataLease(
+            nodes=output_snapshots.nodes(pins), snapshots=output_snapshots.wanted_snapshots(pins)
+        )
         incomplete = [one.message for _, one in sorted(facts.kept.items()) if not one.ready]
         if facts.kept and not incomplete:
             shown = status.StatusContent(
-                phase, why, flow=flow, outputs=outputs.output_statuses(pins)
+                phase, why, flow=flow, outputs=output_snapshots.output_statuses(pins)
             )
             made = status.make(seen, shown, now=facts.now)
             return Plan(outputs=lease, status=made, again_s=0.0)

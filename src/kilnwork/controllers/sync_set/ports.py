@@ -1,7 +1,7 @@
 """The ports between the SyncSet controller, the engine of flows and the ponds.
 
-Implemented by `jobs.flows` and `controllers.data_pond`. All calls may be repeated; each pass
-states the complete wanted state again.
+Implemented by `jobs.flows` and `controllers.data_pond`. All calls may be repeated; each pass states
+the complete wanted state again.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

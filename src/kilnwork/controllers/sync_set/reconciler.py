@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from kilnwork.api import kinds, resource, sync_set, task_cluster
+from kilnwork.api import api_resources, kinds, sync_set, task_cluster
 from kilnwork.controllers import ports as hub_ports
 from kilnwork.controllers import reconciler_context, status_writer
 from kilnwork.controllers.data_pond import model
@@ -23,13 +23,13 @@ from kilnwork.controllers.gangs import (
 from kilnwork.controllers.sync_set import (
     objects,
     output_requests,
-    outputs,
+    output_snapshots,
     plan,
     ports,
     requirements,
     snapshot_pins,
     status,
-    waits,
+    wait_events,
 )
 from kilnwork.executors import custom_resource
 from kilnwork.jobs import errors as jobs_errors
@@ -42,7 +42,7 @@ LOCAL_NODE = "kilnwork.dev/local"
 """Label of local nodes, on which Pods are processes."""
 
 
-_RUN = re.compile(rf"-g[0-9]+({re.escape(outputs.SUFFIX)})?$")
+_RUN = re.compile(rf"-g[0-9]+({re.escape(output_snapshots.SUFFIX)})?$")
 """The suffix of the names of generations' leases."""
 
 
@@ -58,9 +58,9 @@ class _KnownState(msgspec.Struct):
     """Why the engine does not accept the flow, by generation."""
     fetching: tuple[int, float] | None = None
     """Number of a generation, and since when the nodes fetch its data (wall clock)."""
-    written_by: tuple[int, Mapping[str, outputs.WrittenOutput]] | None = None
+    written_by: tuple[int, Mapping[str, output_snapshots.WrittenOutput]] | None = None
     """Number of a generation, and where the tasks of its outputs have run, by output."""
-    wait: waits.Wait | None = None
+    wait: wait_events.Wait | None = None
     """The current wait."""
     leased: data_portions.Places = {}
     """Portions that nodes should hold for the generation that fetches."""
@@ -259,7 +259,7 @@ class Reconciler:
             planned=known.planned,
             readiness=readiness,
             pins_of_outputs=self._pins_of_outputs(seen, stored_own, written),
-            unknown_output=outputs.describe_unknown(written),
+            unknown_output=output_snapshots.describe_unknown(written),
             kept=self._get_ledger().ready(*_pond(seen), _outputs_lease(seen)) if written else {},
             held=known.held,
             leased=known.leased,
@@ -267,7 +267,7 @@ class Reconciler:
             left=any(
                 c.metadata.labels.get(cluster_manifests.GENERATION_LABEL) != kept for c in owned
             ),
-            refused_s=waits.refusal_duration_s(known.wait, now=self._clock.monotonic()),
+            refused_s=wait_events.refusal_duration_s(known.wait, now=self._clock.monotonic()),
             refused=known.refused.get(seen.status.generation, ""),
             fetching_since=None if known.fetching is None else known.fetching[1],
             now=self._clock.wall(),
@@ -298,7 +298,7 @@ class Reconciler:
         if seen.spec.backend is not sync_set.Backend.AUTO:
             return seen.spec.backend
         try:
-            nodes = await self._client.list(resource.NODES, type=dict)
+            nodes = await self._client.list(api_resources.NODES, type=dict)
         except errors.Forbidden:
             return sync_set.Backend.PODS
         if not nodes.items:
@@ -341,7 +341,9 @@ class Reconciler:
         output_ref = snapshot.source.output
         if output_ref is not None and digest is None:
             of = self._caches.sync_sets.get((namespace, output_ref.set))
-            found = outputs.find_output(of, output_ref, pond=pond, reader=seen.metadata.name)
+            found = output_snapshots.find_output(
+                of, output_ref, pond=pond, reader=seen.metadata.name
+            )
             if isinstance(found, model.Pin):
                 return found
             digest = found
@@ -358,7 +360,7 @@ class Reconciler:
         known: _KnownState,
         run: flow_model.NewFlowRun | None,
         view: flow_model.FlowRunView | None,
-    ) -> Mapping[str, outputs.WrittenOutput]:
+    ) -> Mapping[str, output_snapshots.WrittenOutput]:
         """Return where the tasks of each output have written it; only from the success of the flow
         until that is in the status.
         """
@@ -373,7 +375,7 @@ class Reconciler:
         self,
         seen: sync_set.SyncSet,
         run: flow_model.NewFlowRun | None,
-        written: Mapping[str, outputs.WrittenOutput],
+        written: Mapping[str, output_snapshots.WrittenOutput],
     ) -> Mapping[str, model.Pin]:
         if run is None:
             return {}
@@ -494,7 +496,7 @@ class Reconciler:
                 snapshots=decided.lease.snapshots,
                 outputs=decided.lease.outputs,
             )
-        kept = set(outputs.kept_leases(seen))
+        kept = set(output_snapshots.kept_leases(seen))
         if decided.outputs is not None:
             kept.add(_outputs_lease(seen))
             self._get_ledger().want(
@@ -580,8 +582,8 @@ class Reconciler:
         wait counts as long.
         """
         known, now = self._memory(key, seen), self._clock.monotonic()
-        known.wait = waits.follow(known.wait, shown, now=now)
-        left_s = waits.seconds_to_announcement(known.wait, now=now)
+        known.wait = wait_events.follow(known.wait, shown, now=now)
+        left_s = wait_events.seconds_to_announcement(known.wait, now=now)
         if known.wait is None or left_s is None or left_s > 0:
             return left_s
         known.wait = msgspec.structs.replace(known.wait, announced=True)
@@ -613,7 +615,7 @@ def _lease(seen: sync_set.SyncSet) -> str:
 
 
 def _outputs_lease(seen: sync_set.SyncSet) -> str:
-    return outputs.lease_name(seen.metadata.name, seen.status.generation)
+    return output_snapshots.lease_name(seen.metadata.name, seen.status.generation)
 
 
 def _pond(seen: sync_set.SyncSet) -> tuple[str, str]:

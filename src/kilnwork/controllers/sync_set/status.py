@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kilnwork.api import attempts, kinds, meta, reasons, sync_set, task
-from kilnwork.controllers import results
+from kilnwork.controllers import status_result
 from kilnwork.controllers.gangs import port
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
@@ -215,7 +215,7 @@ def _flow(flow: flow_model.FlowRunView) -> sync_set.FlowStatus:
 def _result(value: Any) -> task.Result | None:
     """Return the result of a flow in the form of a task's result."""
     data = msgspec.json.encode(value)
-    return results.result_for_status(attempts.Payload("application/json", data))
+    return status_result.result_for_status(attempts.Payload("application/json", data))
 
 
 def _data_ready(snapshots: Mapping[str, sync_set.SnapshotStatus]) -> str:
@@ -345,7 +345,7 @@ def announcement(
     """Return the kube event for the change from the status `current` to `wanted`; None if the
     change gets none.
 
-    Waits get one only when they are long (`waits`).
+    Waits get one only when they are long (`wait_events`).
     """
     if (current.generation, current.phase) == (wanted.generation, wanted.phase):
         return None

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import attempts, inputs, reasons, task, task_cluster, validation
-from kilnwork.controllers.task import images, status
+from kilnwork.api import attempts, input_assembly, reasons, task, task_cluster, task_validation
+from kilnwork.controllers.task import container_choice, status
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
 
@@ -81,9 +81,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     strays: tuple[ids.TaskId, ...] = ()
     """Tasks of this name that the dispatcher still has although their objects are gone."""
     cluster: task_cluster.TaskCluster | None = None
-    workers: images.WorkerImage | None = None
+    workers: container_choice.WorkerImage | None = None
     """Image of the workers of `cluster`; None before a worker has a container."""
-    sources: Mapping[inputs.InputSource, Found] = {}
+    sources: Mapping[input_assembly.InputSource, Found] = {}
     """State of each input."""
     output_made: str | None = None
     """Name of the TaskObject with the result of this run: None before its creation was tried, "" if
@@ -223,7 +223,7 @@ def _plan_report(
         view,
         why=why,
         output_object=facts.output_made or "",
-        image=images.ignored_condition(seen, facts.cluster, facts.workers),
+        image=container_choice.ignored_condition(seen, facts.cluster, facts.workers),
         now=facts.now,
     )
     return Plan(kills=kills, status=shown, wakes=wakes, again_s=again_s)
@@ -270,7 +270,7 @@ def _plan_before_dispatcher(facts: Facts, seen: task.Task) -> Plan:
     late = _too_late(facts, spec)
     if late is not None:
         return _plan_end(facts, seen, task.State.FAILED, late)
-    problems = validation.validate_task(seen)  # a real API server checks only our schema
+    problems = task_validation.validate_task(seen)  # a real API server checks only our schema
     if problems:
         text = "; ".join(f"{field} {why}" for field, why in problems)
         return _plan_end(
@@ -280,7 +280,10 @@ def _plan_before_dispatcher(facts: Facts, seen: task.Task) -> Plan:
     if spec.executor == task.WORKER and _is_gone(facts.cluster):
         wakes = frozenset({Wake("TaskCluster", spec.cluster_name)})
         return _plan_wait(facts, seen, _no_cluster(facts, seen), wakes=wakes, again_s=again_s)
-    if facts.cluster is not None and images.needs_pod(spec, facts.cluster, facts.workers) is None:
+    if (
+        facts.cluster is not None
+        and container_choice.needs_pod(spec, facts.cluster, facts.workers) is None
+    ):
         wakes = frozenset({Wake("TaskCluster", spec.cluster_name)})
         again_s = _soonest(again_s, IMAGE_LOOK_S)
         return _plan_wait(facts, seen, _no_workers(spec), wakes=wakes, again_s=again_s)
@@ -301,8 +304,8 @@ def _plan_with_inputs(facts: Facts, seen: task.Task, *, again_s: float | None) -
         return _plan_end(facts, seen, task.State.FAILED, why)
     values = {s: f.value for s, f in facts.sources.items() if isinstance(f, Ready)}
     try:
-        document = inputs.assemble(seen.spec, values)
-    except inputs.InputError as error:
+        document = input_assembly.assemble(seen.spec, values)
+    except input_assembly.InputError as error:
         why = status.Explanation(error.reason, str(error))
         return _plan_end(facts, seen, task.State.FAILED, why)
     return Plan(
@@ -328,8 +331,8 @@ def _submission(facts: Facts, seen: task.Task, document: bytes | None) -> model.
 def _spec_for_dispatcher(facts: Facts, spec: task.TaskSpec) -> task.TaskSpec:
     """Return the spec to pass to the dispatcher; the Task object is left unchanged."""
     cluster = facts.cluster
-    if cluster is not None and images.needs_pod(spec, cluster, facts.workers):
-        return images.with_pod(spec, cluster)
+    if cluster is not None and container_choice.needs_pod(spec, cluster, facts.workers):
+        return container_choice.with_pod(spec, cluster)
     return spec
 
 
@@ -368,8 +371,8 @@ def _no_cluster(facts: Facts, seen: task.Task) -> status.Explanation:
     return status.Explanation(Reason.WAITING_FOR_CLUSTER, message)
 
 
-def _no_input(missing: Mapping[inputs.InputSource, Missing]) -> status.Explanation:
-    objects = [f for s, f in missing.items() if s.kind is inputs.InputKind.OBJECT]
+def _no_input(missing: Mapping[input_assembly.InputSource, Missing]) -> status.Explanation:
+    objects = [f for s, f in missing.items() if s.kind is input_assembly.InputKind.OBJECT]
     reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
     first, rest = (objects or list(missing.values()))[0], len(missing) - 1
     return status.Explanation(reason, first.message + (f" (and {rest} more)" if rest else ""))

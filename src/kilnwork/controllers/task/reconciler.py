@@ -8,9 +8,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from kilnwork.api import inputs, kinds, task, task_cluster, task_object
-from kilnwork.controllers import ports, reconciler_context, status_writer, task_views, waiting_keys
-from kilnwork.controllers.task import images, known_state, outputs, plan, status
+from kilnwork.api import input_assembly, kinds, task, task_cluster, task_object
+from kilnwork.controllers import (
+    ports,
+    reconciler_context,
+    status_writer,
+    task_view_cache,
+    waiting_keys,
+)
+from kilnwork.controllers.task import container_choice, known_state, output_object, plan, status
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
@@ -31,7 +37,7 @@ class Reconciler:
         self._clock = context.time
         self._queue = work
         self._hub: ports.TaskHub | None = None
-        self._views = task_views.TaskViews()
+        self._views = task_view_cache.TaskViews()
         self._waiting_keys = waiting_keys.WaitingKeys()
         self._writer = status_writer.StatusWriter(context.kube, kinds.TASKS, task.TaskStatus)
         self._memories: dict[Key, known_state.KnownState] = {}
@@ -142,18 +148,20 @@ class Reconciler:
             now=now,
         )
 
-    def _workers(self, cluster: task_cluster.TaskCluster | None) -> images.WorkerImage | None:
+    def _workers(
+        self, cluster: task_cluster.TaskCluster | None
+    ) -> container_choice.WorkerImage | None:
         """Return the image of the cluster's workers. Only for tasks with an image, since this reads
         all Pods of the cluster.
         """
         if cluster is None:
             return None
-        return images.worker_image(self._caches.pods.owned_by(cluster.metadata.uid))
+        return container_choice.worker_image(self._caches.pods.owned_by(cluster.metadata.uid))
 
-    def _sources(self, seen: task.Task) -> dict[inputs.InputSource, plan.Found]:
+    def _sources(self, seen: task.Task) -> dict[input_assembly.InputSource, plan.Found]:
         try:
-            wanted = inputs.sources(seen.spec)
-        except inputs.InputError:
+            wanted = input_assembly.sources(seen.spec)
+        except input_assembly.InputError:
             return {}  # the plan reports the same problem
         namespace = seen.metadata.namespace
         return {source: self.find_input(source, namespace) for source, _ in wanted.values()}
@@ -162,10 +170,10 @@ class Reconciler:
         """Return the dispatcher's view of the Task with this uid."""
         return self._views.get(ids.task_id(uid))
 
-    def find_input(self, source: inputs.InputSource, namespace: str) -> plan.Found:
+    def find_input(self, source: input_assembly.InputSource, namespace: str) -> plan.Found:
         """Return the data of a TaskObject or the result of a Task, or why it is missing."""
         key = (namespace, source.name)
-        if source.kind is inputs.InputKind.OBJECT:
+        if source.kind is input_assembly.InputKind.OBJECT:
             found = self._caches.objects.get(key)
             return _absent(source, namespace) if found is None else plan.Ready(found.data)
         other = self._caches.tasks.get(key)
@@ -256,7 +264,7 @@ class Reconciler:
     ) -> None:
         obstacle: str | None = output.obstacle
         if not obstacle:
-            obstacle = await outputs.make(
+            obstacle = await output_object.make(
                 self._client, seen, run=view.run, name=output.name, data=output.data
             )
         if obstacle is not None:
@@ -318,5 +326,5 @@ def _cluster_of(seen: task.Task, view: model.TaskView | None) -> str:
     return seen.spec.cluster_name if view is None or view.run < seen.spec.run else view.cluster
 
 
-def _absent(source: inputs.InputSource, namespace: str) -> plan.Missing:
+def _absent(source: input_assembly.InputSource, namespace: str) -> plan.Missing:
     return plan.Missing(f"{source} does not exist in namespace {namespace}")

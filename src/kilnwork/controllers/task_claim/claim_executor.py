@@ -19,8 +19,8 @@ import msgspec
 from kilnwork.api import attempts, reasons, task, task_claim
 from kilnwork.channel import messages
 from kilnwork.controllers.task_claim import claim
-from kilnwork.data import blobs
-from kilnwork.executors import external, process_attempt, service
+from kilnwork.data import local_blobs
+from kilnwork.executors import external, service, service_attempt
 from kilnwork.kit import clock, ids
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors
@@ -149,7 +149,7 @@ class ClaimAttempt(external.ExternalAttempt):
         text = outcome.message or f"says the holder of TaskClaim {self._name}"
         raise external.Failed(text, reason=outcome.reason or _R.RAISED, retry=outcome.retry)
 
-    async def _halted(self, halt: process_attempt.Halt) -> attempts.Outcome:
+    async def _halted(self, halt: service_attempt.Halt) -> attempts.Outcome:
         """Ask the holder to stop and wait for its outcome, which proves that it has stopped."""
         proof = True
         if self._started is not None:
@@ -187,7 +187,7 @@ class BlobDirectory:
     def put(self, digest: bytes, file: Path) -> None:
         if self._directory is None:
             raise external.Lost("this manager keeps no blobs")
-        with blobs.Blobs(self._directory, durable=True).writer() as new:
+        with local_blobs.Blobs(self._directory, durable=True).writer() as new:
             new.write(file.read_bytes())
             new.commit()
 

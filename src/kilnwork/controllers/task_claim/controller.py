@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kilnwork.api import reasons, task_claim
-from kilnwork.channel import client as channel_client
+from kilnwork.channel import blocking_link as channel_client
 from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers.task_claim import claim, claim_executor
 from kilnwork.executors import service

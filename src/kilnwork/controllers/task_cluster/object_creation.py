@@ -7,7 +7,7 @@ name taken by another owner must be freed by a user.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kilnwork.api import kinds, meta, pod, reasons, resource, task_cluster
+from kilnwork.api import api_resources, kinds, meta, pod, reasons, task_cluster
 from kilnwork.controllers.task_cluster import status
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors
@@ -34,7 +34,7 @@ class Creation(NamedTuple):
 
 async def create(
     kube: client.Client,
-    kind: resource.Resource,
+    kind: api_resources.Resource,
     body: meta.JsonObject,
     *,
     cluster: task_cluster.TaskCluster,
@@ -56,7 +56,7 @@ async def dry_run(
     None if it would not.
     """
     try:
-        await kube.create(resource.PODS, body, cluster.metadata.namespace, dry_run=True)
+        await kube.create(api_resources.PODS, body, cluster.metadata.namespace, dry_run=True)
     except errors.AlreadyExists:
         return None
     except (errors.Forbidden, errors.Invalid) as error:
@@ -74,14 +74,16 @@ async def update_secret(
 ) -> None:
     """Change some entries of a Secret; if it was deleted, the next pass creates it again."""
     try:
-        await kube.merge_patch(resource.SECRETS, name, {"data": data}, cluster.metadata.namespace)
+        await kube.merge_patch(
+            api_resources.SECRETS, name, {"data": data}, cluster.metadata.namespace
+        )
     except errors.NotFound:
         return
 
 
 async def _check_name_owner(
     kube: client.Client,
-    kind: resource.Resource,
+    kind: api_resources.Resource,
     name: str,
     *,
     cluster: task_cluster.TaskCluster,
@@ -99,7 +101,7 @@ async def _check_name_owner(
     )
     if ours_before or found.metadata.deletion_timestamp is not None:
         return Creation(again_s=SOON_S)
-    reason = Reason.POD_NAME_TAKEN if kind is resource.PODS else Reason.SECRET_NAME_TAKEN
+    reason = Reason.POD_NAME_TAKEN if kind is api_resources.PODS else Reason.SECRET_NAME_TAKEN
     message = f"{kind.kind} {name} exists and does not belong to this TaskCluster"
     return Creation(None, status.CreationRefusal(reason, message), LATER_S)
 

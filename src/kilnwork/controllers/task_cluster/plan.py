@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from kilnwork.api import meta, pod, resource, task_cluster
+from kilnwork.api import api_resources, meta, pod, task_cluster
 from kilnwork.controllers import worker_pods
 from kilnwork.controllers.task_cluster import deletion, status, worker_removal
 from kilnwork.dispatch import model
@@ -302,4 +302,8 @@ def awaited_account(cluster: task_cluster.TaskCluster) -> tuple[str, str, str]:
     """Return the ServiceAccount that must exist before a Pod can be created, as (plural, namespace,
     name).
     """
-    return resource.SERVICE_ACCOUNTS.plural, cluster.metadata.namespace, service_account(cluster)
+    return (
+        api_resources.SERVICE_ACCOUNTS.plural,
+        cluster.metadata.namespace,
+        service_account(cluster),
+    )

@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import kinds, meta, pod, reasons, resource, task_cluster
+from kilnwork.api import api_resources, kinds, meta, pod, reasons, task_cluster
 from kilnwork.controllers import (
     ports,
     reconciler_context,
     status_writer,
-    tokens,
     waiting_keys,
     worker_pods,
+    worker_verifier,
 )
 from kilnwork.controllers.task_cluster import deletion, object_creation, plan, status
 from kilnwork.dispatch import model
@@ -94,7 +94,7 @@ class Reconciler:
     def account_changed(self, key: Key, old: meta.Partial | None, new: meta.Partial | None) -> None:
         """Handle the creation or deletion of a ServiceAccount."""
         if old is None or new is None:
-            for waiting in self._waiting_keys.waiting(resource.SERVICE_ACCOUNTS.plural, *key):
+            for waiting in self._waiting_keys.waiting(api_resources.SERVICE_ACCOUNTS.plural, *key):
                 self._queue.add(waiting)
 
     async def follow(self, hub: ports.ClusterHub) -> None:
@@ -158,7 +158,7 @@ class Reconciler:
         cluster = msgspec.structs.replace(found, status=self._writer.current(found))
         uid = cluster.metadata.uid
         owned = self._expected.merge_with(uid, self._caches.pods.owned_by(uid))
-        secret = tokens.channel_secret(self._caches, cluster)
+        secret = worker_verifier.channel_secret(self._caches, cluster)
         now = self._clock.wall()
         if deletion.has_work(view):
             self._worked[key] = now
@@ -190,7 +190,9 @@ class Reconciler:
     async def _report_gone(self, key: Key, worker: model.WorkerView) -> None:
         """Report to the dispatcher that a worker's Pod is gone, if the API server confirms it."""
         try:
-            found = await self._client.get(resource.PODS, worker.name, key[0], type=meta.Partial)
+            found = await self._client.get(
+                api_resources.PODS, worker.name, key[0], type=meta.Partial
+            )
         except errors.NotFound:
             pass
         else:
@@ -221,7 +223,7 @@ class Reconciler:
             log.info("deleting worker Pod", extra=facts)
             try:
                 await self._client.delete(
-                    resource.PODS,
+                    api_resources.PODS,
                     removal.name,
                     cluster.metadata.namespace,
                     uid=removal.uid,
@@ -236,7 +238,7 @@ class Reconciler:
         if decided.make_secret:
             body = worker_pods.make_secret(cluster, self._new_token(), ca=self._settings.ca)
             made = await object_creation.create(
-                self._client, resource.SECRETS, body, cluster=cluster
+                self._client, api_resources.SECRETS, body, cluster=cluster
             )
             return made.refusal, made.again_s
         if decided.mend_secret:
@@ -246,7 +248,9 @@ class Reconciler:
             )
         wait_s = None
         for body in decided.create:
-            made = await object_creation.create(self._client, resource.PODS, body, cluster=cluster)
+            made = await object_creation.create(
+                self._client, api_resources.PODS, body, cluster=cluster
+            )
             wait_s = made.again_s if made.again_s is not None else wait_s
             if made.refusal is not None:
                 return made.refusal, wait_s  # the others would be refused, too

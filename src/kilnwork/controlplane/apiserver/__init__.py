@@ -1,7 +1,7 @@
 """The API server: Kubernetes REST as a raw ASGI app over the store.
 
 `app.build` creates the app; `kit.serving` listens with it. `requests` parses a request, `authn` and
-`authz` decide who may send it, and `crud`, `lists`, `watches`, `patches` and `deletion` execute it.
-The response is an object or an error Status (`statuses`). Every other room uses the server over
-HTTP.
+`authz` decide who may send it, and `object_writer`, `lists`, `watches`, `patches` and `deletion`
+execute it. The response is an object or an error Status (`statuses`). Every other room uses the
+server over HTTP.
 """

@@ -2,7 +2,7 @@
 
 Used by create, replace and patch. Order as in Kubernetes: shape, unknown fields, namespace,
 defaults, service accounts, then every rule, so that one response names all problems. It reads
-through `lookup`, writes nothing, and gives the same result when called twice.
+through `lookup_interface`, writes nothing, and gives the same result when called twice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,16 +10,15 @@ from typing import Literal
 
 import msgspec
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane import installed_kinds
+from kilnwork.api import api_resources, meta
+from kilnwork.controlplane import installed_kind_types
 from kilnwork.controlplane.apiserver import (
     authn,
     authz,
     builtin,
     causes,
-    decoding,
     definitions,
-    lookup,
+    lookup_interface,
     rules_cel,
     rules_custom,
     rules_data,
@@ -28,8 +27,9 @@ from kilnwork.controlplane.apiserver import (
     rules_meta,
     rules_pods,
     rules_rbac,
+    schema_validation,
     statuses,
-    structural,
+    typed_decoding,
 )
 
 Operation = Literal["create", "update"]
@@ -41,7 +41,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Request to admit one object, with the operation that it is for."""
 
     operation: Operation
-    kind: resource.Resource
+    kind: api_resources.Resource
     new: meta.JsonObject
     """The object with its name and namespace and, on update, the fields of `old` that only the
     server sets (uid, creationTimestamp)."""
@@ -56,7 +56,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How the kind is served, if it is not a built-in one."""
     extended: bool = False
     """Whether `new` is the definition of a kind with registered rules."""
-    pod_warnings: installed_kinds.Warn = installed_kinds.no_warnings
+    pod_warnings: installed_kind_types.Warn = installed_kind_types.no_warnings
     """Returns the warnings of this server's nodes about a Pod."""
 
     @property
@@ -82,22 +82,22 @@ def read(
 ) -> AdmissionResult:
     """Decode `given` as an object of its kind, with warnings for dropped fields and for `oddities`.
 
-    For `known` see `decoding.read`. Raises 400 for a field of the wrong type and, with
+    For `known` see `typed_decoding.read`. Raises 400 for a field of the wrong type and, with
     `field_validation` Strict, for dropped fields and oddities.
     """
     try:
-        decoding.check_kind(served, given)
-        obj, unknown = decoding.read(served, given, known=known)
-        warnings = structural.unknown_fields(
+        typed_decoding.check_kind(served, given)
+        obj, unknown = typed_decoding.read(served, given, known=known)
+        warnings = schema_validation.unknown_fields(
             unknown, field_validation=field_validation, oddities=oddities
         )
-    except (decoding.Unreadable, structural.StrictError) as error:
-        raise decoding.cannot_be_handled(served.resource, given, error) from error
+    except (typed_decoding.Unreadable, schema_validation.StrictError) as error:
+        raise typed_decoding.cannot_be_handled(served.resource, given, error) from error
     return AdmissionResult(obj, tuple(warnings))
 
 
 async def admit(
-    asked: AdmissionRequest, *, user: authn.User, reader: lookup.Lookup
+    asked: AdmissionRequest, *, user: authn.User, reader: lookup_interface.Lookup
 ) -> AdmissionResult:
     """Fill in the defaults of an object and validate it.
 
@@ -127,9 +127,9 @@ async def admit(
     else:
         old = asked.old or {}
         _admit_update(served, old, obj)
-    if kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
+    if kind == api_resources.CUSTOM_RESOURCE_DEFINITIONS:
         warnings += () if asked.extended else rules_definitions.warnings(obj)
-    elif kind == resource.PODS:
+    elif kind == api_resources.PODS:
         warnings += asked.pod_warnings(obj, asked.old)
     warnings += rules_custom.warnings(served, obj, old=asked.old)
     # Last: permissions are compared with the object as it will be stored.
@@ -137,7 +137,9 @@ async def admit(
     return AdmissionResult(obj, tuple(warnings))
 
 
-def check_namespace(kind: resource.Resource, obj: meta.JsonObject, reader: lookup.Lookup) -> None:
+def check_namespace(
+    kind: api_resources.Resource, obj: meta.JsonObject, reader: lookup_interface.Lookup
+) -> None:
     """Check that the namespace of an object accepts it.
 
     Raises 404 when the namespace does not exist, 403 when it is being terminated.
@@ -146,9 +148,9 @@ def check_namespace(kind: resource.Resource, obj: meta.JsonObject, reader: looku
         return
     metadata = obj["metadata"]
     namespace = metadata.get("namespace", "")
-    home = reader.get(resource.NAMESPACES, None, namespace)
+    home = reader.get(api_resources.NAMESPACES, None, namespace)
     if home is None:
-        raise statuses.not_found(resource.NAMESPACES, namespace)
+        raise statuses.not_found(api_resources.NAMESPACES, namespace)
     if home["metadata"].get("deletionTimestamp"):
         error = statuses.refused(
             kind,
@@ -166,12 +168,12 @@ def check_namespace(kind: resource.Resource, obj: meta.JsonObject, reader: looku
 
 
 def _admit_create(
-    served: builtin.ServedResource, obj: meta.JsonObject, *, reader: lookup.Lookup
+    served: builtin.ServedResource, obj: meta.JsonObject, *, reader: lookup_interface.Lookup
 ) -> None:
     kind = served.resource
     check_namespace(kind, obj, reader)
     _default(kind, obj)
-    if kind == resource.PODS:
+    if kind == api_resources.PODS:
         rules_pods.initial_status(obj)
         rules_pods.use_service_account(obj, reader)
         rules_pods.prefer(obj)
@@ -185,28 +187,28 @@ def _admit_update(
 ) -> None:
     kind = served.resource
     _default(kind, new)
-    if kind == resource.PODS:
+    if kind == api_resources.PODS:
         rules_pods.prefer(new, old=old)
     found = [*rules_meta.validate_update(old, new), *_update_causes(served, old, new)]
     _refuse_if(kind, new, found)
 
 
-def _default(kind: resource.Resource, obj: meta.JsonObject) -> None:
-    if kind == resource.PODS:
+def _default(kind: api_resources.Resource, obj: meta.JsonObject) -> None:
+    if kind == api_resources.PODS:
         rules_pods.default(obj)
-    elif kind in (resource.ROLES, resource.CLUSTER_ROLES):
+    elif kind in (api_resources.ROLES, api_resources.CLUSTER_ROLES):
         # Go encodes a slice that was not set as null.
         obj["rules"] = obj.get("rules") or None
-    elif kind == resource.LEASES:
+    elif kind == api_resources.LEASES:
         if obj.get("spec") is None:
             obj["spec"] = {}
-    elif kind == resource.SECRETS:
+    elif kind == api_resources.SECRETS:
         rules_data.default_secret(obj)
-    elif kind in (resource.ROLE_BINDINGS, resource.CLUSTER_ROLE_BINDINGS):
+    elif kind in (api_resources.ROLE_BINDINGS, api_resources.CLUSTER_ROLE_BINDINGS):
         rules_rbac.default_role_binding(obj)
-    elif kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
+    elif kind == api_resources.CUSTOM_RESOURCE_DEFINITIONS:
         definitions.default(obj)
-    elif kind == resource.NAMESPACES:
+    elif kind == api_resources.NAMESPACES:
         labels = obj["metadata"].get("labels") or {}
         # On every write, so that selectors of namespaces can rely on it (KEP-2161).
         obj["metadata"]["labels"] = {**labels, _NAMESPACE_LABEL: obj["metadata"].get("name", "")}
@@ -218,19 +220,19 @@ def _create_causes(served: builtin.ServedResource, obj: meta.JsonObject) -> Iter
     kind = served.resource
     if served.custom:
         yield from rules_custom.validate(served, obj)
-    elif kind == resource.PODS:
+    elif kind == api_resources.PODS:
         yield from rules_pods.validate(obj)
-    elif kind == resource.SECRETS:
+    elif kind == api_resources.SECRETS:
         yield from rules_data.validate_secret(obj)
-    elif kind == resource.CONFIG_MAPS:
+    elif kind == api_resources.CONFIG_MAPS:
         yield from rules_data.validate_config_map(obj)
-    elif kind == resource.LEASES:
+    elif kind == api_resources.LEASES:
         yield from rules_data.validate_lease(obj)
-    elif kind in (resource.ROLES, resource.CLUSTER_ROLES):
+    elif kind in (api_resources.ROLES, api_resources.CLUSTER_ROLES):
         yield from rules_rbac.validate_role(obj, cluster=not kind.namespaced)
-    elif kind in (resource.ROLE_BINDINGS, resource.CLUSTER_ROLE_BINDINGS):
+    elif kind in (api_resources.ROLE_BINDINGS, api_resources.CLUSTER_ROLE_BINDINGS):
         yield from rules_rbac.validate_role_binding(obj, cluster=not kind.namespaced)
-    elif kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
+    elif kind == api_resources.CUSTOM_RESOURCE_DEFINITIONS:
         yield from rules_definitions.validate(obj)
 
 
@@ -238,20 +240,20 @@ def _update_causes(
     served: builtin.ServedResource, old: meta.JsonObject, new: meta.JsonObject
 ) -> Iterator[causes.Cause]:
     kind = served.resource
-    if kind == resource.PODS:
+    if kind == api_resources.PODS:
         yield from rules_pods.validate_update(old, new)
         return
     if served.custom:
         yield from rules_custom.validate(served, new, old=old)
         return
-    if kind == resource.SECRETS:
+    if kind == api_resources.SECRETS:
         yield from rules_data.validate_secret_update(old, new)
-    elif kind == resource.CONFIG_MAPS:
+    elif kind == api_resources.CONFIG_MAPS:
         yield from rules_data.validate_config_map_update(old, new)
     yield from _create_causes(served, new)
-    if kind in (resource.ROLE_BINDINGS, resource.CLUSTER_ROLE_BINDINGS):
+    if kind in (api_resources.ROLE_BINDINGS, api_resources.CLUSTER_ROLE_BINDINGS):
         yield from rules_rbac.validate_role_binding_update(old, new)
-    elif kind == resource.CUSTOM_RESOURCE_DEFINITIONS:
+    elif kind == api_resources.CUSTOM_RESOURCE_DEFINITIONS:
         yield from rules_definitions.validate_update(old, new)
 
 
@@ -265,7 +267,7 @@ def _status_causes(
 
 
 def _refuse_if(
-    kind: resource.Resource,
+    kind: api_resources.Resource,
     obj: meta.JsonObject,
     found: list[causes.Cause],
 ) -> None:
@@ -275,7 +277,11 @@ def _refuse_if(
 
 
 def _check_right(
-    served: builtin.ServedResource, obj: meta.JsonObject, *, user: authn.User, reader: lookup.Lookup
+    served: builtin.ServedResource,
+    obj: meta.JsonObject,
+    *,
+    user: authn.User,
+    reader: lookup_interface.Lookup,
 ) -> None:
     """Raise 403 if the user lacks the permission that is registered for the kind."""
     if served.extension is None or served.extension.right is None:
@@ -297,15 +303,15 @@ def _check_right(
 
 
 def _guard(
-    kind: resource.Resource,
+    kind: api_resources.Resource,
     obj: meta.JsonObject,
     *,
     user: authn.User,
-    reader: lookup.Lookup,
+    reader: lookup_interface.Lookup,
 ) -> None:
     if user.is_admin:
         return
-    if kind in (resource.ROLES, resource.CLUSTER_ROLES):
+    if kind in (api_resources.ROLES, api_resources.CLUSTER_ROLES):
         rules_rbac.guard_role(obj, user=user, authorizer=authz.Authorizer(reader))
-    elif kind in (resource.ROLE_BINDINGS, resource.CLUSTER_ROLE_BINDINGS):
+    elif kind in (api_resources.ROLE_BINDINGS, api_resources.CLUSTER_ROLE_BINDINGS):
         rules_rbac.guard_role_binding(obj, user=user, authorizer=authz.Authorizer(reader))

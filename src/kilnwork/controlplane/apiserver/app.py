@@ -2,7 +2,7 @@
 
 `build` creates it from the parts; `serving` listens with it. Requests for mounted paths (the REST
 API of room `server`) go to the mounted app unchanged, which may call `authenticate`. This module
-routes; `resources` executes.
+routes; `resource_handler` executes.
 """
 
 import logging
@@ -11,23 +11,23 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane import errors, store
 from kilnwork.controlplane.apiserver import (
     authn,
     authz,
     bodies,
-    decoding,
     discovery,
     duplicates,
     encoding,
     impersonation,
     options,
     requests,
-    resources,
+    resource_handler,
     responses,
     reviews,
     statuses,
+    typed_decoding,
 )
 from kilnwork.controlplane.apiserver import openapi as openapis
 from kilnwork.kit import asgi
@@ -53,7 +53,7 @@ Mounts = Sequence[Mount]
 
 
 def build(
-    parts: resources.ServerParts, mounts: Mounts = (), *, kubernetes: bool = True
+    parts: resource_handler.ServerParts, mounts: Mounts = (), *, kubernetes: bool = True
 ) -> asgi.App:
     """Return the ASGI app of the API server.
 
@@ -63,7 +63,7 @@ def build(
 
 
 async def authenticate(
-    parts: resources.ServerParts, request: asgi.Request, named: Mapping[str, str]
+    parts: resource_handler.ServerParts, request: asgi.Request, named: Mapping[str, str]
 ) -> authn.User | None:
     """Return the user of a request with the headers `named`, or None without a valid credential.
 
@@ -75,7 +75,9 @@ async def authenticate(
 
 
 class _App:
-    def __init__(self, parts: resources.ServerParts, mounts: Mounts, *, kubernetes: bool) -> None:
+    def __init__(
+        self, parts: resource_handler.ServerParts, mounts: Mounts, *, kubernetes: bool
+    ) -> None:
         self._parts = parts
         self._mounts = mounts
         self._kubernetes = kubernetes
@@ -118,9 +120,9 @@ class _App:
         ):
             await self._review(request, response)
         else:
-            await resources.ResourceHandler(self._parts, request, response).handle()
+            await resource_handler.ResourceHandler(self._parts, request, response).handle()
 
-    def _find(self, group: str, version: str, plural: str) -> resource.Resource | None:
+    def _find(self, group: str, version: str, plural: str) -> api_resources.Resource | None:
         served = self._parts.writer.kinds.find(group, version, plural)
         found = served.resource if served is not None else reviews.find(group, version, plural)
         if found is None and not discovery.is_built_in(group, version):
@@ -203,7 +205,7 @@ class _App:
         body = bodies.decode_object(raw, request.content_type)
         how = options.WriteOptions.parse(request.query, verb=request.verb)
         twice = duplicates.find_duplicates(raw, request.content_type, body, typed=True)
-        warnings = decoding.check_body(
+        warnings = typed_decoding.check_body(
             request.served, body, field_validation=how.field_validation, oddities=twice
         )
         shown = msgspec.json.encode(self._reviewer.review(request, body))

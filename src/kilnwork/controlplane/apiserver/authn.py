@@ -10,12 +10,13 @@ from collections import OrderedDict
 
 import msgspec
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import lookup as lookups
+from kilnwork.api import api_resources, meta
+from kilnwork.controlplane.apiserver import lookup_interface as lookups
 from kilnwork.controlplane.apiserver import tokens as tokens_
 from kilnwork.kit import asgi
 
 AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
 MASTERS = "system:masters"
 SERVICE_ACCOUNTS = "system:serviceaccounts"
 
@@ -41,11 +42,15 @@ class User(msgspec.Struct, frozen=True):
 
 
 ADMIN = User("kubernetes-admin", groups=(MASTERS, AUTHENTICATED))
-ANONYMOUS = User("system:anonymous", groups=("system:unauthenticated",))
+ANONYMOUS = User("system:anonymous", groups=(UNAUTHENTICATED,))
 SERVER = User("system:apiserver", groups=(MASTERS, AUTHENTICATED))
 """The server itself: garbage collector, binder, namespace clean-up."""
 
-_BOUND_KINDS = {"Pod": resource.PODS, "Secret": resource.SECRETS, "Node": resource.NODES}
+_BOUND_KINDS = {
+    "Pod": api_resources.PODS,
+    "Secret": api_resources.SECRETS,
+    "Node": api_resources.NODES,
+}
 
 
 class Authenticator:
@@ -104,7 +109,7 @@ class Authenticator:
         holds the deleted object.
         """
         account = self._lookup.get(
-            resource.SERVICE_ACCOUNTS, claims.namespace, claims.service_account
+            api_resources.SERVICE_ACCOUNTS, claims.namespace, claims.service_account
         )
         if not self._is_alive(account, claims.service_account_uid):
             return False

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, resource, selectors
+from kilnwork.api import api_resources, meta, selectors
 from kilnwork.controlplane.apiserver import authn
-from kilnwork.controlplane.apiserver import lookup as lookups
+from kilnwork.controlplane.apiserver import lookup_interface as lookups
 
 Rule = dict[str, Any]
 """An rbac PolicyRule as JSON: verbs, apiGroups, resources, resourceNames."""
@@ -127,9 +127,9 @@ class Authorizer:
         """Return the rules of the role that a roleRef names, or None when there is no such role."""
         name = reference.get("name", "")
         if reference.get("kind") == "ClusterRole":
-            role = self._lookup.get(resource.CLUSTER_ROLES, None, name)
+            role = self._lookup.get(api_resources.CLUSTER_ROLES, None, name)
             return None if role is None else (*_rules_of(role), *self.aggregated_rules(role))
-        role = self._lookup.get(resource.ROLES, namespace, name)
+        role = self._lookup.get(api_resources.ROLES, namespace, name)
         return None if role is None else _rules_of(role)
 
     def aggregated_rules(self, role: meta.JsonObject) -> Iterator[Rule]:
@@ -139,7 +139,7 @@ class Authorizer:
         waiting = [role]
         while waiting:
             chosen = _selectors(waiting.pop())
-            for other in self._lookup.list(resource.CLUSTER_ROLES) if chosen else ():
+            for other in self._lookup.list(api_resources.CLUSTER_ROLES) if chosen else ():
                 metadata = other["metadata"]
                 if metadata["name"] in seen:
                     continue
@@ -153,11 +153,11 @@ class Authorizer:
             yield from ((_discovery_source(), rule) for rule in _EVERYBODY)
         if "system:nodes" in user.groups:
             yield from (("the node authorizer", rule) for rule in _NODE_RULES)
-        for binding in self._lookup.list(resource.CLUSTER_ROLE_BINDINGS):
+        for binding in self._lookup.list(api_resources.CLUSTER_ROLE_BINDINGS):
             yield from self._granted(binding, user, "")
         # A RoleBinding never grants anything for all namespaces together.
         if namespace:
-            for binding in self._lookup.list(resource.ROLE_BINDINGS, namespace):
+            for binding in self._lookup.list(api_resources.ROLE_BINDINGS, namespace):
                 yield from self._granted(binding, user, namespace)
 
     def _granted(

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import resource
-from kilnwork.api import schema as schemas
-from kilnwork.controlplane import installed_kinds
+from kilnwork.api import api_resources
+from kilnwork.api import schema_generation as schemas
+from kilnwork.controlplane import installed_kind_types
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
@@ -52,14 +52,14 @@ class ScalePaths(msgspec.Struct, frozen=True, kw_only=True):
     selector: str = ""
 
 
-# How every stored object begins: `crud` assembles its fields in this order.
+# How every stored object begins: `object_writer` assembles its fields in this order.
 _FIRST = b'{"apiVersion":"'
 
 
 class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
     """Description of how one version of a resource is served."""
 
-    resource: resource.Resource
+    resource: api_resources.Resource
     schema: dict[str, Any] | None = None
     """Structural schema of a custom kind; None for built-in kinds."""
     columns: tuple[PrinterColumn, ...] = ()
@@ -72,7 +72,7 @@ class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
     """Version in which objects are stored, if a custom kind has several."""
     rules: bool = False
     """Whether the schema has CEL rules that must be evaluated."""
-    extension: installed_kinds.InstalledKind | None = None
+    extension: installed_kind_types.InstalledKind | None = None
     """What is registered for a custom kind."""
     terminating: bool = False
     """The definition is being deleted: no new objects, and discovery names fewer verbs."""
@@ -139,7 +139,7 @@ def _columns(*names: str) -> tuple[PrinterColumn, ...]:
 
 
 _PODS = ServedResource(
-    resource=resource.PODS,
+    resource=api_resources.PODS,
     columns=_columns(
         "Ready", "Status", "Restarts", "Age", "+IP", "+Node", "+Nominated Node", "+Readiness Gates"
     ),
@@ -168,7 +168,7 @@ _PODS = ServedResource(
 )
 
 _EVENTS = ServedResource(
-    resource=resource.EVENTS,
+    resource=api_resources.EVENTS,
     columns=(
         PrinterColumn(name="Last Seen"),
         PrinterColumn(name="Type"),
@@ -203,7 +203,7 @@ _EVENTS = ServedResource(
 
 BUILT_IN: tuple[ServedResource, ...] = (
     ServedResource(
-        resource=resource.NAMESPACES,
+        resource=api_resources.NAMESPACES,
         columns=_columns("Status", "Age"),
         subresources=(STATUS, Subresource(name="finalize", verbs=("update",))),
         # The real registry of namespaces does not offer deletecollection.
@@ -211,7 +211,7 @@ BUILT_IN: tuple[ServedResource, ...] = (
         selectable=("status.phase",),
     ),
     ServedResource(
-        resource=resource.NODES,
+        resource=api_resources.NODES,
         columns=_columns(
             "Status",
             "Roles",
@@ -228,13 +228,13 @@ BUILT_IN: tuple[ServedResource, ...] = (
     ),
     _PODS,
     ServedResource(
-        resource=resource.SECRETS,
+        resource=api_resources.SECRETS,
         columns=_columns("Type", "Data", "Age"),
         selectable=("type",),
     ),
-    ServedResource(resource=resource.CONFIG_MAPS, columns=_columns("Data", "Age")),
+    ServedResource(resource=api_resources.CONFIG_MAPS, columns=_columns("Data", "Age")),
     ServedResource(
-        resource=resource.SERVICE_ACCOUNTS,
+        resource=api_resources.SERVICE_ACCOUNTS,
         columns=_columns("Secrets", "Age"),
         subresources=(
             Subresource(
@@ -247,25 +247,25 @@ BUILT_IN: tuple[ServedResource, ...] = (
         ),
     ),
     _EVENTS,
-    ServedResource(resource=resource.LEASES, columns=_columns("Holder", "Age")),
+    ServedResource(resource=api_resources.LEASES, columns=_columns("Holder", "Age")),
     ServedResource(
-        resource=resource.ROLES,
+        resource=api_resources.ROLES,
         columns=(_name(), PrinterColumn(name="Created At", type="date")),
     ),
     ServedResource(
-        resource=resource.ROLE_BINDINGS,
+        resource=api_resources.ROLE_BINDINGS,
         columns=_columns("Role", "Age", "+Users", "+Groups", "+ServiceAccounts"),
     ),
     ServedResource(
-        resource=resource.CLUSTER_ROLES,
+        resource=api_resources.CLUSTER_ROLES,
         columns=(_name(), PrinterColumn(name="Created At", type="date")),
     ),
     ServedResource(
-        resource=resource.CLUSTER_ROLE_BINDINGS,
+        resource=api_resources.CLUSTER_ROLE_BINDINGS,
         columns=_columns("Role", "Age", "+Users", "+Groups", "+ServiceAccounts"),
     ),
     ServedResource(
-        resource=resource.CUSTOM_RESOURCE_DEFINITIONS,
+        resource=api_resources.CUSTOM_RESOURCE_DEFINITIONS,
         columns=(_name(), PrinterColumn(name="Created At", type="date")),
         subresources=(STATUS,),
     ),
@@ -277,7 +277,7 @@ _SCALE = Subresource(name="scale", group="autoscaling", version="v1", kind="Scal
 
 
 def custom(
-    kind: resource.Resource, version: dict[str, Any], *, storage_version: str = ""
+    kind: api_resources.Resource, version: dict[str, Any], *, storage_version: str = ""
 ) -> ServedResource:
     """Return how a version of a custom kind is served.
 
@@ -322,6 +322,6 @@ def custom(
 _BY_NAME = {served.resource.qualified: served for served in BUILT_IN}
 
 
-def served_resource(kind: resource.Resource) -> ServedResource:
+def served_resource(kind: api_resources.Resource) -> ServedResource:
     """Return how a built-in kind is served. Raises KeyError for other kinds."""
     return _BY_NAME[kind.qualified]

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kilnwork.api import resource
-from kilnwork.controlplane import installed_kinds
+from kilnwork.api import api_resources
+from kilnwork.controlplane import installed_kind_types
 from kilnwork.controlplane.apiserver import builtin
 
 
@@ -23,9 +23,9 @@ class Catalog:
     fields.
     """
 
-    def __init__(self, extended: Iterable[installed_kinds.InstalledKind] = ()) -> None:
+    def __init__(self, extended: Iterable[installed_kind_types.InstalledKind] = ()) -> None:
         self.revision = 0
-        self.pod_warnings: installed_kinds.Warn = installed_kinds.no_warnings
+        self.pod_warnings: installed_kind_types.Warn = installed_kind_types.no_warnings
         self.served: tuple[builtin.ServedResource, ...] = builtin.BUILT_IN
         self._extended = {kind.name: kind for kind in extended}
         self._defined: dict[str, tuple[builtin.ServedResource, ...]] = {}
@@ -38,7 +38,7 @@ class Catalog:
         """Return the kind that a URL path names, or None."""
         return self._by_path.get((group, version, plural))
 
-    def of(self, kind: resource.Resource) -> builtin.ServedResource:
+    def of(self, kind: api_resources.Resource) -> builtin.ServedResource:
         """Return how a kind is served. Raises KeyError for a kind that is not served."""
         return self._by_path[kind.group, kind.version, kind.plural]
 
@@ -56,7 +56,7 @@ class Catalog:
         """
         return tuple(self._stored.values())
 
-    def extension(self, name: str) -> installed_kinds.InstalledKind | None:
+    def extension(self, name: str) -> installed_kind_types.InstalledKind | None:
         """Return the admission rules that are registered for the kind of a definition, or None."""
         return self._extended.get(name)
 

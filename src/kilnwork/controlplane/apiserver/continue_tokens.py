@@ -9,7 +9,7 @@ import string
 
 import msgspec
 
-from kilnwork.controlplane import objects
+from kilnwork.controlplane import store_types
 from kilnwork.controlplane.apiserver import statuses
 
 _VERSION = "meta.k8s.io/v1"
@@ -41,7 +41,7 @@ class _Token(msgspec.Struct, frozen=True):
     start: str = ""
 
 
-def encode(sequence: int, last: objects.Key) -> str:
+def encode(sequence: int, last: store_types.Key) -> str:
     """Return the continue token of the page that begins after the object `last`."""
     return _encode(sequence, (last.namespace, last.name))
 

@@ -9,20 +9,20 @@ served, the reason is logged and returned by `problem`.
 import logging
 from collections.abc import Sequence
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane import objects, store_controller
+from kilnwork.api import api_resources, meta
+from kilnwork.controlplane import store_controller, store_types
 from kilnwork.controlplane.apiserver import (
     builtin,
-    crud,
     definitions,
     deletion,
+    object_writer,
     statuses,
-    writes,
+    write_types,
 )
 
 log = logging.getLogger(__name__)
 
-_DEFINITIONS = resource.CUSTOM_RESOURCE_DEFINITIONS
+_DEFINITIONS = api_resources.CUSTOM_RESOURCE_DEFINITIONS
 _BUILT_IN_NAMES = {served.resource.qualified for served in builtin.BUILT_IN}
 """Names of built-in kinds: a definition with such a name is stored but not served, and its deletion
 does not delete their objects."""
@@ -35,7 +35,7 @@ class DefinitionController(store_controller.StoreController[str]):
 
     def __init__(
         self,
-        writer: crud.ObjectWriter,
+        writer: object_writer.ObjectWriter,
         deleter: deletion.Deleter,
         *,
         installed: Sequence[meta.JsonObject] = (),
@@ -85,32 +85,32 @@ class DefinitionController(store_controller.StoreController[str]):
         return not self._foreign and all(map(self._kinds.find_stored, self._installed))
 
     async def _install(self, name: str, wanted: meta.JsonObject) -> None:
-        target = writes.target_of(_DEFINITIONS, None, name)
+        target = write_types.target_of(_DEFINITIONS, None, name)
         try:
             if self._store.head(target.key) is None:
-                above = writes.target_of(_DEFINITIONS, None, "")
-                await self._writer.create(above, wanted, writes.WriteContext())
+                above = write_types.target_of(_DEFINITIONS, None, "")
+                await self._writer.create(above, wanted, write_types.WriteContext())
                 return
             spec = wanted["spec"]
             await self._writer.change(
                 target,
                 # Merged: defaults stay, so that an unchanged definition is not written again.
                 lambda obj: obj | {"spec": {**obj["spec"], **spec}},
-                writes.WriteContext(),
+                write_types.WriteContext(),
             )
         except statuses.StatusError as error:
             if error.code != 422:
                 raise
             self._foreign[name] = error.message
 
-    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
+    def _on_changes(self, changes: Sequence[store_types.StoreChange]) -> None:
         for change in changes:
             key = change.key
             if key.resource == _DEFINITIONS.qualified:
-                if change.action == objects.Action.DELETED:
+                if change.action == store_types.Action.DELETED:
                     self._forget(key.name)
                 self._enqueue(key.name)
-            elif change.action == objects.Action.DELETED and key.resource in self._terminating:
+            elif change.action == store_types.Action.DELETED and key.resource in self._terminating:
                 self._enqueue(key.resource)
 
     def _forget(self, name: str) -> None:
@@ -144,7 +144,7 @@ class DefinitionController(store_controller.StoreController[str]):
             log.warning("installed definition fails", extra={"definition": name, "why": problem})
 
     async def _reconcile(self, name: str) -> None:
-        stored = self._store.get(writes.target_of(_DEFINITIONS, None, name).key)
+        stored = self._store.get(write_types.target_of(_DEFINITIONS, None, name).key)
         if stored is None:
             return
         definition = stored.decode()
@@ -160,7 +160,7 @@ class DefinitionController(store_controller.StoreController[str]):
                 raise
 
     async def _establish(self, name: str, definition: meta.JsonObject) -> None:
-        target = writes.target_of(_DEFINITIONS, None, name)
+        target = write_types.target_of(_DEFINITIONS, None, name)
         names, conflict = definitions.accept_names(definition, self._others(definition))
         status = definitions.status(definition, names, conflict, now=self._writer.now())
         known = definition | {"status": status}
@@ -176,7 +176,7 @@ class DefinitionController(store_controller.StoreController[str]):
             await self._writer.change(
                 target,
                 lambda obj: obj | {"status": status},
-                writes.WriteContext(),
+                write_types.WriteContext(),
                 subresource="status",
             )
 
@@ -240,13 +240,13 @@ class DefinitionController(store_controller.StoreController[str]):
         if definitions.is_established(definition):
             self._serve(definition)
         self._report(name, f"{name} is being deleted: wait until it is gone, {_THEN_RESTART}")
-        target = writes.target_of(_DEFINITIONS, None, name)
+        target = write_types.target_of(_DEFINITIONS, None, name)
         status = definitions.terminating(definition, now=self._writer.now())
         if status != definition.get("status"):
             await self._writer.change(
                 target,
                 lambda obj: obj | {"status": status},
-                writes.WriteContext(),
+                write_types.WriteContext(),
                 subresource="status",
             )
         served = None if name in _BUILT_IN_NAMES else self._kinds.find_stored(name)
@@ -266,12 +266,12 @@ class DefinitionController(store_controller.StoreController[str]):
 
         # Before the definition is gone, so that no object is created without it.
         self._kinds.forget(name)
-        await self._writer.change(target, freed, writes.WriteContext())
+        await self._writer.change(target, freed, write_types.WriteContext())
 
     async def _delete_all(self, served: builtin.ServedResource) -> int:
         qualified = served.resource.qualified
         targets = [
-            writes.WriteTarget(served, s.key.namespace, s.key.name)
+            write_types.WriteTarget(served, s.key.namespace, s.key.name)
             for s in tuple(self._store.select(qualified))
         ]
         outcomes = await self._deleter.delete_all(targets, deletion.DeleteOptions())

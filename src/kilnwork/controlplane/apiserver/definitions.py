@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane.apiserver import builtin
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
@@ -64,7 +64,7 @@ def served_by(definition: meta.JsonObject) -> Iterator[builtin.ServedResource]:
     for version in sorted(versions, key=lambda v: priority(v["name"]), reverse=True):
         if not version.get("served"):
             continue
-        kind = resource.Resource(
+        kind = api_resources.Resource(
             group=spec["group"],
             version=version["name"],
             kind=names["kind"],

@@ -12,18 +12,18 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane import errors, objects
+from kilnwork.api import api_resources, meta
+from kilnwork.controlplane import errors, store_types
 from kilnwork.controlplane.apiserver import (
     bodies,
     causes,
-    crud,
-    decoding,
     definitions,
     field_types,
+    object_writer,
     requests,
     statuses,
-    writes,
+    typed_decoding,
+    write_types,
 )
 from kilnwork.kit import clock as clocks
 
@@ -55,7 +55,7 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
     resource_version: str = ""
     propagation: str = ""
     """Foreground, Background or Orphan; empty: the object's finalizers decide, else Background."""
-    options: writes.WriteContext = msgspec.field(default_factory=writes.WriteContext)
+    options: write_types.WriteContext = msgspec.field(default_factory=write_types.WriteContext)
 
 
 class DeletionDecision(msgspec.Struct, frozen=True):
@@ -69,7 +69,9 @@ class DeletionDecision(msgspec.Struct, frozen=True):
     marked: meta.JsonObject | None = None
 
 
-async def read_options(request: requests.ApiRequest, options: writes.WriteContext) -> DeleteOptions:
+async def read_options(
+    request: requests.ApiRequest, options: write_types.WriteContext
+) -> DeleteOptions:
     """Return the DeleteOptions in the body of a request, or else in its query. Raises 422."""
     raw = await request.body()
     document: meta.JsonObject = {}
@@ -84,7 +86,7 @@ async def read_options(request: requests.ApiRequest, options: writes.WriteContex
 
 
 def parse_options(
-    document: meta.JsonObject, query: requests.Query, options: writes.WriteContext
+    document: meta.JsonObject, query: requests.Query, options: write_types.WriteContext
 ) -> DeleteOptions:
     """Return the DeleteOptions in a document, or else in the query.
 
@@ -104,7 +106,7 @@ def parse_options(
         propagation = "Orphan" if orphan else "Background"
     wanted = given.get("preconditions") or {}
     return DeleteOptions(
-        grace_s=None if grace is None else max(0, grace),
+        grace_s=None if grace is None else _valid_grace_s(grace),
         uid=wanted.get("uid") or "",
         resource_version=wanted.get("resourceVersion") or "",
         propagation=propagation,
@@ -120,11 +122,11 @@ def _read(document: meta.JsonObject) -> meta.JsonObject:
     kind = document.get("kind") or _KIND
     try:
         if kind != _KIND:
-            raise decoding.Unreadable(
+            raise typed_decoding.Unreadable(
                 f"converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion"
             )
-        return decoding.read_typed(field_types.named(_TYPE), document).obj
-    except decoding.Unreadable as error:
+        return typed_decoding.read_typed(field_types.named(_TYPE), document).obj
+    except typed_decoding.Unreadable as error:
         raise statuses.plain_internal(str(error)) from error
 
 
@@ -144,7 +146,7 @@ def _check(propagation: str, dry_run: list[str], *, orphans: bool) -> None:
 
 
 def decide(
-    target: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions, now_s: float
+    target: write_types.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions, now_s: float
 ) -> DeletionDecision:
     """Return the decision on a DELETE of an object.
 
@@ -154,11 +156,11 @@ def decide(
     grace = _grace_s(target, obj, asked)
     deleting = "deletionTimestamp" in found
     # Only marked, as in the real registry: the objects of the kind are deleted first.
-    if target.kind == resource.CUSTOM_RESOURCE_DEFINITIONS and not deleting:
+    if target.kind == api_resources.CUSTOM_RESOURCE_DEFINITIONS and not deleting:
         return DeletionDecision(marked=definitions.mark_deleted(obj, now=clocks.rfc3339(now_s)))
     finalizers = _finalizers(found, asked)
     # Its own finalizers are in spec: a namespace without any in metadata stays, too.
-    held = target.kind == resource.NAMESPACES and (
+    held = target.kind == api_resources.NAMESPACES and (
         not deleting or bool((obj.get("spec") or {}).get("finalizers"))
     )
     # The namespace controller removes spec.finalizers when the namespace is empty.
@@ -167,17 +169,11 @@ def decide(
     if not finalizers and grace == 0 and not held:
         return DeletionDecision(remove=True, marked=_without_grace(target, obj, now_s))
     before = found.get("deletionGracePeriodSeconds") or 0
-    # A repeated DELETE can shorten the grace period, but never extend it.
-    if deleting and grace >= before and finalizers == list(found.get("finalizers") or ()):
+    same = finalizers == list(found.get("finalizers") or ())
+    # While a grace period lasts, a DELETE does not change finalizers either (BeforeDelete).
+    if deleting and grace == before and (same or grace > 0):
         return DeletionDecision()
-    grace = min(grace, before) if deleting else grace
-    # The time at which the grace period ends, and not that of the request.
-    found["deletionTimestamp"] = (
-        clocks.rfc3339(now_s + grace)
-        if not deleting or grace < before
-        else found["deletionTimestamp"]
-    )
-    found["deletionGracePeriodSeconds"] = grace
+    _set_grace(found, grace, now_s)
     if finalizers:
         found["finalizers"] = finalizers
     else:
@@ -185,7 +181,7 @@ def decide(
     # As the real server does, since controllers treat an object differently from now on.
     if found.get("generation") and not deleting:
         found["generation"] += 1
-    if target.kind == resource.NAMESPACES:
+    if target.kind == api_resources.NAMESPACES:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         # The real registry of namespaces sets only the timestamp and the phase.
         del found["deletionGracePeriodSeconds"]
@@ -193,29 +189,46 @@ def decide(
 
 
 def _without_grace(
-    target: writes.WriteTarget, obj: meta.JsonObject, now_s: float
+    target: write_types.WriteTarget, obj: meta.JsonObject, now_s: float
 ) -> meta.JsonObject | None:
     """Return a Pod as the response to its immediate removal shows it.
 
     None for other kinds.
     """
-    if target.kind != resource.PODS:
+    if target.kind != api_resources.PODS:
         return None
     found = obj["metadata"]
     if found.get("generation") and "deletionTimestamp" not in found:
         found["generation"] += 1
-    found["deletionTimestamp"] = clocks.rfc3339(now_s)
-    found["deletionGracePeriodSeconds"] = 0
+    _set_grace(found, 0, now_s)
     return obj
 
 
-def _grace_s(target: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions) -> int:
-    """Return the grace period of a deletion in seconds.
+def _set_grace(found: dict[str, Any], grace: int, now_s: float) -> None:
+    """Set the grace period in the metadata of an object, and the time at which it ends.
+
+    It begins with the first DELETE.
+    """
+    began_s = now_s
+    if "deletionTimestamp" in found:
+        before = found.get("deletionGracePeriodSeconds") or 0
+        began_s = clocks.parse_rfc3339(found["deletionTimestamp"]) - before
+    found["deletionTimestamp"] = clocks.rfc3339(began_s + grace)
+    found["deletionGracePeriodSeconds"] = grace
+
+
+def _grace_s(target: write_types.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions) -> int:
+    """Return the grace period of an object after this DELETE, in seconds.
 
     It is 0 unless the object is a Pod of which something may still run.
     """
-    if target.kind != resource.PODS:
+    if target.kind != api_resources.PODS:
         return 0
+    found = obj["metadata"]
+    if "deletionTimestamp" in found:
+        before = int(found.get("deletionGracePeriodSeconds") or 0)
+        # A repeated DELETE can shorten the period if it names one, but never extend it.
+        return before if asked.grace_s is None else min(asked.grace_s, before)
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     # Whatever grace period is asked for: no kubelet would confirm the end (CheckGracefulDelete).
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
@@ -223,7 +236,12 @@ def _grace_s(target: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOpti
     if asked.grace_s is not None:
         return min(asked.grace_s, MAX_GRACE_S)
     own = spec.get("terminationGracePeriodSeconds")
-    return _DEFAULT_GRACE_S if own is None else min(max(0, int(own)), MAX_GRACE_S)
+    return _DEFAULT_GRACE_S if own is None else min(_valid_grace_s(int(own)), MAX_GRACE_S)
+
+
+def _valid_grace_s(grace: int) -> int:
+    """Return a grace period in seconds; a negative one counts as 1, as in BeforeDelete."""
+    return 1 if grace < 0 else grace
 
 
 def _finalizers(found: dict[str, Any], asked: DeleteOptions) -> list[str]:
@@ -239,11 +257,13 @@ def _finalizers(found: dict[str, Any], asked: DeleteOptions) -> list[str]:
 class Deleter:
     """Deleter of the objects of one store."""
 
-    def __init__(self, writer: crud.ObjectWriter) -> None:
+    def __init__(self, writer: object_writer.ObjectWriter) -> None:
         self._writer = writer
         self._store = writer.store
 
-    async def delete(self, target: writes.WriteTarget, asked: DeleteOptions) -> writes.WriteResult:
+    async def delete(
+        self, target: write_types.WriteTarget, asked: DeleteOptions
+    ) -> write_types.WriteResult:
         """Delete one object and return its last state, or the state that is marked for deletion."""
         self._check_allowed(target)
         for _ in range(_TRIES):
@@ -262,8 +282,8 @@ class Deleter:
         raise statuses.conflict(target.kind, target.name)
 
     async def delete_all(
-        self, targets: Iterable[writes.WriteTarget], asked: DeleteOptions
-    ) -> list[writes.WriteResult]:
+        self, targets: Iterable[write_types.WriteTarget], asked: DeleteOptions
+    ) -> list[write_types.WriteResult]:
         """Delete several objects; objects that no longer exist are skipped.
 
         The results hold the previous state of each object, as the response of the real server does.
@@ -283,31 +303,31 @@ class Deleter:
 
     async def _carry_out(
         self,
-        target: writes.WriteTarget,
-        head: objects.Stored,
+        target: write_types.WriteTarget,
+        head: store_types.Stored,
         verdict: DeletionDecision,
         asked: DeleteOptions,
-    ) -> writes.WriteResult:
+    ) -> write_types.WriteResult:
         if asked.options.dry_run:
             raw = head.raw if verdict.marked is None else msgspec.json.encode(verdict.marked)
-            return writes.WriteResult(raw, gone=verdict.remove)
+            return write_types.WriteResult(raw, gone=verdict.remove)
         if verdict.remove:
             change = await self._store.remove(target.key, expected=head.sequence)
             shown = change.raw if verdict.marked is None else msgspec.json.encode(verdict.marked)
-            return writes.WriteResult(shown, gone=True)
+            return write_types.WriteResult(shown, gone=True)
         if verdict.marked is None:
             await self._store.wait_committed(target.key)
-            return writes.WriteResult(head.raw)
+            return write_types.WriteResult(head.raw)
         stored = await self._store.put(target.key, verdict.marked, expected=head.sequence)
-        return writes.WriteResult(stored.raw)
+        return write_types.WriteResult(stored.raw)
 
-    def _check_allowed(self, target: writes.WriteTarget) -> None:
-        if target.kind == resource.NAMESPACES and target.name in _KEPT_NAMESPACES:
+    def _check_allowed(self, target: write_types.WriteTarget) -> None:
+        if target.kind == api_resources.NAMESPACES and target.name in _KEPT_NAMESPACES:
             raise statuses.refused(target.kind, target.name, "this namespace may not be deleted")
 
 
 def _check_preconditions(
-    target: writes.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions
+    target: write_types.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions
 ) -> None:
     found = obj["metadata"]
     if asked.uid and asked.uid != found["uid"]:

@@ -8,7 +8,7 @@ kubectl needs two requests instead of one per group.
 import platform
 from collections.abc import Sequence
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane import kubernetes_version
 from kilnwork.controlplane.apiserver import builtin, definitions, reviews
 
@@ -243,7 +243,7 @@ def _aggregated_resource(served: builtin.ServedResource) -> meta.JsonObject:
     return entry
 
 
-def _aggregated_sub(what: resource.Resource, sub: builtin.Subresource) -> meta.JsonObject:
+def _aggregated_sub(what: api_resources.Resource, sub: builtin.Subresource) -> meta.JsonObject:
     group, version_ = (sub.group, sub.version) if sub.version else (what.group, what.version)
     return {
         "subresource": sub.name,

@@ -1,7 +1,7 @@
 """Detection of duplicate fields in a body, reported in the words of Go's decoders.
 
-They are errors with Strict, else warnings. Used by `resources`, `app` and `patches`, after `bodies`
-has decoded the body and checked its size.
+They are errors with Strict, else warnings. Used by `resource_handler`, `app` and `patches`, after
+`bodies` has decoded the body and checked its size.
 """
 
 import json

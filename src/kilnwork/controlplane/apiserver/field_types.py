@@ -1,9 +1,9 @@
 """Types of fields, in one model for the OpenAPI of built-in kinds and for structural schemas.
 
-Used to decode objects (`decoding`) and to apply them (`typed_objects`). It contains what these
-need: the fields, how lists and maps merge, and the name of a type in Go's errors. (`strategic`
-merges lists by the tags of Go's structs, which differ.) Limits, formats and defaults are in
-`structural` and `rules_*`.
+Used to decode objects (`typed_decoding`) and to apply them (`typed_objects`). It contains what
+these need: the fields, how lists and maps merge, and the name of a type in Go's errors.
+(`strategic` merges lists by the tags of Go's structs, which differ.) Limits, formats and defaults
+are in `schema_validation` and `rules_*`.
 """
 
 import functools
@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import resource
-from kilnwork.api import schema as schemas
-from kilnwork.controlplane.apiserver import builtin, builtin_types
+from kilnwork.api import api_resources
+from kilnwork.api import schema_generation as schemas
+from kilnwork.controlplane.apiserver import builtin, builtin_schemas
 
 Schema = dict[str, Any]
 
@@ -98,8 +98,8 @@ def type_of(served: builtin.ServedResource) -> FieldType:
 
 
 @functools.cache
-def _built_in(kind: resource.Resource) -> FieldType:
-    name = builtin_types.name_of(kind.group, kind.version, kind.kind)
+def _built_in(kind: api_resources.Resource) -> FieldType:
+    name = builtin_schemas.name_of(kind.group, kind.version, kind.kind)
     if name is None:
         return FieldType(ValueForm.STRUCT, open_=True, fields={"metadata": metadata()})
     return named(name)
@@ -145,7 +145,7 @@ def named(name: str) -> FieldType:
     if known is None:
         # Known before it is filled, since a type may contain itself (JSONSchemaProps).
         known = _NAMED[name] = FieldType(ValueForm.ANY)
-        _fill(known, builtin_types.definitions().get(name, {}))
+        _fill(known, builtin_schemas.definitions().get(name, {}))
         known.go = ".".join(name.split(".")[-2:])
     return known
 
@@ -184,7 +184,7 @@ def _resolve_type(schema: Schema) -> FieldType:
         made = FieldType(ValueForm.ANY)
         _fill(made, schema)
         return made
-    return named(reference.removeprefix(builtin_types.REFERENCE))
+    return named(reference.removeprefix(builtin_schemas.REFERENCE))
 
 
 def _set_merging(made: FieldType, schema: Schema) -> None:
@@ -193,7 +193,7 @@ def _set_merging(made: FieldType, schema: Schema) -> None:
         made.merging = {"map": Merging.KEYED, "set": Merging.SET}.get(list_type, Merging.ATOMIC)
         made.keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
         items = schema.get("items", {})
-        described = builtin_types.resolved(items) if items else {}
+        described = builtin_schemas.resolved(items) if items else {}
         for key in made.keys:
             default = described.get("properties", {}).get(key, {}).get("default")
             if default is not None:

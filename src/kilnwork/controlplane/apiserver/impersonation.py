@@ -8,16 +8,16 @@ k8s.io/apiserver pkg/endpoints/filters/impersonation.go.
 import urllib.parse
 from collections.abc import Iterable, Mapping
 
-from kilnwork.api import names, resource
+from kilnwork.api import api_resources, names
 from kilnwork.controlplane.apiserver import authn, authz, statuses
 
-_USERS = resource.Resource(
+_USERS = api_resources.Resource(
     group="", version="v1", kind="User", plural="users", singular="user", namespaced=False
 )
-_GROUPS = resource.Resource(
+_GROUPS = api_resources.Resource(
     group="", version="v1", kind="Group", plural="groups", singular="group", namespaced=False
 )
-_UIDS = resource.Resource(
+_UIDS = api_resources.Resource(
     group="authentication.k8s.io",
     version="v1",
     kind="UID",
@@ -25,7 +25,7 @@ _UIDS = resource.Resource(
     singular="uid",
     namespaced=False,
 )
-_EXTRAS = resource.Resource(
+_EXTRAS = api_resources.Resource(
     group="authentication.k8s.io",
     version="v1",
     kind="UserExtra",
@@ -71,7 +71,7 @@ def impersonated_user(
         return user
     namespace, account = _account_of(name)
     if account:
-        _check(user, resource.SERVICE_ACCOUNTS, account, authorizer, namespace=namespace)
+        _check(user, api_resources.SERVICE_ACCOUNTS, account, authorizer, namespace=namespace)
     else:
         _check(user, _USERS, name, authorizer)
     for group in groups:
@@ -82,13 +82,17 @@ def impersonated_user(
         for value in values:
             # The permission is for userextras/KEY, with the value as the name of the resource.
             _check(user, _EXTRAS, value, authorizer, subresource=key)
-    if name == authn.ANONYMOUS.name:
-        return authn.ANONYMOUS
     if account and not groups:
         groups = (authn.SERVICE_ACCOUNTS, f"{authn.SERVICE_ACCOUNTS}:{namespace}")
-    # As in the real filter: every impersonated user counts as authenticated.
-    joined = tuple(dict.fromkeys((*groups, authn.AUTHENTICATED)))
-    return authn.User(name, uid=uid, groups=joined, extra=extra)
+    return authn.User(name, uid=uid, groups=(*groups, *_added_groups(name, groups)), extra=extra)
+
+
+def _added_groups(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the groups that say whether an impersonated user is authenticated, unless given."""
+    if name == authn.ANONYMOUS.name:
+        return () if authn.UNAUTHENTICATED in groups else (authn.UNAUTHENTICATED,)
+    given = {authn.AUTHENTICATED, authn.UNAUTHENTICATED} & {*groups}
+    return () if given else (authn.AUTHENTICATED,)
 
 
 def _account_of(name: str) -> tuple[str, str]:
@@ -100,7 +104,7 @@ def _account_of(name: str) -> tuple[str, str]:
 
 def _check(
     user: authn.User,
-    what: resource.Resource,
+    what: api_resources.Resource,
     name: str,
     authorizer: authz.Authorizer,
     *,

@@ -1,6 +1,6 @@
 """Lists: selectors, pages, consistent snapshots, and the encoding of list responses.
 
-Used by `resources` (list, deletecollection) and `watches` (selectors). Objects stay encoded
+Used by `resource_handler` (list, deletecollection) and `watches` (selectors). Objects stay encoded
 wherever no code has to read them. All pages of a list show the state at its first page: see
 `continue_tokens`.
 """
@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, resource, selectors
-from kilnwork.controlplane import errors, objects, store
+from kilnwork.api import api_resources, meta, selectors
+from kilnwork.controlplane import errors, store, store_types
 from kilnwork.controlplane.apiserver import (
     builtin,
     continue_tokens,
@@ -47,10 +47,10 @@ class ObjectSelection(msgspec.Struct, frozen=True):
         """
         return not self.labels and not self.fields
 
-    def matches_key(self, key: objects.Key) -> bool:
+    def matches_key(self, key: store_types.Key) -> bool:
         return self.namespace is None or key.namespace == self.namespace
 
-    def matches(self, key: objects.Key, look: Callable[[], meta.JsonObject]) -> bool:
+    def matches(self, key: store_types.Key, look: Callable[[], meta.JsonObject]) -> bool:
         """Return whether the selection includes an object.
 
         `look` decodes the object and is called only if necessary.
@@ -148,7 +148,7 @@ def _unknown_field(served: builtin.ServedResource, path: str) -> str:
 class ListPage(msgspec.Struct, frozen=True):
     """Page of a list: its objects, the state that they show, and where the next page starts."""
 
-    items: Sequence[objects.Stored]
+    items: Sequence[store_types.Stored]
     sequence: int
     continue_: str = ""
     remaining: int | None = None
@@ -182,7 +182,7 @@ def page(
         sequence, after = _sequence_to_show(held, asked), None
     limit = 0 if _from_cache(asked) else asked.limit
     candidates = _candidates(held, served, chosen, sequence, after)
-    found: list[objects.Stored] = []
+    found: list[store_types.Stored] = []
     for position, stored in enumerate(candidates):
         if not chosen.matches(stored.key, stored.decode):
             continue
@@ -201,7 +201,7 @@ def _candidates(
     chosen: ObjectSelection,
     sequence: int,
     after: tuple[str, str] | None,
-) -> list[objects.Stored]:
+) -> list[store_types.Stored]:
     qualified = served.resource.qualified
     if sequence == held.sequence:
         return list(held.select(qualified, chosen.namespace, after=after))
@@ -310,7 +310,7 @@ def _encode(
     return msgspec.json.encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
 
-def _untyped(raw: bytes, kind: resource.Resource) -> bytes:
+def _untyped(raw: bytes, kind: api_resources.Resource) -> bytes:
     head = f'{{"apiVersion":"{kind.api_version}","kind":"{kind.kind}",'.encode()
     if raw.startswith(head):
         return b"{" + raw[len(head) :]

@@ -1,9 +1,10 @@
 """Managed fields: which manager owns which field (`metadata.managedFields`), and server-side apply.
 
-Used by `crud`. Pure; the time is passed in. Follows k8s.io/apimachinery/pkg/util/managedfields and
-merge/update.go of structured-merge-diff: a write owns the fields it changes, an apply owns the
-fields it names; changing a field of another manager is a conflict unless forced; a field that an
-applier no longer names is removed if no other manager owns it.
+Used by `object_writer`. Pure; the time is passed in. Follows
+k8s.io/apimachinery/pkg/util/managedfields and merge/update.go of structured-merge-diff: a write
+owns the fields it changes, an apply owns the fields it names; changing a field of another manager
+is a conflict unless forced; a field that an applier no longer names is removed if no other manager
+owns it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Metadata of written objects: the fields that clients may set, server fields, generated names.
 
-Used by `crud`. Pure: time, uids and randomness come from the caller. Follows
+Used by `object_writer`. Pure: time, uids and randomness come from the caller. Follows
 k8s.io/apiserver/pkg/registry/rest (BeforeCreate, BeforeUpdate).
 """
 

@@ -7,7 +7,7 @@ and messages are those of k8s.io/kubernetes/pkg/controller/namespace/deletion.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 
 _GROUP_VERSIONS = "NamespaceDeletionGroupVersionParsingFailure"
 _GOOD = {
@@ -41,7 +41,7 @@ class Remaining:
         self.failures: list[str] = []
         """Messages of failed deletions, one for each kind."""
 
-    def add(self, kind: resource.Resource, left: Iterable[meta.ObjectMeta]) -> None:
+    def add(self, kind: api_resources.Resource, left: Iterable[meta.ObjectMeta]) -> None:
         """Add the remaining objects of a kind to the counts."""
         for found in left:
             self.objects[f"{kind.plural}.{kind.group}"] += 1

@@ -1,6 +1,6 @@
 """Controller of namespaces: it creates their default objects and empties deleted namespaces.
 
-Used by `cluster` and `resources`. A new namespace gets the ServiceAccount `default` and the
+Used by `cluster` and `resource_handler`. A new namespace gets the ServiceAccount `default` and the
 ConfigMap `kube-root-ca.crt` before the response to its creation. A deleted one is emptied, and
 removed when nothing is left in it. Admission refuses new objects meanwhile.
 """
@@ -9,15 +9,15 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane import objects, store_controller
+from kilnwork.api import api_resources, meta
+from kilnwork.controlplane import store_controller, store_types
 from kilnwork.controlplane.apiserver import (
     builtin,
-    crud,
     deletion,
     namespace_conditions,
+    object_writer,
     statuses,
-    writes,
+    write_types,
 )
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 BASIC = ("default", "kube-system", "kube-public", "kube-node-lease")
 """Namespaces that always exist and cannot be deleted."""
 
-_NAMESPACES = resource.NAMESPACES.qualified
+_NAMESPACES = api_resources.NAMESPACES.qualified
 _ROOT_CA = "kube-root-ca.crt"
 _DEFAULT_ACCOUNT = "default"
 _OUR_FINALIZER = "kubernetes"
@@ -41,7 +41,9 @@ _DELAY_S = 1.0
 class NamespaceController(store_controller.StoreController[str]):
     """Controller of the namespaces of one store."""
 
-    def __init__(self, writer: crud.ObjectWriter, deleter: deletion.Deleter, *, ca: str) -> None:
+    def __init__(
+        self, writer: object_writer.ObjectWriter, deleter: deletion.Deleter, *, ca: str
+    ) -> None:
         super().__init__("namespaces", writer)
         self._deleter = deleter
         self._ca = ca
@@ -51,7 +53,7 @@ class NamespaceController(store_controller.StoreController[str]):
     async def start(self) -> None:
         """Create the basic namespaces, queue all existing ones, then follow changes."""
         for name in BASIC:
-            await self._make(resource.NAMESPACES, "", {"metadata": {"name": name}})
+            await self._make(api_resources.NAMESPACES, "", {"metadata": {"name": name}})
         for stored in tuple(self._store.select(_NAMESPACES)):
             self._enqueue(stored.key.name)
         self._follow()
@@ -71,47 +73,49 @@ class NamespaceController(store_controller.StoreController[str]):
         namespace.
         """
         account = {"metadata": {"name": _DEFAULT_ACCOUNT}}
-        await self._make(resource.SERVICE_ACCOUNTS, namespace, account)
+        await self._make(api_resources.SERVICE_ACCOUNTS, namespace, account)
         root = {"metadata": {"name": _ROOT_CA}, "data": {"ca.crt": self._ca}}
-        await self._make(resource.CONFIG_MAPS, namespace, root)
-        target = writes.target_of(resource.CONFIG_MAPS, namespace, _ROOT_CA)
+        await self._make(api_resources.CONFIG_MAPS, namespace, root)
+        target = write_types.target_of(api_resources.CONFIG_MAPS, namespace, _ROOT_CA)
         stored = self._store.get(target.key)
         if stored is not None and stored.decode().get("data") != root["data"]:
             renewed = {"data": root["data"]}
-            await self._writer.change(target, lambda obj: obj | renewed, writes.WriteContext())
+            await self._writer.change(target, lambda obj: obj | renewed, write_types.WriteContext())
 
-    async def _make(self, kind: resource.Resource, namespace: str, obj: meta.JsonObject) -> None:
-        target = writes.target_of(kind, namespace, "")
-        named = writes.target_of(kind, namespace, obj["metadata"]["name"])
+    async def _make(
+        self, kind: api_resources.Resource, namespace: str, obj: meta.JsonObject
+    ) -> None:
+        target = write_types.target_of(kind, namespace, "")
+        named = write_types.target_of(kind, namespace, obj["metadata"]["name"])
         if self._store.head(named.key) is not None:
             return
         try:
-            await self._writer.create(target, obj, writes.WriteContext())
+            await self._writer.create(target, obj, write_types.WriteContext())
         except statuses.StatusError as error:
             if error.code not in (403, 404, 409):  # terminating, deleted, another was faster
                 raise
 
-    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
+    def _on_changes(self, changes: Sequence[store_types.StoreChange]) -> None:
         for change in changes:
             key = change.key
             if key.resource == _NAMESPACES:
                 self._enqueue(key.name)
-            elif self._concerns(key, gone=change.action == objects.Action.DELETED):
+            elif self._concerns(key, gone=change.action == store_types.Action.DELETED):
                 self._enqueue(key.namespace)
             elif key.namespace in self._terminating:
                 self._enqueue_later(key.namespace)
 
-    def _concerns(self, key: objects.Key, *, gone: bool) -> bool:
+    def _concerns(self, key: store_types.Key, *, gone: bool) -> bool:
         # Restored after a change too, as by the root CA publisher of Kubernetes.
-        if (key.resource, key.name) == (resource.CONFIG_MAPS.qualified, _ROOT_CA):
+        if (key.resource, key.name) == (api_resources.CONFIG_MAPS.qualified, _ROOT_CA):
             return True
         if key.namespace in self._terminating:
             return gone
-        account = (resource.SERVICE_ACCOUNTS.qualified, _DEFAULT_ACCOUNT)
+        account = (api_resources.SERVICE_ACCOUNTS.qualified, _DEFAULT_ACCOUNT)
         return gone and (key.resource, key.name) == account
 
     async def _reconcile(self, name: str) -> None:
-        stored = self._store.get(writes.target_of(resource.NAMESPACES, "", name).key)
+        stored = self._store.get(write_types.target_of(api_resources.NAMESPACES, "", name).key)
         if stored is None:
             self._terminating.discard(name)
         elif stored.metadata().deletion_timestamp:
@@ -126,7 +130,7 @@ class NamespaceController(store_controller.StoreController[str]):
 
         When nothing is left, remove our finalizer.
         """
-        target = writes.target_of(resource.NAMESPACES, "", name)
+        target = write_types.target_of(api_resources.NAMESPACES, "", name)
         stored = self._store.get(target.key)
         if stored is None or not _spec_finalizers(stored.decode()):
             return  # a client has removed the finalizer: nothing to wait for
@@ -136,7 +140,7 @@ class NamespaceController(store_controller.StoreController[str]):
         kinds = [
             served for served in self._writer.kinds.stored_kinds() if served.resource.namespaced
         ]
-        pods = [served for served in kinds if served.resource == resource.PODS]
+        pods = [served for served in kinds if served.resource == api_resources.PODS]
         for part in (pods, [served for served in kinds if served not in pods]):
             for served in part:
                 await self._delete_all(served, name, remaining)
@@ -149,7 +153,7 @@ class NamespaceController(store_controller.StoreController[str]):
         # While objects are left, the deletion of each queues the namespace again.
         elif not remaining.objects:
             await self._writer.change_internally(
-                target, _without_our_finalizer, writes.WriteContext(), subresource="finalize"
+                target, _without_our_finalizer, write_types.WriteContext(), subresource="finalize"
             )
 
     async def _delete_all(
@@ -160,7 +164,7 @@ class NamespaceController(store_controller.StoreController[str]):
     ) -> None:
         qualified = served.resource.qualified
         targets = [
-            writes.WriteTarget(served, s.key.namespace, s.key.name)
+            write_types.WriteTarget(served, s.key.namespace, s.key.name)
             for s in self._store.select(qualified, namespace)
         ]
         if not targets:
@@ -177,7 +181,7 @@ class NamespaceController(store_controller.StoreController[str]):
         remaining.add(served.resource, (stored.metadata() for stored in left))
 
     async def _write_conditions(
-        self, target: writes.WriteTarget, remaining: namespace_conditions.Remaining
+        self, target: write_types.WriteTarget, remaining: namespace_conditions.Remaining
     ) -> None:
         """Write the status conditions of a namespace if they have changed."""
 
@@ -188,7 +192,7 @@ class NamespaceController(store_controller.StoreController[str]):
             return obj | {"status": {**status, "conditions": conditions}}
 
         await self._writer.change_internally(
-            target, with_condition, writes.WriteContext(), subresource="status"
+            target, with_condition, write_types.WriteContext(), subresource="status"
         )
 
     def _enqueue_later(self, name: str) -> None:

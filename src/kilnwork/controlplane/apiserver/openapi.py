@@ -16,7 +16,7 @@ from kilnwork.api import meta
 from kilnwork.controlplane import kubernetes_version
 from kilnwork.controlplane.apiserver import (
     builtin,
-    builtin_types,
+    builtin_schemas,
     openapi_paths,
     openapi_protobuf,
     openapi_v2,
@@ -171,7 +171,7 @@ def _info() -> meta.JsonObject:
 def _schemas(served: builtin.ServedResource) -> dict[str, Any]:
     what = served.resource
     name = openapi_paths.schema_name(what)
-    own = _custom(served) if served.custom else builtin_types.type_of(what) or {"type": "object"}
+    own = _custom(served) if served.custom else builtin_schemas.type_of(what) or {"type": "object"}
     items = {
         "description": f"{what.kind}List is a list of {what.kind}",
         "type": "object",
@@ -212,11 +212,11 @@ def _described(about: str, name: str) -> meta.JsonObject:
     return {"description": about, "allOf": [openapi_paths.reference(name)]}
 
 
-_REFERENCE = re.compile(rf'"{re.escape(builtin_types.REFERENCE)}([^"]+)"')
+_REFERENCE = re.compile(rf'"{re.escape(builtin_schemas.REFERENCE)}([^"]+)"')
 
 
 def _complete(schemas: dict[str, Any]) -> None:
-    known = builtin_types.definitions()
+    known = builtin_schemas.definitions()
     # Paths refer to these, whatever kinds are served.
     missing = {*_ALWAYS, *_referred(list(schemas.values()))} - schemas.keys()
     while missing:

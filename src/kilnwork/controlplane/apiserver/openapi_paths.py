@@ -3,8 +3,8 @@
 Used by `openapi`. Clients look up here what a server supports, such as `fieldValidation` on PATCH.
 """
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import builtin, builtin_types
+from kilnwork.api import api_resources, meta
+from kilnwork.controlplane.apiserver import builtin, builtin_schemas
 
 GVK = "x-kubernetes-group-version-kind"
 
@@ -35,24 +35,24 @@ _FLAGS = frozenset(
 )
 
 
-def schema_name(what: resource.Resource) -> str:
+def schema_name(what: api_resources.Resource) -> str:
     """Return the full name of the type of a kind.
 
     For custom kinds it contains the group reversed, like a package.
     """
-    known = builtin_types.name_of(what.group, what.version, what.kind)
+    known = builtin_schemas.name_of(what.group, what.version, what.kind)
     if known is not None:
         return known
     return f"{'.'.join(reversed(what.group.split('.')))}.{what.version}.{what.kind}"
 
 
-def gvk(what: resource.Resource, *, suffix: str = "") -> dict[str, str]:
+def gvk(what: api_resources.Resource, *, suffix: str = "") -> dict[str, str]:
     """Return the group, version and kind with which OpenAPI marks a type or operation."""
     return {"group": what.group, "version": what.version, "kind": f"{what.kind}{suffix}"}
 
 
 def reference(name: str) -> meta.JsonObject:
-    return {"$ref": f"{builtin_types.REFERENCE}{name}"}
+    return {"$ref": f"{builtin_schemas.REFERENCE}{name}"}
 
 
 def paths(served: builtin.ServedResource) -> meta.JsonObject:

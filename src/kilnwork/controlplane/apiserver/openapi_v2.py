@@ -6,7 +6,7 @@ Used by `openapi`; kubectl reads it for kinds that the v3 documents lack.
 from typing import Any
 
 from kilnwork.api import meta
-from kilnwork.controlplane.apiserver import builtin_types
+from kilnwork.controlplane.apiserver import builtin_schemas
 
 _V2_REFERENCE = "#/definitions/"
 _PRODUCED = ["application/json", "application/yaml"]
@@ -34,7 +34,7 @@ def as_v2(node: Any) -> Any:
     target = _target(node)
     if target is not None:
         about = {"description": node["description"]} if "description" in node else {}
-        return {**about, "$ref": target.replace(builtin_types.REFERENCE, _V2_REFERENCE)}
+        return {**about, "$ref": target.replace(builtin_schemas.REFERENCE, _V2_REFERENCE)}
     kept = {key: as_v2(value) for key, value in node.items() if key not in ("nullable", "oneOf")}
     # Swagger 2 has no oneOf; of the built-in types only quantities use it: strings there.
     return {"type": "string", **kept} if isinstance(node.get("oneOf"), list) else kept

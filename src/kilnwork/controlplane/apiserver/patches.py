@@ -1,6 +1,6 @@
 """Patches of objects: the patch types that a kind accepts, and their application. Pure.
 
-Used by `resources`. JSON merge patch (RFC 7386) and JSON patch (`jsonpatch`) for every kind;
+Used by `resource_handler`. JSON merge patch (RFC 7386) and JSON patch (`jsonpatch`) for every kind;
 strategic merge patch, which `kubectl edit` sends, for built-in kinds (`strategic`). For apply
 patches see `managed_fields`.
 """

@@ -1,9 +1,9 @@
 r"""Regular expressions with the syntax of RE2, matched in time linear in the text.
 
-Used by `structural` and `rules_definitions`. Users who may define a kind, or create an object of
-one, must not be able to stop the server: Python's `re` takes 2^n steps for `(a+)+$`. So a pattern
-becomes an automaton whose steps are cached (https://swtch.com/~rsc/regexp/regexp2.html). Syntax:
-https://github.com/google/re2/wiki/Syntax, without scripts, `\Q` and the flags `m` and `U`.
+Used by `schema_validation` and `rules_definitions`. Users who may define a kind, or create an
+object of one, must not be able to stop the server: Python's `re` takes 2^n steps for `(a+)+$`. So a
+pattern becomes an automaton whose steps are cached (https://swtch.com/~rsc/regexp/regexp2.html).
+Syntax: https://github.com/google/re2/wiki/Syntax, without scripts, `\Q` and the flags `m` and `U`.
 """
 
 import functools

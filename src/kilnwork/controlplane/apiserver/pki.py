@@ -16,11 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
-from kilnwork.kit import certificate_primitives, errors, paths
+from kilnwork.kit import certificate_primitives, data_directories, errors
 from kilnwork.kit import clock as clocks
 
 RENEW_BEFORE_S = 30 * 86_400
-"""Certificates that expire sooner are renewed at start: a monthly restart is enough."""
+"""Certificates with less time left are renewed at start, so one restart a month is enough."""
 
 CA_DAYS = 3650
 LEAF_DAYS = 365
@@ -60,7 +60,7 @@ _CLIENT_AUTH = oid.ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 class Pki:
-    """The certificates in one directory. Call `prepare` before using the paths."""
+    """The certificates in one directory. Call `prepare` before you use the paths."""
 
     def __init__(
         self, directory: Path, *, clock: clocks.Clock, server_names: Sequence[str] = ()
@@ -82,9 +82,7 @@ class Pki:
         self._prepare_ca()
 
     def prepare(self) -> None:
-        """Create or renew all certificates. Raises ConfigurationError when the CA cannot be
-        used.
-        """
+        """Create or renew all certificates. Raises ConfigurationError if the CA is unusable."""
         self.prepare_ca()
         self._prepare_leaf(
             self.server,
@@ -104,7 +102,7 @@ class Pki:
             ),
         )
         if not self.service_account_key.exists():
-            paths.write_private(
+            data_directories.write_private(
                 self.service_account_key,
                 certificate_primitives.key_pem(certificate_primitives.new_key()),
                 durable=True,
@@ -127,7 +125,10 @@ class Pki:
         return pair
 
     def manager(self, names: Sequence[str]) -> KeyPair:
-        """Return the certificate of a manager in a cluster, which needs only the CA from here."""
+        """Return the certificate of a manager in a cluster.
+
+        Such a manager uses no other certificate of this directory: `prepare_ca` is enough for it.
+        """
         pair = self._pair("manager")
         wanted = _Wanted(
             subject=certificate_primitives.name(names[0]),
@@ -143,7 +144,7 @@ class Pki:
 
     def to_nodes(self) -> ssl.SSLContext:
         """Return the TLS context of the API server as a client of nodes (mutual TLS)."""
-        # With a CA file of our own, those of the system are not trusted.
+        # With `cafile`, the CAs of the system are not trusted.
         context = ssl.create_default_context(cafile=str(self.ca_certificate))
         pair = self.kubelet_client
         context.load_cert_chain(pair.certificate, pair.key)
@@ -170,13 +171,13 @@ class Pki:
             self._make_ca()
             return
         certificate, key = self._load_ca()
-        # Only one of the two files was restored or replaced.
+        # This happens when only one of the two files was restored or replaced.
         if certificate.public_key() != key.public_key():
             raise errors.ConfigurationError(
                 f"{self._ca.key} does not belong to {self._ca.certificate}; "
                 f"remove {self._directory} to get new certificates"
             )
-        # The new CA has another key: all leaf certificates are replaced too, as not issued by it.
+        # The new CA has another key, so `_prepare_leaf` replaces all leaf certificates too.
         if self._expires_soon(certificate):
             self._make_ca()
 
@@ -231,7 +232,7 @@ class Pki:
         try:
             certificate = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
             key = certificate_primitives.load_key(pair.key)
-            # Fails too when the CA has been replaced since.
+            # This also fails if the CA was replaced after it had issued the certificate.
             certificate.verify_directly_issued_by(ca)
         except Exception:  # noqa: BLE001 - whatever is wrong with the file, a new one replaces it
             return False
@@ -249,9 +250,12 @@ class Pki:
     def _write(
         self, pair: KeyPair, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate
     ) -> None:
-        """Write the certificate last: after a crash in between, the next start replaces the
-        pair.
+        """Write a key and its certificate, the certificate last.
+
+        After a crash between the two writes, the next start replaces the pair.
         """
         pair.certificate.unlink(missing_ok=True)
-        paths.write_private(pair.key, certificate_primitives.key_pem(key), durable=True)
-        paths.write_private(pair.certificate, certificate_primitives.pem(certificate), durable=True)
+        data_directories.write_private(pair.key, certificate_primitives.key_pem(key), durable=True)
+        data_directories.write_private(
+            pair.certificate, certificate_primitives.pem(certificate), durable=True
+        )

@@ -1,9 +1,9 @@
 """`kubectl exec`, `attach` and `port-forward`: an upgraded connection, tunnelled to the Pod's node.
 
-Used by `resources`. Only the node understands the stream protocol (SPDY, WebSocket channels, SPDY
-in a WebSocket): after its `101` the bytes pass unread in both directions, as with
-UpgradeAwareHandler of k8s.io/apimachinery. Our nodes speak version 5 of the channels, which the
-real API server translates to SPDY. If a node refuses, its response is passed on.
+Used by `resource_handler`. Only the node understands the stream protocol (SPDY, WebSocket channels,
+SPDY in a WebSocket): after the `101` of the node, bytes are copied unread in both directions, as
+with UpgradeAwareHandler of k8s.io/apimachinery. Our nodes speak version 5 of the channels, which
+the real API server translates to SPDY. If a node refuses, its response is passed on.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ import contextlib
 import urllib.parse
 from typing import NamedTuple
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import lookup, pki, podlogs, requests, statuses
+from kilnwork.api import api_resources, meta
+from kilnwork.controlplane.apiserver import lookup_interface, pki, podlogs, requests, statuses
 from kilnwork.kit import asgi, coroutines, tcp_keepalive
 
 NAMES = ("exec", "attach", "portforward")
@@ -20,17 +20,17 @@ NAMES = ("exec", "attach", "portforward")
 
 CONNECT_S = 5.0
 HEAD_S = 30.0
-"""How long a node may take to respond to the request."""
+"""Timeout for a node to respond to the request."""
 
 _MAX_HEAD = 64 * 1024
 _NO_RESPONSE = (OSError, TimeoutError, EOFError, ValueError, asyncio.LimitOverrunError)
 _SWITCHING = 101
 _BYTES = "surrogateescape"
-"""Arguments of a command need not be UTF-8."""
+"""Error handler for query strings, since arguments of a command need not be UTF-8."""
 
 _PATHS = {"exec": "exec", "attach": "attach", "portforward": "portForward"}
 _ASKED = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
-"""Our query parameters (core/v1 PodExecOptions) → those of the kubelet (ExecStdinParam…)."""
+"""Our query parameters (core/v1 PodExecOptions) → parameters of the kubelet (ExecStdinParam, …)."""
 
 _PASSED_ON = frozenset(
     (
@@ -42,7 +42,7 @@ _PASSED_ON = frozenset(
         b"x-stream-protocol-version",
     )
 )
-"""Headers passed on to the node. Never the client's credential: the node trusts only the server."""
+"""Headers passed on to the node. The client's credential is not: a node trusts only the server."""
 
 
 class StreamTarget(NamedTuple):
@@ -54,9 +54,9 @@ class StreamTarget(NamedTuple):
 
 
 class PodStreams:
-    """Connector of clients to the streams of nodes.
+    """Connects clients with the streams of nodes.
 
-    One per API server; `close` cuts off running streams.
+    There is one per API server. `close` cuts off running streams.
     """
 
     def __init__(self, certificates: pki.Pki) -> None:
@@ -71,22 +71,22 @@ class PodStreams:
         pod: meta.JsonObject,
         request: requests.ApiRequest,
         *,
-        reader: lookup.Lookup,
+        reader: lookup_interface.Lookup,
         response: asgi.Response,
     ) -> None:
-        """Connect client and node. Raises StatusError while a response can still be sent."""
-        wanted = target(pod, request, reader)
+        """Connect the client to the node. Raises StatusError while a response can still be sent."""
+        address = target(pod, request, reader)
         hijack = request.http.hijack
         if hijack is None:
             raise statuses.bad_request("Upgrade request required")
         try:
-            node = await asyncio.wait_for(self._open(wanted), CONNECT_S)
+            node = await asyncio.wait_for(self._open(address), CONNECT_S)
         except (OSError, TimeoutError) as error:
             raise statuses.internal(f"error dialing backend: {_reason(error)}") from error
-        with contextlib.ExitStack() as undo:  # also if the client has disconnected meanwhile
+        with contextlib.ExitStack() as undo:  # also if the client has disconnected
             undo.callback(node.close)
             try:
-                head = await asyncio.wait_for(_ask(node, wanted, request.http), HEAD_S)
+                head = await asyncio.wait_for(_ask(node, address, request.http), HEAD_S)
                 if _status(head) != _SWITCHING:
                     await _quote(head, node, response)
                     return
@@ -116,30 +116,34 @@ class _Side:
 
 
 def target(
-    pod: meta.JsonObject, request: requests.ApiRequest, reader: lookup.Lookup
+    pod: meta.JsonObject, request: requests.ApiRequest, reader: lookup_interface.Lookup
 ) -> StreamTarget:
-    """Return where the node serves this stream. Raises 400 if the request or the Pod does not allow
-    it.
+    """Return the address of the stream on the Pod's node.
 
-    As streamLocation of k8s.io/kubernetes pkg/registry/core/pod/strategy.go.
+    Raises 400 if the request or the state of the Pod does not allow the stream. Follows
+    streamLocation of k8s.io/kubernetes pkg/registry/core/pod/strategy.go.
     """
     metadata = pod["metadata"]
     raw = request.http.scope.get("query_string", b"").decode("latin-1")
     query = urllib.parse.parse_qs(raw, keep_blank_values=True, errors=_BYTES)
     parts = [_PATHS[request.subresource], metadata["namespace"], metadata["name"]]
     if request.subresource == "portforward":
-        asked = [("port", ",".join(query["ports"]))] if "ports" in query else []
+        arguments = [("port", ",".join(query["ports"]))] if "ports" in query else []
     else:
         parts.append(_container(pod, request.query.text("container")))
-        asked = [(there, "1") for here, there in _ASKED.items() if request.query.flag(here)]
-        asked += [("command", word) for word in query.get("command", ())]
+        arguments = [
+            (parameter, "1") for option, parameter in _ASKED.items() if request.query.flag(option)
+        ]
+        arguments += [("command", word) for word in query.get("command", ())]
     node = (pod.get("spec") or {}).get("nodeName")
     if not node:
         text = f"pod {metadata['name']} does not have a host assigned"
         raise statuses.bad_request(text)
-    host, _, port = podlogs.address(reader.get(resource.NODES, None, node), node).rpartition(":")
+    host, _, port = podlogs.address(reader.get(api_resources.NODES, None, node), node).rpartition(
+        ":"
+    )
     path = "/".join(urllib.parse.quote(part, safe="") for part in parts)
-    text = urllib.parse.urlencode(asked, errors=_BYTES)
+    text = urllib.parse.urlencode(arguments, errors=_BYTES)
     return StreamTarget(host.strip("[]"), int(port), f"/{path}?{text}")
 
 
@@ -160,7 +164,7 @@ async def _ask(node: _Side, wanted: StreamTarget, request: asgi.Request) -> byte
     """Send the request and return the head of the response."""
     host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
     lines = [f"{request.method} {wanted.path} HTTP/1.1".encode()]
-    # Connection is a header for one hop, so that it is set here and not passed on.
+    # `Connection` is a hop-by-hop header: it is set here and not passed on.
     lines += [f"Host: {host}:{wanted.port}".encode(), b"Connection: Upgrade"]
     lines += [
         b"%b: %b" % pair for pair in request.scope["headers"] if pair[0].lower() in _PASSED_ON
@@ -168,7 +172,7 @@ async def _ask(node: _Side, wanted: StreamTarget, request: asgi.Request) -> byte
     if request.method == "POST":
         lines.append(b"Content-Length: 0")
     node.writer.write(b"\r\n".join([*lines, b"", b""]))
-    # The first bytes of the streams may follow: they stay in the reader, which the tunnel reads.
+    # The first bytes of the streams may follow the head. They stay in the reader for the tunnel.
     return await node.reader.readuntil(b"\r\n\r\n")
 
 
@@ -222,7 +226,7 @@ async def _tunnel(client: _Side, node: _Side) -> None:
         background.start("out", _copy(node, client)),
     }
     try:
-        # The protocols close streams by messages: a side that closes the connection has finished.
+        # The protocols close streams by messages, so a side that closes the connection is done.
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await background.stop()

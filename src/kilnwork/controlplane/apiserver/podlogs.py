@@ -1,8 +1,8 @@
 """`kubectl logs`: fetches pods/NAME/log from the node that runs the Pod and passes it on.
 
-Used by the HTTP app. The node's kubelet API is on the port in its status, over TLS; the server
-presents a client certificate of the CA and verifies the node's. Streams without buffering, also
-with `follow`.
+Used by `resource_handler`. The kubelet API of the node is on the port in the Node's status, over
+TLS: the server presents a client certificate of the CA and verifies the certificate of the node.
+Logs are streamed without buffering, also with `follow`.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from kilnwork import version
-from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import lookup, pki, requests, statuses
+from kilnwork.api import api_resources, meta
+from kilnwork.controlplane.apiserver import lookup_interface, pki, requests, statuses
 from kilnwork.kit import asgi, coroutines, http_types
 from kilnwork.kit import clock as clocks
 from kilnwork.kube import config, errors, transport, watch_stream
@@ -34,7 +34,10 @@ _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
 class PodLogs:
-    """Reader of container logs from the nodes that run the Pods. One per API server; close it."""
+    """Reads container logs from the nodes that run the Pods.
+
+    There is one per API server. Call `close` at the end.
+    """
 
     def __init__(self, certificates: pki.Pki, *, clock: clocks.Clock) -> None:
         self._certificates = certificates
@@ -43,7 +46,7 @@ class PodLogs:
 
     async def close(self) -> None:
         """Close the connections to nodes; running streams end."""
-        # One by one, as a request may add a node during the await.
+        # Popped one by one, since a request may add a node during the await.
         while self._nodes:
             _, node = self._nodes.popitem()
             await node.__aexit__()
@@ -53,18 +56,20 @@ class PodLogs:
         pod: meta.JsonObject,
         request: requests.ApiRequest,
         *,
-        reader: lookup.Lookup,
+        reader: lookup_interface.Lookup,
         response: asgi.Response,
     ) -> None:
         """Send the container's log until the log ends or the client disconnects.
 
         Raises StatusError before anything is sent.
         """
-        server, wanted = target(pod, request.query, reader)
+        server, wanted_request = target(pod, request.query, reader)
         node = await self._node(server)
         try:
-            async with node.open(wanted) as found:
-                await _pass_on(watch_stream.pieces(node, found.content), request.http, response)
+            async with node.open(wanted_request) as log_response:
+                await _pass_on(
+                    watch_stream.pieces(node, log_response.content), request.http, response
+                )
         except errors.NotFound as error:
             raise statuses.StatusError(404, "NotFound", str(error)) from error
         except errors.Invalid as error:
@@ -85,15 +90,15 @@ class PodLogs:
                 client_key_file=pair.key,
                 compression=False,
             )
-            made = transport.Transport(
+            opened = transport.Transport(
                 settings, user_agent=f"kilnwork/{version.__version__}", time=self._clock
             )
-            self._nodes[server] = await made.__aenter__()
+            self._nodes[server] = await opened.__aenter__()
         return self._nodes[server]
 
 
 def target(
-    pod: meta.JsonObject, query: requests.Query, reader: lookup.Lookup
+    pod: meta.JsonObject, query: requests.Query, reader: lookup_interface.Lookup
 ) -> tuple[str, http_types.ClientRequest]:
     """Return the URL of the node and the request to send to it.
 
@@ -107,13 +112,13 @@ def target(
             f'container "{container}" in pod "{metadata["name"]}" is waiting to start: '
             "the Pod is not bound to a node yet"
         )
-    where = address(reader.get(resource.NODES, None, name), name)
+    where = address(reader.get(api_resources.NODES, None, name), name)
     path = "/".join(
         urllib.parse.quote(part, safe="")
         for part in ("containerLogs", metadata["namespace"], metadata["name"], container)
     )
     return f"https://{where}", http_types.ClientRequest(
-        # No timeout, as a log that is followed may be silent for hours.
+        # No timeout: a log that is followed may be silent for hours.
         method="GET",
         path=f"/{path}",
         query=_options(query),
@@ -123,7 +128,7 @@ def target(
 
 
 def _options(query: requests.Query) -> dict[str, str]:
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for name in _NUMBERS:
         number = query.number(name)
         if number is not None and number < (0 if name == "tailLines" else 1):
@@ -131,10 +136,10 @@ def _options(query: requests.Query) -> dict[str, str]:
     for name in _PASSED_ON:
         if name in _FLAGS:
             if query.flag(name):
-                found[name] = "true"
+                options[name] = "true"
         elif query.text(name):
-            found[name] = query.text(name)
-    return found
+            options[name] = query.text(name)
+    return options
 
 
 def _container(pod: meta.JsonObject, wanted: str) -> str:
@@ -162,7 +167,7 @@ def _container(pod: meta.JsonObject, wanted: str) -> str:
 def address(node: meta.JsonObject | None, name: str) -> str:
     """Return `host:port` of a node's kubelet API. Raises StatusError if it has none."""
     if node is None:
-        raise statuses.not_found(resource.NODES, name)
+        raise statuses.not_found(api_resources.NODES, name)
     status: Mapping[str, Any] = node.get("status") or {}
     endpoint = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
     port = endpoint.get("Port")
@@ -178,8 +183,9 @@ def address(node: meta.JsonObject | None, name: str) -> str:
 async def _pass_on(
     log: AsyncIterator[bytes], request: asgi.Request, response: asgi.Response
 ) -> None:
-    """Copy until the log ends or the client disconnects: a silent log must not outlive its
-    reader.
+    """Copy until the log ends or the client disconnects.
+
+    The client is watched too, so that a silent log is not followed for a client that has left.
     """
     await response.start(200, asgi.TEXT)
     background = coroutines.BackgroundWork("pod log")

@@ -1,9 +1,9 @@
 """Decoding of request bodies in Kubernetes' protobuf format; responses are always JSON.
 
 Used by `bodies`. Typed Go clients, operators built with controller-runtime, and kubectl for `create
-configmap` or `auth can-i` send protobuf unasked, but accept JSON in return. The field numbers are
-those of k8s.io/api/*/generated.proto, collected by `hack/messages.py`; the envelope is
-runtime.Unknown after four magic bytes. For kinds without a message the client must send JSON.
+configmap` or `auth can-i` send protobuf by default, but accept JSON in return. The field numbers
+are those of k8s.io/api/*/generated.proto, collected by `hack/messages.py`; the envelope is
+runtime.Unknown after four magic bytes. Objects of kinds without a message must be sent as JSON.
 """
 
 import base64
@@ -45,23 +45,23 @@ class _Field(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """`kinds`: message name by `apiVersion/Kind`. `messages`: the fields of each message, by
-    number.
-    """
+    """The known kinds and messages."""
 
     kinds: dict[str, str]
+    """Message name by `apiVersion/Kind`."""
     messages: dict[str, dict[int, _Field]]
+    """Fields by number, for each message name."""
 
 
 @functools.cache
 def _tables() -> _Tables:
     packed = resources.files("kilnwork.controlplane.apiserver").joinpath("messages.json.gz")
-    found = msgspec.json.decode(gzip.decompress(packed.read_bytes()))
+    tables = msgspec.json.decode(gzip.decompress(packed.read_bytes()))
     messages = {
         name: {int(number): _Field(*field) for number, field in fields.items()}
-        for name, fields in found["messages"].items()
+        for name, fields in tables["messages"].items()
     }
-    return _Tables(found["kinds"], messages)
+    return _Tables(tables["kinds"], messages)
 
 
 _META = "k8s.io.apimachinery.pkg.apis.meta.v1."
@@ -71,7 +71,7 @@ _Value = int | bytes
 
 
 def decode(body: bytes) -> meta.JsonObject:
-    """Return the object in a body in its JSON form. Raises ProtobufError."""
+    """Return the object in a protobuf body, in its JSON form. Raises ProtobufError."""
     if not body.startswith(_MAGIC):
         raise ProtobufError("the body does not begin like Kubernetes protobuf")
     try:
@@ -89,7 +89,7 @@ def _decode(envelope: bytes) -> meta.JsonObject:
         elif number == 2 and isinstance(value, bytes):
             raw = value
     version, kind = type_meta.get("apiVersion", ""), type_meta.get("kind", "")
-    # Registered in every group and version.
+    # DeleteOptions is registered in every group and version.
     name = kind if kind == "DeleteOptions" else f"{version}/{kind}"
     message = _tables().kinds.get(name)
     if message is None:
@@ -124,7 +124,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, _Value]]:
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = 0
-    # At most ten bytes, which hold 64 bits.
+    # A varint has at most ten bytes, which hold 64 bits.
     for shift in range(0, 70, 7):
         byte = data[position]
         position += 1
@@ -135,26 +135,26 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _object(known: Mapping[int, _Field], data: bytes) -> meta.JsonObject:
-    """Decode a message. Go's encoder writes unset fields too: see `omitempty`."""
-    found: meta.JsonObject = {}
+    """Decode a message. Go's encoder writes unset fields too: see `omitempty` of `_Field`."""
+    obj: meta.JsonObject = {}
     for number, raw in _fields(data):
         field = known.get(number)
-        # Of a later version of Kubernetes: skipped, as by Go's decoder.
+        # Fields of later versions of Kubernetes are skipped, as by Go's decoder.
         if field is None:
             continue
         if field.how == "map":
             entry = dict(_fields(_as_bytes(raw)))
             key = _as_bytes(entry.get(1, b"")).decode()
-            found.setdefault(field.name, {})[key] = _value(field.type, entry.get(2, b""))
+            obj.setdefault(field.name, {})[key] = _value(field.type, entry.get(2, b""))
             continue
         value = _value(field.type, raw)
         if field.how == "repeated":
-            found.setdefault(field.name, []).append(value)
+            obj.setdefault(field.name, []).append(value)
         elif not field.name:
-            found |= value
+            obj |= value
         elif value is not None and (value or field.how != "omitempty"):
-            found[field.name] = value
-    return found
+            obj[field.name] = value
+    return obj
 
 
 def _as_bytes(raw: _Value) -> bytes:
@@ -221,4 +221,4 @@ _SPECIAL: Mapping[str, Callable[[bytes], Any]] = {
     "k8s.io.api.authorization.v1.ExtraValue": _texts,
     "k8s.io.api.authentication.v1.ExtraValue": _texts,
 }
-"""Messages with a JSON form of their own."""
+"""Decoders of the messages that have a JSON form of their own."""

@@ -1,6 +1,7 @@
 """Parsing of a request into verb, resource, namespace, name and query.
 
-Follows k8s.io/apiserver/pkg/endpoints/request. It does not access the store and decides nothing.
+Follows k8s.io/apiserver/pkg/endpoints/request. This module does not access the store and decides
+nothing.
 """
 
 import re
@@ -10,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from kilnwork.api import resource as kinds
+from kilnwork.api import api_resources as kinds
 from kilnwork.controlplane.apiserver import authn, statuses
 from kilnwork.kit import asgi
 
@@ -18,19 +19,19 @@ Find = Callable[[str, str, str], kinds.Resource | None]
 """(group, version, plural) → the served resource, or None."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-"""Integers that fit into 64 bits, as Go's strconv.ParseInt accepts them."""
+"""Pattern of integers that fit into 64 bits, as Go's strconv.ParseInt accepts them."""
 
 # Go skips a pair with a semicolon (net/url since 1.17).
 _BROKEN = re.compile("%(?![0-9A-Fa-f]{2})|;")
 
 _SHOWN = 40
-"""Characters of an invalid value that the error message shows."""
+"""Number of characters of an invalid value that the error message shows."""
 
 
 class Query(msgspec.Struct, frozen=True):
     """Parsed query string of a URL.
 
-    A flag is False if it is absent, `0` or `false` in any case, else True.
+    A flag is False if it is absent, `0` or `false` (upper or lower case), else True.
     """
 
     values: Mapping[str, str]
@@ -58,7 +59,7 @@ class Query(msgspec.Struct, frozen=True):
         return value is not None and value.lower() not in ("0", "false")
 
     def number(self, name: str) -> int | None:
-        """Return the integer value of `name`, or None when absent. Raises 400 for anything else."""
+        """Return the integer value of `name`, or None if absent. Raises 400 for other values."""
         value = self.values.get(name)
         if value is None:
             return None
@@ -96,15 +97,15 @@ class ApiRequest(msgspec.Struct, frozen=True):
     subresource: str
     query: Query
     headers: Mapping[str, str]
-    """By lower-case name."""
+    """Header values by lower-case name."""
     user: authn.User
     http: asgi.Request
 
     @property
     def content_type(self) -> str:
         """Return the media type of the body without parameters; JSON when it is not given."""
-        given = self.headers.get("content-type", "")
-        return given.partition(";")[0].strip().lower() or "application/json"
+        header = self.headers.get("content-type", "")
+        return header.partition(";")[0].strip().lower() or "application/json"
 
     @property
     def accept(self) -> str:
@@ -113,7 +114,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
     @property
     def served(self) -> kinds.Resource:
-        """Return the resource, for code that runs only when there is one."""
+        """Return the resource. Raises 404 if the request has none."""
         if self.resource is None:
             raise statuses.unknown_path()
         return self.resource
@@ -130,11 +131,11 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
 def headers(request: asgi.Request) -> dict[str, str]:
     """Return the headers by lower-case name; values of a repeated header are joined by commas."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for raw_name, raw_value in request.scope.get("headers", ()):
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        found[name] = f"{found[name]},{value}" if name in found else value
-    return found
+        by_name[name] = f"{by_name[name]},{value}" if name in by_name else value
+    return by_name
 
 
 def parse(
@@ -168,8 +169,9 @@ def parse(
 
 
 def split(path: str, find: Find) -> RequestTarget | None:
-    """Return what a path names, or None for a path without a resource. Raises 404 for an unknown
-    one.
+    """Return the target of a path, or None for a path without a resource.
+
+    Raises 404 for a resource that is not served.
     """
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":
@@ -179,22 +181,22 @@ def split(path: str, find: Find) -> RequestTarget | None:
     else:
         return None
     namespace = ""
-    # These two are subresources of the Namespace itself (namespaceSubresources in RequestInfo).
+    # `status` and `finalize` are subresources of the Namespace (namespaceSubresources upstream).
     if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
-    found = find(group, version, rest[0])
-    if found is None or (namespace and not found.namespaced):
+    served = find(group, version, rest[0])
+    if served is None or (namespace and not served.namespaced):
         raise statuses.unknown_path()
     name = rest[1] if len(rest) > 1 else ""
-    if name and found.namespaced and not namespace:
+    if name and served.namespaced and not namespace:
         raise statuses.unknown_path()
-    # As IsValidPathSegmentName of apimachinery: a name is a segment of the path.
+    # A name must be a valid segment of a path (IsValidPathSegmentName of apimachinery).
     if name in (".", ".."):
         raise statuses.bad_request(f"Name parameter invalid: \"{name}\": may not be '{name}'")
     # A request for a Namespace is authorized in that namespace, as in Kubernetes.
     if rest[0] == "namespaces":
         namespace = name
-    return RequestTarget(found, namespace, name, "/".join(rest[2:]))
+    return RequestTarget(served, namespace, name, "/".join(rest[2:]))
 
 
 def _verb(method: str, target: RequestTarget, query: Query) -> str:

@@ -1,6 +1,6 @@
 """Content negotiation: JSON or YAML, and whole objects, metadata only, or a table.
 
-Used by `resources`, `responses` and `encoding`. Clients list what they accept
+Used by `resource_handler`, `responses` and `encoding`. Clients list what they accept
 (`application/json;as=Table;v=v1;g=meta.k8s.io,…`) with their preferences (RFC 9110 §12.5.1).
 Clients that accept only protobuf are refused.
 """
@@ -23,38 +23,39 @@ _SHAPES = {
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
-    """Format of a response. `media`: JSON or YAML. `shape`: `object`, `table`, `partial` or
-    `partial-list`.
-    """
+    """Format of a response."""
 
     media: str
+    """Media type: JSON or YAML."""
     shape: str
+    """`object`, `table`, `partial` or `partial-list`."""
 
 
 @functools.lru_cache(maxsize=512)
 def preferred_format(accept: str) -> ResponseFormat | None:
     """Return the available format that the client prefers, or None when it accepts none."""
     for media, facts in _options(accept):
-        found = _MEDIA.get(media)
+        media_type = _MEDIA.get(media)
         shape = _SHAPES.get(facts.get("as", ""))
-        if found is None or shape is None:
+        if media_type is None or shape is None:
             continue
         # Older versions of Table and of partial metadata are not offered.
         if shape != "object" and (facts.get("g") != "meta.k8s.io" or facts.get("v") != "v1"):
             continue
-        return ResponseFormat(found, shape)
+        return ResponseFormat(media_type, shape)
     return None
 
 
 @functools.lru_cache(maxsize=512)
 def error_media_type(accept: str) -> str:
-    """Return JSON or YAML, whatever the shape: the format of error responses."""
+    """Return the format of error responses, JSON or YAML, for any accepted shape."""
     return next((_MEDIA[media] for media, _ in _options(accept) if media in _MEDIA), JSON)
 
 
 def media_ranges(accept: str) -> list[str]:
-    """Return the media types and ranges of an Accept header, preferred first; `*/*` if it is
-    empty.
+    """Return the media ranges of an Accept header, preferred first.
+
+    An empty header accepts `*/*`.
     """
     return [name for name, _ in _options(accept)]
 
@@ -65,9 +66,9 @@ def negotiate_shape(accept: str, *, custom: bool) -> str:
     For built-in kinds the real server refuses unknown media types before anything else, with the
     message of its router.
     """
-    found = preferred_format(accept)
-    if found is not None:
-        return found.shape
+    preferred = preferred_format(accept)
+    if preferred is not None:
+        return preferred.shape
     if custom or any(media in _MEDIA for media, _ in _options(accept)):
         raise statuses.not_acceptable(
             f"only the following media types are accepted: {JSON}, {YAML}"
@@ -77,7 +78,7 @@ def negotiate_shape(accept: str, *, custom: bool) -> str:
 
 
 def negotiate_watch_shape(accept: str, *, custom: bool) -> str:
-    """Return the shape of a watch's objects, which are always JSON. Raises 406."""
+    """Return the shape of a watch's objects. Raises 406 unless the client accepts JSON."""
     shape = negotiate_shape(accept, custom=custom)
     if error_media_type(accept) != JSON:
         raise statuses.not_acceptable(
@@ -96,13 +97,13 @@ def partial(obj: meta.JsonObject) -> meta.JsonObject:
 
 
 def _options(accept: str) -> list[tuple[str, dict[str, str]]]:
-    """Return (media type, parameters), preferred first; equal ones stay in order."""
-    found = []
+    """Return (media type, parameters) of each option, preferred first; the sort is stable."""
+    parsed = []
     for part in accept.split(","):
         name, *parameters = (p.strip() for p in part.split(";"))
         facts = {k: v for k, _, v in (p.partition("=") for p in parameters)}
-        found.append((name.lower() or "*/*", facts))
-    return sorted(found, key=lambda option: -_quality(option[1]))
+        parsed.append((name.lower() or "*/*", facts))
+    return sorted(parsed, key=lambda option: -_quality(option[1]))
 
 
 def _quality(facts: dict[str, str]) -> float:

@@ -38,7 +38,7 @@ async def cacheable(
     """
     tag = f'"{digest or hashlib.sha512(body).hexdigest().upper()}"'.encode()
     cache = b"public, immutable" if forever else b"public"
-    # Without the default Cache-Control, which forbids what is allowed below.
+    # The default Cache-Control would forbid caching.
     response.headers = ()
     headers = [(b"etag", tag), (b"vary", b"Accept"), (b"cache-control", cache)]
     if request.headers.get("if-none-match", "").encode() == tag:
@@ -82,9 +82,9 @@ def one(
         raise _no_such_form("PartialObjectMetadataList", f"not a list ({_go_type(served)})")
     if form == "table":
         include = request.query.text("includeObject", "Metadata")
-        found = msgspec.json.decode(body)
-        version = {"resourceVersion": found["metadata"].get("resourceVersion", "")}
-        shown = tables.render(served, [found], now=now, include=include, list_metadata=version)
+        obj = msgspec.json.decode(body)
+        version = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        shown = tables.render(served, [obj], now=now, include=include, list_metadata=version)
         return msgspec.json.encode(shown)
     if form == "partial":
         return msgspec.json.encode(response_formats.partial(msgspec.json.decode(body)))

@@ -1,15 +1,15 @@
 """Reviews: requests about permissions and identities that are posted like objects and never stored.
 
-Used by `app` for `kubectl auth can-i`, `kubectl auth whoami`, k9s, which checks before it shows,
-and for servers that authenticate their own clients here. Error messages as in
-k8s.io/kubernetes/pkg/apis/authorization/validation.
+Used by `app` for `kubectl auth can-i`, `kubectl auth whoami`, k9s (which checks permissions before
+it shows a view), and for servers that authenticate their own clients here. Error messages are those
+of k8s.io/kubernetes/pkg/apis/authorization/validation.
 """
 
 from collections.abc import Callable
 
 import msgspec
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane.apiserver import authn, authz, requests, statuses
 from kilnwork.controlplane.apiserver import tokens as tokens_
 
@@ -18,9 +18,9 @@ _AUTHENTICATION = "authentication.k8s.io"
 _EITHER = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 
 
-def _review(group: str, kind: str, *, namespaced: bool = False) -> resource.Resource:
+def _review(group: str, kind: str, *, namespaced: bool = False) -> api_resources.Resource:
     plural = f"{kind.lower()}s"
-    return resource.Resource(
+    return api_resources.Resource(
         group=group,
         version="v1",
         kind=kind,
@@ -41,19 +41,19 @@ KINDS = (_TOKEN, _OWN_IDENTITY, _OWN_ACCESS, _OWN_RULES, _ACCESS, _LOCAL_ACCESS)
 _BY_PATH = {(r.group, r.version, r.plural): r for r in KINDS}
 
 
-def find(group: str, version: str, plural: str) -> resource.Resource | None:
+def find(group: str, version: str, plural: str) -> api_resources.Resource | None:
     """Return the kind of review that a URL path names, or None."""
     return _BY_PATH.get((group, version, plural))
 
 
 class Reviewer(msgspec.Struct, frozen=True):
-    """Executor of reviews, by the same rules that decide about requests."""
+    """Evaluates reviews by the same rules that authorize requests."""
 
     authenticator: authn.Authenticator
     authorizer: authz.Authorizer
 
     def review(self, request: requests.ApiRequest, body: meta.JsonObject) -> meta.JsonObject:
-        """Return the review with its status. Raises 400 or 422 for an invalid one."""
+        """Return the review with its status. Raises 400 or 422 for an invalid review."""
         kind = request.served
         spec = body.get("spec") or {}
         if not isinstance(spec, dict):
@@ -67,13 +67,13 @@ class Reviewer(msgspec.Struct, frozen=True):
             _LOCAL_ACCESS.kind: self._access,
         }
         status = reviews[kind.kind](request, spec)
-        # How Go encodes the time of an object that was never stored.
+        # Go encodes the creation time of an object that was never stored as null.
         metadata: meta.JsonObject = {"creationTimestamp": None}
         if request.namespace:
             metadata["namespace"] = request.namespace
         shown = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
         if kind != _OWN_IDENTITY:
-            # The real registry creates a new SelfSubjectRulesReview, without the spec.
+            # The real registry returns a SelfSubjectRulesReview without the requested spec.
             shown["spec"] = {} if kind == _OWN_RULES else spec
         return {**shown, "status": status}
 
@@ -86,16 +86,16 @@ class Reviewer(msgspec.Struct, frozen=True):
             if user is not None:
                 shown = _user_info(user)
                 return {"authenticated": True, "user": shown, "audiences": [audience]}
-        # Go omits `authenticated` when it is false, but no empty struct.
+        # Go omits `authenticated` when it is false, but does not omit an empty struct.
         return {"user": {}, "error": "invalid bearer token"}
 
     def _access(self, request: requests.ApiRequest, spec: meta.JsonObject) -> meta.JsonObject:
         local = request.served == _LOCAL_ACCESS
         attributes = _attributes(request, spec, local=local)
-        whose = request.user
+        user = request.user
         if request.served != _OWN_ACCESS:
-            whose = _subject(request, spec)
-        decision = self.authorizer.allowed(whose, attributes)
+            user = _subject(request, spec)
+        decision = self.authorizer.allowed(user, attributes)
         reason = {"reason": decision.reason} if decision.reason else {}
         return {"allowed": decision.allowed, **reason}
 
@@ -103,16 +103,16 @@ class Reviewer(msgspec.Struct, frozen=True):
         namespace = spec.get("namespace")
         if not isinstance(namespace, str) or not namespace:
             raise statuses.bad_request("no namespace on request")
-        held = self.authorizer.rules_of_user(request.user, namespace)
+        rules = self.authorizer.rules_of_user(request.user, namespace)
         return {
-            "resourceRules": [rule for rule in held if "resources" in rule],
-            "nonResourceRules": [rule for rule in held if "nonResourceURLs" in rule],
+            "resourceRules": [rule for rule in rules if "resources" in rule],
+            "nonResourceRules": [rule for rule in rules if "nonResourceURLs" in rule],
             "incomplete": False,
         }
 
 
 def _subject(request: requests.ApiRequest, spec: meta.JsonObject) -> authn.User:
-    # Exactly the given groups: not even system:authenticated is added.
+    # The user has exactly the given groups: not even system:authenticated is added.
     groups = tuple(str(g) for g in spec.get("groups") or ())
     name = str(spec.get("user") or "")
     if not name and not groups:
@@ -133,8 +133,8 @@ def _user_info(user: authn.User) -> meta.JsonObject:
 def _attributes(
     request: requests.ApiRequest, spec: meta.JsonObject, *, local: bool
 ) -> authz.Attributes:
-    path, wanted = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
-    if isinstance(path, dict) and (local or isinstance(wanted, dict)):
+    path, resource_attributes = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
+    if isinstance(path, dict) and (local or isinstance(resource_attributes, dict)):
         shown = ", ".join(f'{k.capitalize()}:"{path.get(k) or ""}"' for k in ("path", "verb"))
         why = (
             "disallowed on this kind of request"
@@ -146,9 +146,9 @@ def _attributes(
     if isinstance(path, dict):
         verb = str(path.get("verb") or "")
         return authz.Attributes(verb=verb, path=str(path.get("path") or "/"))
-    if not isinstance(wanted, dict):
+    if not isinstance(resource_attributes, dict):
         raise _invalid(request, "spec.resourceAttributes", f'Invalid value: "null": {_EITHER}')
-    texts = {name: str(value or "") for name, value in wanted.items()}
+    texts = {name: str(value or "") for name, value in resource_attributes.items()}
     if local and texts.get("namespace", "") != request.namespace:
         message = f'Invalid value: "{texts.get("namespace", "")}": must match metadata.namespace'
         raise _invalid(request, "spec.resourceAttributes.namespace", message)

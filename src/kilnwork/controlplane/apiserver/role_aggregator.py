@@ -1,22 +1,28 @@
-"""Controller that writes the rules of its parts into each aggregated ClusterRole, for readers.
+"""Controller that copies the rules of the selected ClusterRoles into each aggregated ClusterRole.
 
-Used by `cluster`. The clusterrole-aggregation-controller of Kubernetes. Decisions do not depend on
-it: `authz` resolves the parts at each use.
+Used by `cluster`. Corresponds to the clusterrole-aggregation-controller of Kubernetes. The copies
+are only for clients that read roles: `authz` resolves the selected roles at each decision.
 """
 
 from collections.abc import Sequence
 
-from kilnwork.api import resource
-from kilnwork.controlplane import objects, store_controller
-from kilnwork.controlplane.apiserver import authz, bootstrap, crud, statuses, writes
+from kilnwork.api import api_resources
+from kilnwork.controlplane import store_controller, store_types
+from kilnwork.controlplane.apiserver import (
+    authz,
+    default_roles,
+    object_writer,
+    statuses,
+    write_types,
+)
 
-_ROLES = resource.CLUSTER_ROLES
+_ROLES = api_resources.CLUSTER_ROLES
 
 
 class RoleAggregator(store_controller.StoreController[str]):
     """Controller of the aggregated ClusterRoles of one store."""
 
-    def __init__(self, writer: crud.ObjectWriter) -> None:
+    def __init__(self, writer: object_writer.ObjectWriter) -> None:
         super().__init__("cluster roles", writer)
         self._authorizer = authz.Authorizer(writer.lookup)
 
@@ -26,23 +32,23 @@ class RoleAggregator(store_controller.StoreController[str]):
         self._enqueue_aggregated()
         self._start_worker()
 
-    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
+    def _on_changes(self, changes: Sequence[store_types.StoreChange]) -> None:
         if any(change.key.resource == _ROLES.qualified for change in changes):
             self._enqueue_aggregated()
 
     def _enqueue_aggregated(self) -> None:
         for stored in self._store.select(_ROLES.qualified):
-            # Cheaper than decoding; the reconcile checks that it is a field of the role.
+            # Searching is cheaper than decoding. `_reconcile` checks that it is a field.
             if b'"aggregationRule"' in stored.raw:
                 self._enqueue(stored.key.name)
 
     async def _reconcile(self, name: str) -> None:
-        target = writes.target_of(_ROLES, None, name)
+        target = write_types.target_of(_ROLES, None, name)
         stored = self._store.get(target.key)
         if stored is None:
             return
         role = stored.decode()
-        if bootstrap.is_default_role(role):
+        if default_roles.is_default_role(role):
             return  # a default role has rules of its own besides the aggregated ones
         rules: list[authz.Rule] = []
         for rule in self._authorizer.aggregated_rules(role):
@@ -52,7 +58,7 @@ class RoleAggregator(store_controller.StoreController[str]):
             return
         try:
             await self._writer.change(
-                target, lambda obj: obj | {"rules": rules}, writes.WriteContext()
+                target, lambda obj: obj | {"rules": rules}, write_types.WriteContext()
             )
         except statuses.StatusError as error:
             if error.code == 409:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from kilnwork.api import cel, meta
-from kilnwork.api import schema as schemas
+from kilnwork.api import schema_generation as schemas
 from kilnwork.controlplane.apiserver import builtin, causes
 
 Schema = schemas.Schema
@@ -33,7 +33,7 @@ _ESCAPED = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__sl
 def validate(
     served: builtin.ServedResource, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
 ) -> Iterator[causes.Cause]:
-    """Yield the causes where `obj` breaks a rule of its definition."""
+    """Yield a cause for each rule of the definition that `obj` breaks."""
     if served.schema is not None and served.rules and cel.available():
         yield from _walk(served.schema, obj, old, "")
 
@@ -56,9 +56,11 @@ def _walk(schema: Schema, value: Any, old: Any, path: str) -> Iterator[causes.Ca
     if isinstance(value, dict):
         before = old if isinstance(old, dict) else {}
         for name, item in value.items():
-            known = _below(schema, name)
-            if known is not None:
-                yield from _walk(known, item, before.get(name), f"{path}.{name}" if path else name)
+            field_schema = _below(schema, name)
+            if field_schema is not None:
+                yield from _walk(
+                    field_schema, item, before.get(name), f"{path}.{name}" if path else name
+                )
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
         keys = schema.get("x-kubernetes-list-map-keys") or ()
         for position, item in enumerate(value):
@@ -67,17 +69,19 @@ def _walk(schema: Schema, value: Any, old: Any, path: str) -> Iterator[causes.Ca
 
 
 def _below(schema: Schema, name: str) -> Schema | None:
-    known = schema.get("properties", {}).get(name, schema.get("additionalProperties"))
-    return known if isinstance(known, dict) else None
+    field_schema = schema.get("properties", {}).get(name, schema.get("additionalProperties"))
+    return field_schema if isinstance(field_schema, dict) else None
 
 
 def _same_item(keys: Sequence[str], item: Any, old: Any) -> Any:
-    """Return the previous value of an item of a list of type map; other items have no identity."""
+    """Return the old item with the same keys, or None if there is none or the list has no keys."""
     if not keys or not isinstance(old, list) or not isinstance(item, dict):
         return None
-    wanted = [item.get(key) for key in keys]
-    found = (one for one in old if isinstance(one, dict) and [one.get(k) for k in keys] == wanted)
-    return next(found, None)
+    values = [item.get(key) for key in keys]
+    matching = (
+        one for one in old if isinstance(one, dict) and [one.get(k) for k in keys] == values
+    )
+    return next(matching, None)
 
 
 def _judged(
@@ -88,7 +92,7 @@ def _judged(
     text = rule["rule"]
     program = cel.load(text)[0]
     about_change = "oldSelf" in program.variables()
-    # A rule about a change needs an old value; any other skips what has not changed.
+    # A rule about a change needs an old value. All other rules skip unchanged values.
     if old is None if about_change else old == value:
         return None
     try:
@@ -105,15 +109,15 @@ def _judged(
 
 def _message(rule: meta.JsonObject, variables: dict[str, Any]) -> str:
     plain = str(rule.get("message") or f"failed rule: {rule['rule'].strip()}")
-    wanted = rule.get("messageExpression")
-    if not wanted or cel.load(wanted)[1]:
+    expression = rule.get("messageExpression")
+    if not expression or cel.load(expression)[1]:
         return plain
     try:
-        made = cel.load(wanted)[0].execute(variables)
+        text = cel.load(expression)[0].execute(variables)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
         return plain
     # As documented for messageExpression: an empty or multi-line result is not used.
-    return made if isinstance(made, str) and made.strip() and "\n" not in made else plain
+    return text if isinstance(text, str) and text.strip() and "\n" not in text else plain
 
 
 def _cause(rule: meta.JsonObject, schema: Schema, field: str, why: str) -> causes.Cause:
@@ -129,8 +133,9 @@ def _cause(rule: meta.JsonObject, schema: Schema, field: str, why: str) -> cause
 
 
 def _cel_value(schema: Schema, value: Any) -> Any:
-    """Return a value as rules see it: property names escaped, numbers as doubles, parsed
-    timestamps.
+    """Return a value as CEL rules see it.
+
+    Property names are escaped, numbers are doubles, and timestamps are parsed.
     """
     if isinstance(value, dict):
         properties = schema.get("properties", {})

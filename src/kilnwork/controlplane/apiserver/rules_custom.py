@@ -1,4 +1,4 @@
-"""Validation of custom objects: by schema, by CEL rules, and by the rules registered for the kind.
+"""Validation of custom objects: by schema, by CEL rules, and by rules registered for the kind.
 
 Used by admission. Registered rules are in `extensions`; this module turns their problems into
 causes.
@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kilnwork.api import meta
-from kilnwork.controlplane import installed_kinds
+from kilnwork.controlplane import installed_kind_types
 from kilnwork.controlplane.apiserver import (
     builtin,
     causes,
-    decoding,
     field_types,
     rules_cel,
-    structural,
+    schema_validation,
+    typed_decoding,
 )
 
 
@@ -27,16 +27,16 @@ def validate(
     """Yield the problems of a custom object; rules are checked only if it conforms to the schema.
 
     Problems that `old` already had are ignored, as with schemas (KEP-4008): an object that predates
-    a rule can still be deleted, and its finalizers removed.
+    a rule can still be deleted, and its finalizers can be removed.
     """
-    found = validate_schema(served, obj, old=old)
-    if not found and served.extension is not None:
-        found = list(_extended(served.extension, obj))
-        if found and old is not None:
-            known = list(_extended(served.extension, old))
-            found = [cause for cause in found if cause not in known]
+    problems = validate_schema(served, obj, old=old)
+    if not problems and served.extension is not None:
+        problems = list(_extended(served.extension, obj))
+        if problems and old is not None:
+            old_problems = list(_extended(served.extension, old))
+            problems = [cause for cause in problems if cause not in old_problems]
     # CEL rules presuppose an object that conforms to its schema.
-    yield from found or rules_cel.validate(served, obj, old=old)
+    yield from problems or rules_cel.validate(served, obj, old=old)
     if old is not None and served.extension is not None:
         yield from _causes(served.extension.validate_update(old, obj), obj)
 
@@ -44,8 +44,12 @@ def validate(
 def validate_schema(
     served: builtin.ServedResource, obj: meta.JsonObject, *, old: meta.JsonObject | None
 ) -> list[causes.Cause]:
-    """Return where the object does not conform to its schema."""
-    return [] if served.schema is None else list(structural.validate(served.schema, obj, old=old))
+    """Return a cause for each place where the object does not conform to its schema."""
+    return (
+        []
+        if served.schema is None
+        else list(schema_validation.validate(served.schema, obj, old=old))
+    )
 
 
 def validate_status(
@@ -63,19 +67,21 @@ def warnings(
     return () if served.extension is None else served.extension.warnings(new, old)
 
 
-def _extended(kind: installed_kinds.InstalledKind, obj: meta.JsonObject) -> Iterator[causes.Cause]:
+def _extended(
+    kind: installed_kind_types.InstalledKind, obj: meta.JsonObject
+) -> Iterator[causes.Cause]:
     yield from _causes(kind.validate(obj), obj)
     if kind.pod_template:
         template = (obj.get("spec") or {}).get(kind.pod_template) or {}
         try:
-            decoding.read_typed(_pod_template(), template)
-        except decoding.WrongType as error:
+            typed_decoding.read_typed(_pod_template(), template)
+        except typed_decoding.WrongType as error:
             field = f"spec.{kind.pod_template}"
             yield causes.invalid(field, "", f"is no Pod template: {error}")
 
 
 def _causes(
-    problems: Iterable[installed_kinds.Problem], obj: meta.JsonObject
+    problems: Iterable[installed_kind_types.Problem], obj: meta.JsonObject
 ) -> Iterator[causes.Cause]:
     for field, why in problems:
         yield causes.invalid(field, _value_at(obj, field), why)
@@ -93,7 +99,7 @@ def _pod_template() -> field_types.FieldType:
 
 
 def _value_at(obj: meta.JsonObject, path: str) -> Any:
-    """Return the value at a path such as `spec.inputs[0].path`, or None when there is none."""
+    """Return the value at a path such as `spec.inputs[0].path`, or None if it is missing."""
     value: Any = obj
     for step in re.findall(r"[^.\[\]]+", path):
         if isinstance(value, list):

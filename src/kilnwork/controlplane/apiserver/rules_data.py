@@ -1,7 +1,7 @@
 """Validation of Secrets, ConfigMaps and Leases: base64, keys, sizes, `stringData`, `immutable`.
 
-Used by admission; messages from k8s.io/kubernetes/pkg/apis/core/validation. No error contains a
-value of a Secret.
+Used by admission. Messages are those of k8s.io/kubernetes/pkg/apis/core/validation. No error
+contains a value of a Secret.
 """
 
 import base64
@@ -13,7 +13,7 @@ from kilnwork.api import meta, names
 from kilnwork.controlplane.apiserver import causes, statuses
 
 MAX_BYTES = 1024 * 1024
-"""Limit of the decoded values together, as in Kubernetes."""
+"""Maximum total size of the decoded values, as in Kubernetes."""
 
 _LOCKED = "field is immutable when `immutable` is set"
 
@@ -28,7 +28,7 @@ _BASIC_AUTH = ("username", "password")
 
 
 def default_secret(secret: meta.JsonObject) -> None:
-    """Fill in the type, and move the write-only `stringData` to `data`."""
+    """Fill in the type of a Secret, and move the write-only `stringData` to `data`."""
     secret.setdefault("type", "Opaque")
     texts = secret.pop("stringData", None)
     if texts:
@@ -101,7 +101,7 @@ def validate_lease(lease: meta.JsonObject) -> Iterator[causes.Cause]:
 def _locked(
     old: meta.JsonObject, new: meta.JsonObject, *, fields: tuple[str, ...]
 ) -> Iterator[causes.Cause]:
-    # Only the data is locked; metadata may still change.
+    # Only the data is immutable; metadata may still change.
     if not old.get("immutable"):
         return
     if not new.get("immutable"):

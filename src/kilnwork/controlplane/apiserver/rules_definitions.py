@@ -1,14 +1,14 @@
 """Validation of CustomResourceDefinitions, as in k8s.io/apiextensions-apiserver.
 
-Used by admission: rules for structural schemas and names, and forbidden changes. Types and cost of
-CEL rules are not checked; `rules_cel` evaluates them.
+Used by admission. The rules cover structural schemas, names, and forbidden changes. Types and cost
+of CEL rules are not checked; `rules_cel` evaluates them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kilnwork.api import meta, names
-from kilnwork.api import schema as schemas
+from kilnwork.api import schema_generation as schemas
 from kilnwork.controlplane.apiserver import causes, definitions, patterns, rules_cel
 
 _APPROVAL = "api-approved.kubernetes.io"
@@ -59,7 +59,9 @@ def _approval(definition: meta.JsonObject, group: str) -> Iterator[causes.Cause]
 
 
 def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
-    """Yield the forbidden changes: group and stored versions, and scope and kind once
+    """Yield the forbidden changes of a definition.
+
+    Group and stored versions cannot change; nor can scope and kind once the definition is
     established.
     """
     before, after = old["spec"], new["spec"]
@@ -71,9 +73,9 @@ def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[caus
     if established and before["names"].get("kind") != after["names"].get("kind"):
         yield causes.invalid("spec.names.kind", after["names"].get("kind"), causes.IMMUTABLE)
     stored = (old.get("status") or {}).get("storedVersions") or ()
-    there = [v.get("name") for v in after.get("versions") or ()]
+    version_names = [v.get("name") for v in after.get("versions") or ()]
     for position, version in enumerate(stored):
-        if version not in there:
+        if version not in version_names:
             text = f"missing from spec.versions; {version} was previously a storage version, and "
             text += f"must remain in spec.versions until a storage migration ensures no data remains persisted in {version} and removes {version} from status.storedVersions"  # noqa: E501
             yield causes.invalid(f"status.storedVersions[{position}]", version, text)
@@ -89,15 +91,15 @@ def warnings(definition: meta.JsonObject) -> Iterator[str]:
 
 def _versions(versions: Sequence[Mapping[str, Any]]) -> Iterator[causes.Cause]:
     storage = [v for v in versions if v.get("storage")]
-    found: set[str] = set()
+    seen: set[str] = set()
     for position, version in enumerate(versions):
         field = f"spec.versions[{position}]"
         name = version.get("name", "")
         if problem := names.label_1035_problem(name):
             yield causes.invalid(f"{field}.name", name, problem)
-        if name in found:
+        if name in seen:
             yield causes.duplicate(f"{field}.name", name)
-        found.add(name)
+        seen.add(name)
         yield from _schema_of(version, field, alone=len(versions) == 1)
         yield from _columns(version, field)
     if len(storage) != 1:
@@ -111,7 +113,7 @@ def _schema_of(version: Mapping[str, Any], field: str, *, alone: bool) -> Iterat
     if schema is None:
         yield causes.required(f"{field}.schema.openAPIV3Schema", "schemas are required")
         return
-    # The real server validates its internal version, in which a single schema is moved there.
+    # The real server validates its internal version, where a single schema has this path.
     path = "spec.validation.openAPIV3Schema" if alone else f"{field}.schema.openAPIV3Schema"
     yield from _structural(schema, path)
     if not schema.get("type"):
@@ -138,12 +140,12 @@ def _structural(schema: Mapping[str, Any], path: str) -> Iterator[causes.Cause]:
         yield from _structural(items, f"{path}.items")
     elif type_ == "array":
         yield causes.required(f"{path}.items", "must be specified")
-    others = schema.get("additionalProperties")
-    if isinstance(others, dict):
-        if not _may_be_untyped(others):
+    additional = schema.get("additionalProperties")
+    if isinstance(additional, dict):
+        if not _may_be_untyped(additional):
             text = "must not be empty for specified object fields"
             yield causes.required(f"{path}.additionalProperties.type", text)
-        yield from _structural(others, f"{path}.additionalProperties")
+        yield from _structural(additional, f"{path}.additionalProperties")
         if schema.get("properties"):
             text = "additionalProperties and properties are mutual exclusive"
             yield causes.forbidden(f"{path}.additionalProperties", text)

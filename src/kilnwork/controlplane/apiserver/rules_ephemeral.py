@@ -1,7 +1,7 @@
-"""Validation of a Pod's `spec.ephemeralContainers`, which only that subresource writes.
+"""Validation of a Pod's `spec.ephemeralContainers`, which only its own subresource writes.
 
 Used by admission. Containers can be added, but never changed or removed. Only new ones are
-validated, so that a Pod with hundreds of them costs no more than decoding it. Messages from
+validated, so that a Pod with hundreds of them costs no more than decoding it. Messages are those of
 k8s.io/kubernetes/pkg/apis/core/validation (validateEphemeralContainers,
 ValidatePodEphemeralContainersUpdate).
 """
@@ -24,14 +24,14 @@ _FIELD = "spec.ephemeralContainers"
 
 def default(pod: meta.JsonObject, old: meta.JsonObject) -> None:
     """Fill in the defaults of new ephemeral containers."""
-    known = _by_name(old)
+    old_containers = _by_name(old)
     for container in _listed(pod):
-        if container is not known.get(container.get("name", "")):
+        if container is not old_containers.get(container.get("name", "")):
             rules_pods.default_container(container)
 
 
 def validate(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
-    """Yield the problems of the list, and its forbidden changes."""
+    """Yield the problems of new ephemeral containers, and forbidden changes of the list."""
     spec = new["spec"]
     groups = ("containers", "initContainers")
     others = {c.get("name") for group in groups for c in spec.get(group) or ()}
@@ -39,15 +39,15 @@ def validate(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Caus
     before, seen = _by_name(old), set(others)
     for position, container in enumerate(_listed(new)):
         field, name = f"{_FIELD}[{position}]", container.get("name")
-        # By identity: `decoding` keeps unchanged items as the same objects.
-        known = container is before.get(name or "")
-        if not known:
+        # Compared by identity: `typed_decoding` keeps unchanged items as the same Python objects.
+        unchanged = container is before.get(name or "")
+        if not unchanged:
             yield from rules_pods.container_causes(container, field, volumes)
             yield from _image(container, f"{field}.image")
         if name in seen:
             yield causes.duplicate(f"{field}.name", name)
         seen.add(name)
-        if not known:
+        if not unchanged:
             yield from _restrictions(container, field, others)
     yield from _changes(before, _by_name(new))
 
@@ -66,7 +66,7 @@ def _restrictions(
         yield causes.not_found(f"{field}.targetContainerName", target)
     for name in _NOT_ALLOWED:
         value = container.get(name)
-        # Empty resources are filled in as a default.
+        # `resources: {}` is filled in as a default.
         if value is not None and not (name == "resources" and value == {}):
             yield causes.forbidden(f"{field}.{name}", _TEXT)
     for position, mount in enumerate(container.get("volumeMounts") or ()):

@@ -1,25 +1,25 @@
-"""Validation of the metadata of every object
-(k8s.io/apimachinery/pkg/api/validation/objectmeta.go).
+"""Validation of metadata (k8s.io/apimachinery/pkg/api/validation/objectmeta.go).
 
-Used by admission. Names and limits only; admission checks that the namespace exists.
+Used by admission for every object. Checks names and limits only; admission itself checks that the
+namespace exists.
 """
 
 from collections.abc import Callable, Iterator
 
-from kilnwork.api import meta, names, resource
+from kilnwork.api import api_resources, meta, names
 from kilnwork.controlplane.apiserver import causes
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 
 _NameProblem = Callable[[str], str | None]
 _NAME_RULES: dict[str, _NameProblem] = {
-    resource.NAMESPACES.kind: lambda text: (
+    api_resources.NAMESPACES.kind: lambda text: (
         "must not contain dots" if "." in text else names.label_problem(text)
     ),
-    resource.ROLES.kind: names.path_segment_problem,
-    resource.ROLE_BINDINGS.kind: names.path_segment_problem,
-    resource.CLUSTER_ROLES.kind: names.path_segment_problem,
-    resource.CLUSTER_ROLE_BINDINGS.kind: names.path_segment_problem,
+    api_resources.ROLES.kind: names.path_segment_problem,
+    api_resources.ROLE_BINDINGS.kind: names.path_segment_problem,
+    api_resources.CLUSTER_ROLES.kind: names.path_segment_problem,
+    api_resources.CLUSTER_ROLE_BINDINGS.kind: names.path_segment_problem,
 }
 
 _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
@@ -34,12 +34,12 @@ _FIXED = (
 )
 
 
-def validate(kind: resource.Resource, obj: meta.JsonObject) -> Iterator[causes.Cause]:
+def validate(kind: api_resources.Resource, obj: meta.JsonObject) -> Iterator[causes.Cause]:
     """Yield the problems of a new object's metadata."""
     metadata = obj.get("metadata") or {}
     problem_of = _NAME_RULES.get(kind.kind, names.subdomain_problem)
     prefix = metadata.get("generateName")
-    # As maskTrailingDash: a dash may be the last character, since a suffix follows.
+    # Like maskTrailingDash: the last character may be a dash, since a suffix follows.
     if prefix and (problem := problem_of(f"{prefix.rstrip('-')}a")):
         yield causes.invalid("metadata.generateName", prefix, problem)
     name = metadata.get("name")
@@ -78,7 +78,7 @@ def _texts(metadata: meta.JsonObject) -> Iterator[causes.Cause]:
             yield causes.invalid("metadata.labels", value, problem)
     size = 0
     for key, value in (metadata.get("annotations") or {}).items():
-        # Unlike keys of labels, those of annotations may have capitals in the prefix.
+        # Unlike label keys, annotation keys may have capitals in the prefix.
         if problem := names.qualified_problem(key.lower()):
             yield causes.invalid("metadata.annotations", key, problem)
         size += len(key.encode()) + len(value.encode())
@@ -89,7 +89,7 @@ def _texts(metadata: meta.JsonObject) -> Iterator[causes.Cause]:
 
 def _owners(metadata: meta.JsonObject) -> Iterator[causes.Cause]:
     controller = ""
-    field = "metadata.ownerReferences"  # the real server does not say which one either
+    field = "metadata.ownerReferences"  # the real server gives no index either
     for owner in metadata.get("ownerReferences") or ():
         for key, label in (
             ("apiVersion", "version"),

@@ -1,14 +1,15 @@
 """Defaults and validation of Pods.
 
-Used by admission, after `decoding`. Messages from k8s.io/kubernetes/pkg/apis/core/validation. Not
-complete on purpose: fields that no node here reads are stored without validation.
+Used by admission, after `typed_decoding`. Messages are those of
+k8s.io/kubernetes/pkg/apis/core/validation. The rules are incomplete on purpose: fields that no node
+here reads are stored without validation.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from kilnwork.api import meta, names, quantities, resource
-from kilnwork.controlplane.apiserver import causes, lookup, statuses
+from kilnwork.api import api_resources, meta, names, quantities
+from kilnwork.controlplane.apiserver import causes, lookup_interface, statuses
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 
@@ -39,14 +40,14 @@ _UPDATE_TEXT = (
 
 
 def default(pod: meta.JsonObject) -> None:
-    """Fill in the defaults of Kubernetes that affect what is run or shown."""
+    """Fill in the defaults of Kubernetes that affect how a Pod runs or how it is shown."""
     spec = pod["spec"] = pod.get("spec") or {}
     for key, value in _POD_DEFAULTS.items():
         _fill(spec, key, value)
     if spec.get("securityContext") is None:
         spec["securityContext"] = {}
     if spec.get("serviceAccountName"):
-        # A deprecated alias, which the conversion of core/v1 keeps equal.
+        # `serviceAccount` is a deprecated alias, which the conversion of core/v1 keeps equal.
         spec["serviceAccount"] = spec["serviceAccountName"]
     for group in ("initContainers", "containers", "ephemeralContainers"):
         for container in spec.get(group) or ():
@@ -60,29 +61,29 @@ def initial_status(pod: meta.JsonObject) -> None:
     pod["status"] = {"phase": "Pending", "qosClass": _quality(pod["spec"])}
 
 
-def use_service_account(pod: meta.JsonObject, reader: lookup.Lookup) -> None:
+def use_service_account(pod: meta.JsonObject, reader: lookup_interface.Lookup) -> None:
     """Set the Pod's service account. Raises 403 when it does not exist (yet)."""
     spec, metadata = pod["spec"], pod["metadata"]
     name = spec.get("serviceAccountName") or "default"
     namespace = metadata.get("namespace", "")
-    account = reader.get(resource.SERVICE_ACCOUNTS, namespace, name)
+    account = reader.get(api_resources.SERVICE_ACCOUNTS, namespace, name)
     if account is None:
         raise statuses.refused(
-            resource.PODS,
+            api_resources.PODS,
             metadata.get("name", ""),
             f"error looking up service account {namespace}/{name}: "
             f'serviceaccount "{name}" not found',
         )
     spec["serviceAccountName"] = spec["serviceAccount"] = name
     if spec.get("automountServiceAccountToken") is None:
-        # The node reads only the Pod, so that the setting of the account is copied into it.
+        # The node reads only the Pod, so the setting of the account is copied into it.
         automount = account.get("automountServiceAccountToken")
         if automount is not None:
             spec["automountServiceAccountToken"] = automount
 
 
 def prefer(pod: meta.JsonObject, *, old: meta.JsonObject | None = None) -> None:
-    """Set priority and tolerations that are not given; a changed Pod keeps its priority."""
+    """Fill in the priority and the default tolerations; a changed Pod keeps its priority."""
     spec, before = pod["spec"], (old or {}).get("spec") or _NO_PRIORITY
     for field in _NO_PRIORITY:
         if spec.get(field) is None and field in before:
@@ -102,7 +103,7 @@ _FOR_A_WHILE = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds"
 def _tolerates(toleration: meta.JsonObject, key: str) -> bool:
     """Return whether a toleration covers the taint `key` with effect NoExecute.
 
-    As plugin/pkg/admission/defaulttolerationseconds of k8s.io/kubernetes.
+    Follows plugin/pkg/admission/defaulttolerationseconds of k8s.io/kubernetes.
     """
     keys, effects = (key, None, ""), ("NoExecute", None, "")
     return toleration.get("key") in keys and toleration.get("effect") in effects
@@ -135,14 +136,14 @@ def validate(pod: meta.JsonObject) -> Iterator[causes.Cause]:
 
 
 def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
-    """Yield the forbidden changes of a Pod through its main path."""
+    """Yield the forbidden changes of a Pod in an update of its main path (not of a subresource)."""
     for group in ("containers", "initContainers"):
         if len(old["spec"].get(group) or ()) != len(new["spec"].get(group) or ()):
             text = "pod updates may not add or remove containers"
             yield causes.forbidden(f"spec.{group}", text)
-            # As in ValidatePodUpdate: nothing else is compared then.
+            # Nothing else is compared then, as in ValidatePodUpdate.
             return
-    # A gated Pod is not scheduled yet, so that its placement may be narrowed (KEP-3838).
+    # A gated Pod is not scheduled yet, so its placement may be narrowed (KEP-3838).
     gated = bool(old["spec"].get("schedulingGates"))
     if _fixed(old["spec"], gated=gated) != _fixed(new["spec"], gated=gated):
         yield causes.forbidden("spec", _UPDATE_TEXT)
@@ -194,8 +195,9 @@ def _default_volume(volume: meta.JsonObject) -> None:
 
 
 def _quality(spec: meta.JsonObject) -> str:
-    """Return the QoS class: Guaranteed if all limits are set and equal the requests (core
-    helper/qos).
+    """Return the QoS class of a Pod (core helper/qos).
+
+    A Pod is Guaranteed if all limits are set and equal the requests.
     """
     containers = [c.get("resources") or {} for c in spec.get("containers") or ()]
     if not any(r.get("requests") or r.get("limits") for r in containers):
@@ -253,14 +255,14 @@ def container_causes(
 
 
 def _resources(given: meta.JsonObject, field: str) -> Iterator[causes.Cause]:
-    asked, most = given.get("requests") or {}, given.get("limits") or {}
-    for group, amounts in (("limits", most), ("requests", asked)):
+    requests, limits = given.get("requests") or {}, given.get("limits") or {}
+    for group, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
             if quantities.parse(str(amount)) < 0:
                 text = "must be greater than or equal to 0"
                 yield causes.invalid(f"{field}.{group}[{name}]", str(amount), text)
-    for name in asked.keys() & most.keys():
-        amount, limit = str(asked[name]).strip(), str(most[name]).strip()
+    for name in requests.keys() & limits.keys():
+        amount, limit = str(requests[name]).strip(), str(limits[name]).strip()
         if quantities.parse(amount) > quantities.parse(limit):
             text = f"must be less than or equal to {name} limit of {limit}"
             yield causes.invalid(f"{field}.requests", amount, text)
@@ -316,8 +318,9 @@ def _mounts(
 
 
 def _placement_changes(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
-    """Yield the forbidden changes in the placement of a gated Pod: it may only be narrowed
-    (KEP-3838).
+    """Yield the forbidden changes in the placement of a gated Pod.
+
+    The placement may only be narrowed (KEP-3838).
     """
     before, after = old.get("nodeSelector") or {}, new.get("nodeSelector") or {}
     if not before.items() <= after.items():
@@ -342,7 +345,7 @@ def _affinity_changes(
     old: list[meta.JsonObject], new: list[meta.JsonObject]
 ) -> Iterator[causes.Cause]:
     field = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-    # A Pod without any terms may get any.
+    # A Pod without node selector terms may get any terms.
     if not old:
         return
     if len(old) != len(new):
@@ -365,11 +368,11 @@ def _fixed(spec: meta.JsonObject, *, gated: bool) -> meta.JsonObject:
     """Return the spec without the fields that may change."""
     left_out = (*_CHANGEABLE, *_PLACEMENT) if gated else _CHANGEABLE
     # An absent field and an empty one are the same in Go.
-    kept = {k: v for k, v in spec.items() if k not in left_out and v not in (None, [], "")}
+    fixed = {k: v for k, v in spec.items() if k not in left_out and v not in (None, [], "")}
     for group in ("containers", "initContainers"):
-        if kept.get(group):
-            kept[group] = [
+        if fixed.get(group):
+            fixed[group] = [
                 {k: v for k, v in container.items() if k not in ("image", "imagePullPolicy")}
-                for container in kept[group]
+                for container in fixed[group]
             ]
-    return kept
+    return fixed

@@ -1,16 +1,16 @@
 """Validation of Roles and RoleBindings, and prevention of privilege escalation.
 
-Used by admission; messages from k8s.io/kubernetes/pkg/apis/rbac/validation and
+Used by admission. Messages are those of k8s.io/kubernetes/pkg/apis/rbac/validation and
 pkg/registry/rbac/validation.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane.apiserver import authn, authz, causes, statuses
 
-_GROUP = resource.ROLES.group
+_GROUP = api_resources.ROLES.group
 _EVERYTHING: tuple[authz.Rule, ...] = (
     {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
     {"nonResourceURLs": ["*"], "verbs": ["*"]},
@@ -78,8 +78,9 @@ def validate_role_binding(
 def validate_role_binding_update(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> Iterator[causes.Cause]:
-    """Yield a cause if roleRef changes: a user who may edit a binding could choose any role
-    otherwise.
+    """Yield a cause if roleRef changes.
+
+    Otherwise a user who may edit a binding could bind any role.
     """
     if old.get("roleRef") != new.get("roleRef"):
         yield causes.invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
@@ -88,23 +89,23 @@ def validate_role_binding_update(
 def guard_role(role: meta.JsonObject, *, user: authn.User, authorizer: authz.Authorizer) -> None:
     """Raise 403 unless `user` has every permission in the (cluster) role, or may `escalate`.
 
-    An aggregationRule can select any rule, also later, so it requires all permissions
+    An aggregationRule can select any role, also one created later, so it requires all permissions
     (k8s.io/kubernetes pkg/registry/rbac/clusterrole/policybased/storage.go).
     """
     name = role["metadata"].get("name", "")
     gathers = bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
     if gathers and authorizer.missing_rules(user, "", _EVERYTHING):
-        asked = authz.Attributes(
+        attributes = authz.Attributes(
             verb="escalate",
             api_group=_GROUP,
-            resource=resource.CLUSTER_ROLES.plural,
+            resource=api_resources.CLUSTER_ROLES.plural,
             name=name,
         )
-        if not authorizer.allowed(user, asked).allowed:
+        if not authorizer.allowed(user, attributes).allowed:
             why = "must have cluster-admin privileges to use the aggregationRule"
-            raise statuses.refused(resource.CLUSTER_ROLES, name, why)
+            raise statuses.refused(api_resources.CLUSTER_ROLES, name, why)
     _guard(
-        resource.ROLES if role["metadata"].get("namespace") else resource.CLUSTER_ROLES,
+        api_resources.ROLES if role["metadata"].get("namespace") else api_resources.CLUSTER_ROLES,
         role,
         rules=role.get("rules") or (),
         verb="escalate",
@@ -116,15 +117,16 @@ def guard_role(role: meta.JsonObject, *, user: authn.User, authorizer: authz.Aut
 def guard_role_binding(
     binding: meta.JsonObject, *, user: authn.User, authorizer: authz.Authorizer
 ) -> None:
-    """Raise 403 unless `user` has every permission of the role, or may `bind` it; 404 without a
-    role.
+    """Raise 403 unless `user` has every permission of the role, or may `bind` it.
+
+    Raises 404 if the role does not exist.
     """
     if user.is_admin:
         return
     namespace, role = binding["metadata"].get("namespace", ""), binding.get("roleRef") or {}
-    # After the check above: an admin may bind a role that does not exist yet.
+    # Resolved after the check for an admin, who may bind a role that does not exist yet.
     rules = authorizer.role_rules(namespace, role)
-    kind = resource.ROLE_BINDINGS if namespace else resource.CLUSTER_ROLE_BINDINGS
+    kind = api_resources.ROLE_BINDINGS if namespace else api_resources.CLUSTER_ROLE_BINDINGS
     if rules is None:
         raise statuses.not_found(kind, role.get("name", ""))
     _guard(
@@ -138,7 +140,7 @@ def guard_role_binding(
 
 
 def _guard(
-    kind: resource.Resource,
+    kind: api_resources.Resource,
     obj: meta.JsonObject,
     *,
     rules: Iterable[authz.Rule],
@@ -151,16 +153,16 @@ def _guard(
     missing = authorizer.missing_rules(user, namespace, rules)
     if not missing:
         return
-    what = {"kind": "Role" if namespace else "ClusterRole", "name": metadata.get("name", "")}
+    role = {"kind": "Role" if namespace else "ClusterRole", "name": metadata.get("name", "")}
     # `escalate` is a permission for the role itself, `bind` for the role that is referred to.
     if verb == "bind":
-        what = obj["roleRef"]
+        role = obj["roleRef"]
     special = authz.Attributes(
         verb=verb,
         api_group=_GROUP,
-        resource=f"{what['kind'].lower()}s",
+        resource=f"{role['kind'].lower()}s",
         namespace=namespace,
-        name=what.get("name", ""),
+        name=role.get("name", ""),
     )
     if authorizer.allowed(user, special).allowed:
         return

@@ -1,28 +1,29 @@
 """The `scale` subresource of custom kinds: an object shown as autoscaling/v1 Scale.
 
-Used by `resources` for `kubectl scale` and for autoscalers. The definition names the replica fields
-(`spec.versions[*].subresources.scale`). Reads and writes go through `crud`, like any update.
+Used by `resource_handler` for `kubectl scale` and for autoscalers. The definition names the replica
+fields (`spec.versions[*].subresources.scale`). Reads and writes go through `object_writer`, like
+any update.
 """
 
 from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane.apiserver import (
     bodies,
     builtin,
     causes,
-    crud,
-    decoding,
+    object_writer,
     patches,
     statuses,
-    write_rules,
-    writes,
+    typed_decoding,
+    write_checks,
+    write_types,
 )
 
 SCALE = builtin.ServedResource(
-    resource=resource.Resource(
+    resource=api_resources.Resource(
         group="autoscaling", version="v1", kind="Scale", plural="scales", singular="scale"
     )
 )
@@ -54,24 +55,25 @@ def _scale(served: builtin.ServedResource, obj: meta.JsonObject) -> meta.JsonObj
 
 
 def applied(raw: bytes, _form: str, _served: builtin.ServedResource) -> patches.DecodedPatch:
-    """Return the patch for an apply of a Scale. Field managers are not tracked here."""
+    """Return the patch for a server-side apply of a Scale. Field managers are not tracked here."""
     scale = bodies.decode_applied(raw)
 
     def change(base: meta.JsonObject) -> meta.JsonObject:
-        write_rules.check_applied(writes.WriteTarget(SCALE), scale)
+        write_checks.check_applied(write_types.WriteTarget(SCALE), scale)
         return {**base, "spec": {**base["spec"], **(scale.get("spec") or {})}}
 
     return patches.DecodedPatch(change)
 
 
 async def change(
-    writer: crud.ObjectWriter,
-    target: writes.WriteTarget,
-    wanted: writes.Change,
-    options: writes.WriteContext,
+    writer: object_writer.ObjectWriter,
+    target: write_types.WriteTarget,
+    wanted: write_types.Change,
+    options: write_types.WriteContext,
 ) -> bytes:
-    """Set the replica count to that of the Scale that `wanted` returns; return the new Scale as
-    JSON.
+    """Change the replica count of an object, and return the new Scale as JSON.
+
+    `wanted` gets the current Scale and returns the wanted one.
     """
 
     def scaled(obj: meta.JsonObject) -> meta.JsonObject:
@@ -80,7 +82,7 @@ async def change(
         path = _paths(target.served).spec
         if not replicas and _at(obj, path) is None:
             raise statuses.bad_request(f'the spec replicas field "{path}" cannot be empty')
-        # Checked here: what is written below is the stored object with its own resourceVersion.
+        # Checked here, since the object that is written below has the stored resourceVersion.
         version = (scale.get("metadata") or {}).get("resourceVersion")
         if version and version != obj["metadata"]["resourceVersion"]:
             raise statuses.conflict(target.kind, target.name)
@@ -89,7 +91,7 @@ async def change(
             raise statuses.invalid(target.kind, target.name, [cause])
         return _with(obj, path.strip(".").split("."), replicas)
 
-    # On the main path, so that the rules of the spec apply to the replicas.
+    # This writes the main path, so that the rules of the spec apply to the replicas.
     outcome = await writer.change(target, scaled, options)
     return msgspec.json.encode(scale_of(target.served, msgspec.json.decode(outcome.raw)))
 
@@ -100,9 +102,9 @@ def _read(given: meta.JsonObject) -> meta.JsonObject:
             'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:110"'
         )
     try:
-        return decoding.read(SCALE, given).obj
-    except decoding.Unreadable as error:
-        raise decoding.cannot_be_handled(SCALE.resource, given, error) from error
+        return typed_decoding.read(SCALE, given).obj
+    except typed_decoding.Unreadable as error:
+        raise typed_decoding.cannot_be_handled(SCALE.resource, given, error) from error
 
 
 def _paths(served: builtin.ServedResource) -> builtin.ScalePaths:
@@ -118,6 +120,6 @@ def _at(obj: Any, path: str) -> Any:
 
 
 def _with(obj: Any, path: list[str], value: int) -> meta.JsonObject:
-    made: meta.JsonObject = dict(obj) if isinstance(obj, dict) else {}
-    made[path[0]] = value if len(path) == 1 else _with(made.get(path[0]), path[1:], value)
-    return made
+    changed: meta.JsonObject = dict(obj) if isinstance(obj, dict) else {}
+    changed[path[0]] = value if len(path) == 1 else _with(changed.get(path[0]), path[1:], value)
+    return changed

@@ -1,7 +1,7 @@
 """Error responses as Kubernetes writes them: metav1.Status with its reasons and messages.
 
-Raised anywhere in the API server and turned into an HTTP response in `app`. Messages follow
-k8s.io/apimachinery/pkg/api/errors, since people and client libraries read them.
+Errors are raised anywhere in the API server, and `app` turns them into HTTP responses. Messages
+follow k8s.io/apimachinery/pkg/api/errors, since people and client libraries read them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane import errors
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
-"""Largest request body, as in the real API server (`--max-request-bytes` of its defaults)."""
+"""Maximum size of a request body: the default of the real API server (`--max-request-bytes`)."""
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -22,10 +22,10 @@ class Cause(msgspec.Struct, frozen=True):
     field: str
     """Path such as `spec.command[0]`."""
     reason: str
-    """FieldValueRequired, FieldValueInvalid, FieldValueNotSupported, FieldValueForbidden,
+    """One of FieldValueRequired, FieldValueInvalid, FieldValueNotSupported, FieldValueForbidden,
     FieldValueDuplicate, FieldValueTypeInvalid, FieldValueTooLong, …"""
     message: str
-    """Begins as in Kubernetes: `Required value`, `Invalid value: "x": …`."""
+    """The message begins as in Kubernetes: `Required value`, `Invalid value: "x": …`."""
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}" if self.field else self.message
@@ -34,7 +34,7 @@ class Cause(msgspec.Struct, frozen=True):
 class StatusError(errors.ControlPlaneError):
     """An error response: HTTP `code`, metav1 `reason`, and a message for people.
 
-    Without `details` (None) the Status has none; empty details are sent, as Kubernetes does.
+    If `details` is None, the Status has no details; empty details are sent, as by Kubernetes.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class StatusError(errors.ControlPlaneError):
         self.metadata = dict(metadata or {})
         self.headers = dict(headers or {})
         self.warnings: tuple[str, ...] = ()
-        """Warnings about the request, for `Warning` headers: a refused write has them too."""
+        """Warnings about the request, for `Warning` headers, which a refused write has too."""
 
     def document(self) -> dict[str, Any]:
         """Return the metav1.Status object."""
@@ -97,7 +97,7 @@ class AddWarnings:
 
 
 def success(
-    what: resource.Resource, name: str, *, uid: str = "", message: str = ""
+    what: api_resources.Resource, name: str, *, uid: str = "", message: str = ""
 ) -> dict[str, Any]:
     """Return the Status of a successful DELETE."""
     document: dict[str, Any] = {
@@ -112,12 +112,12 @@ def success(
     return document
 
 
-def _details(what: resource.Resource, name: str, **more: str) -> dict[str, Any]:
+def _details(what: api_resources.Resource, name: str, **more: str) -> dict[str, Any]:
     details = {"name": name, "group": what.group, "kind": what.plural, **more}
     return {k: v for k, v in details.items() if v}
 
 
-def not_found(what: resource.Resource, name: str) -> StatusError:
+def not_found(what: api_resources.Resource, name: str) -> StatusError:
     """Return a 404: the object does not exist."""
     return StatusError(
         404, "NotFound", f'{what.qualified} "{name}" not found', details=_details(what, name)
@@ -131,16 +131,20 @@ def unknown_path() -> StatusError:
 
 
 class PathNotServed(StatusError):
-    """A 404 for a path that no API serves, sent as plain text like Go's default not-found
-    handler.
+    """A 404 for a path that no API serves.
+
+    It is sent as plain text, like that of Go's default not-found handler.
     """
 
     def __init__(self) -> None:
         super().__init__(404, "NotFound", "404 page not found")
 
 
-def already_exists(what: resource.Resource, name: str, *, going: bool = False) -> StatusError:
-    """Return a 409: the name is taken, with `going` by an object that is being deleted."""
+def already_exists(what: api_resources.Resource, name: str, *, going: bool = False) -> StatusError:
+    """Return a 409: the name is taken.
+
+    `going`: the object with this name is being deleted.
+    """
     message = f'{what.qualified} "{name}" already exists'
     if going:
         message = f"object is being deleted: {message}"
@@ -159,13 +163,13 @@ MODIFIED = (
 )
 
 
-def conflict(what: resource.Resource, name: str, why: str = MODIFIED) -> StatusError:
+def conflict(what: api_resources.Resource, name: str, why: str = MODIFIED) -> StatusError:
     """Return a 409: the object is not in the state that the client assumes."""
     message = f'Operation cannot be fulfilled on {what.qualified} "{name}": {why}'
     return StatusError(409, "Conflict", message, details=_details(what, name))
 
 
-def unmet(what: resource.Resource, name: str, why: str) -> StatusError:
+def unmet(what: api_resources.Resource, name: str, why: str) -> StatusError:
     """Return a 409: a precondition of a deletion does not hold. The message names the kind."""
     kind = f"{what.kind}.{what.group}" if what.group else what.kind
     details = {"name": name, "group": what.group, "kind": what.kind}
@@ -177,10 +181,10 @@ def unmet(what: resource.Resource, name: str, why: str) -> StatusError:
     )
 
 
-def invalid(what: resource.Resource, name: str, causes: Sequence[Cause]) -> StatusError:
-    """Return a 422 that lists all rules of its kind that the object breaks."""
+def invalid(what: api_resources.Resource, name: str, causes: Sequence[Cause]) -> StatusError:
+    """Return a 422 that lists all rules that the object breaks."""
     kind = f"{what.kind}.{what.group}" if what.group else what.kind
-    # As ErrorList.ToAggregate: the message names equal problems once, the causes all of them.
+    # As in ErrorList.ToAggregate, the message lists equal problems once; `causes` has them all.
     texts = list(dict.fromkeys(str(cause) for cause in causes))
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details: dict[str, Any] = {"name": name} if name else {}
@@ -196,11 +200,11 @@ def invalid(what: resource.Resource, name: str, causes: Sequence[Cause]) -> Stat
 def invalid_options(kind: str, causes: Sequence[Cause]) -> StatusError:
     """Return a 422 for invalid query options, of a kind such as ListOptions."""
     group = "meta.k8s.io"
-    options = resource.Resource(group=group, version="v1", kind=kind, plural="", singular="")
+    options = api_resources.Resource(group=group, version="v1", kind=kind, plural="", singular="")
     return invalid(options, "", causes)
 
 
-def version_required(what: resource.Resource, name: str) -> StatusError:
+def version_required(what: api_resources.Resource, name: str) -> StatusError:
     """Return a 422: an update of this kind must contain a resourceVersion."""
     text = "Invalid value: 0x0: must be specified for an update"
     cause = Cause("metadata.resourceVersion", "FieldValueInvalid", text)
@@ -226,8 +230,9 @@ def unpatchable(made: Mapping[str, Any], why: str) -> StatusError:
 
 
 def apply_conflict(found: Sequence[tuple[str, str]]) -> StatusError:
-    """Return a 409: an apply would change fields of other managers. `found`: (manager, path) of
-    each.
+    """Return a 409: an apply would change fields of other managers.
+
+    `found` has (manager, path) for each of these fields.
     """
     if len(found) == 1:
         text = f"conflict with {found[0][0]}: {found[0][1]}"
@@ -251,7 +256,7 @@ def apply_conflict(found: Sequence[tuple[str, str]]) -> StatusError:
 
 
 def rejected() -> StatusError:
-    """Return a 422: a JSON patch does not apply. Like the real server, it does not say why."""
+    """Return a 422: a JSON patch does not apply. The message gives no reason, as in Kubernetes."""
     return StatusError(
         422,
         "Invalid",
@@ -261,26 +266,26 @@ def rejected() -> StatusError:
 
 
 def plain_internal(message: str) -> StatusError:
-    """Return a 500 without a reason, as the real server gives for errors of its storage."""
+    """Return a 500 without a reason, as the real server does for errors of its storage."""
     return StatusError(500, "", message)
 
 
 def forbidden(
-    message: str, *, what: resource.Resource | None = None, name: str = ""
+    message: str, *, what: api_resources.Resource | None = None, name: str = ""
 ) -> StatusError:
-    """Return a 403 with this whole message; `what` and `name` go to the details."""
+    """Return a 403 with exactly this message; `what` and `name` go into the details."""
     details = _details(what, name) if what is not None else {}
     return StatusError(403, "Forbidden", message, details=details)
 
 
-def refused(what: resource.Resource, name: str, why: str) -> StatusError:
+def refused(what: api_resources.Resource, name: str, why: str) -> StatusError:
     """Return a 403 with the usual prefix: `pods "x" is forbidden: why`."""
     subject = f'{what.qualified} "{name}"' if name else what.qualified
     return forbidden(f"{subject} is forbidden: {why}", what=what, name=name)
 
 
 def unauthorized(message: str = "Unauthorized") -> StatusError:
-    """Return a 401: no valid credential."""
+    """Return a 401: the request has no valid credential."""
     return StatusError(401, "Unauthorized", message, headers={"WWW-Authenticate": "Bearer"})
 
 
@@ -296,7 +301,7 @@ def method_not_allowed(
     return StatusError(405, "MethodNotAllowed", message, details={})
 
 
-def terminating(what: resource.Resource, verb: str) -> StatusError:
+def terminating(what: api_resources.Resource, verb: str) -> StatusError:
     """Return a 405: the definition of the kind is being deleted."""
     text = f"{verb} not allowed while custom resource definition is terminating"
     return StatusError(405, "MethodNotAllowed", text, details=_details(what, ""))
@@ -313,8 +318,9 @@ def unsupported_media_type(message: str) -> StatusError:
 
 
 def expired(message: str) -> StatusError:
-    """Return a 410: the resourceVersion or continue token is too old; the client must list
-    again.
+    """Return a 410: the client must list again.
+
+    Its resourceVersion or continue token is too old.
     """
     return StatusError(410, "Expired", message)
 

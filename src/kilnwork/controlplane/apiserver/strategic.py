@@ -1,10 +1,10 @@
 """Strategic merge patch, which `kubectl apply` sends for built-in kinds. Pure.
 
-Used by `patches`. RFC 7386 with two additions: some lists merge by a key of their elements or as
-sets, and directives (`$patch`, `$deleteFromPrimitiveList/…`, `$retainKeys`) delete and replace.
-Follows k8s.io/apimachinery/pkg/util/strategicpatch; the merge keys are the `patchMergeKey` tags of
-k8s.io/api. `$setElementOrder/…` orders the elements that it names; new elements of a patch come
-last.
+Used by `patches`. A strategic merge patch is RFC 7386 with two additions: some lists merge by a key
+of their elements or as sets, and directives (`$patch`, `$deleteFromPrimitiveList/…`, `$retainKeys`)
+delete and replace. Follows k8s.io/apimachinery/pkg/util/strategicpatch; the merge keys are the
+`patchMergeKey` tags of k8s.io/api. `$setElementOrder/…` orders the elements that it names; new
+elements of a patch come last.
 """
 
 from collections.abc import Hashable
@@ -30,7 +30,8 @@ MERGE_KEYS = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-"""Field name of a merging list of objects → its merge key. No two kinds here differ in them."""
+"""Field name of a list of objects that merges → its merge key, the same in all kinds served
+here."""
 
 SETS = frozenset({"finalizers"})
 """Lists of strings that merge as sets; any other list is replaced as a whole."""
@@ -40,8 +41,9 @@ _DELETE_FROM, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """Return `target` with `patch` applied; `target` is not changed. Raises 400 for an invalid
-    patch.
+    """Return `target` with `patch` applied. `target` itself is not changed.
+
+    Raises 400 for an invalid patch.
     """
     if not isinstance(patch, dict):
         return patch
@@ -50,20 +52,20 @@ def merge(target: Any, patch: Any) -> Any:
         raise statuses.bad_request(f"unknown patch directive $patch: {directive}")
     if directive == "delete":
         return {}
-    known = target if isinstance(target, dict) and directive != "replace" else {}
-    merged = dict(known)
+    base = target if isinstance(target, dict) and directive != "replace" else {}
+    merged = dict(base)
     if _RETAIN in patch:
         merged = {k: v for k, v in merged.items() if k in _listed(patch, _RETAIN)}
     directives = []
     for name, value in patch.items():
         if name.startswith("$"):
             directives.append(name)
-        # Most values: they need no call of `merge`.
+        # Most values are strings or booleans, which need no call of `merge`.
         elif type(value) is str or type(value) is bool:
             merged[name] = value
         else:
             _merge_field(merged, name, value)
-    # After the fields, as an order also covers the elements that the patch adds.
+    # Directives come after the fields: an order also covers the elements that the patch adds.
     for name in directives:
         if name.startswith(_DELETE_FROM):
             _take_out(merged, name.removeprefix(_DELETE_FROM), _listed(patch, name))
@@ -75,18 +77,18 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def _merge_field(merged: dict[str, Any], name: str, value: Any) -> None:
-    known = merged.get(name)
+    current = merged.get(name)
     if value is None:
         merged.pop(name, None)
     elif isinstance(value, list) and name in MERGE_KEYS:
-        merged[name] = _merge_objects(known, value, key=MERGE_KEYS[name], field=name)
+        merged[name] = _merge_objects(current, value, key=MERGE_KEYS[name], field=name)
     elif isinstance(value, list) and name in SETS:
-        old = known if isinstance(known, list) else []
+        old = current if isinstance(current, list) else []
         merged[name] = [*old, *(item for item in value if item not in old)]
     elif isinstance(value, dict) and value.get(_PATCH) == "delete":
         merged.pop(name, None)
     else:
-        merged[name] = merge(known, value)
+        merged[name] = merge(current, value)
 
 
 def _merge_objects(known: Any, patch: list[Any], *, key: str, field: str) -> list[Any]:
@@ -101,12 +103,12 @@ def _merge_objects(known: Any, patch: list[Any], *, key: str, field: str) -> lis
             raise statuses.plain_internal(
                 f"map: {causes.go_text(item)} does not contain declared merge key: {key}"
             )
-        wanted = item[key]
-        position = next((i for i, old in enumerate(merged) if _name(old, key) == wanted), None)
+        name = item[key]
+        position = next((i for i, old in enumerate(merged) if _name(old, key) == name), None)
         if item.get(_PATCH) == "delete":
-            merged = [old for old in merged if _name(old, key) != wanted]
+            merged = [old for old in merged if _name(old, key) != name]
         elif position is None:
-            # Merged into nothing, so that directives within the item are not stored.
+            # Merged into an empty object, so that directives within the item are not stored.
             merged.append(merge({}, item))
         else:
             merged[position] = merge(merged[position], item)

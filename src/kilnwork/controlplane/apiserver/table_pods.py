@@ -6,7 +6,7 @@ Used by `tables`. Follows printPod of k8s.io/kubernetes/pkg/printers/internalver
 from typing import Any
 
 from kilnwork.api import meta
-from kilnwork.controlplane.apiserver import durations
+from kilnwork.controlplane.apiserver import human_durations
 
 _NONE = "<none>"
 _NODE_LOST = "NodeLost"
@@ -19,13 +19,13 @@ _ENDED = {
 def cells(pod: meta.JsonObject, now: float) -> list[Any]:
     """Return Ready, Status, Restarts, Age, IP, Node, Nominated Node and Readiness Gates."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    read = _Reading(pod)
+    summary = _Reading(pod)
     addresses = status.get("podIPs") or [{"ip": status.get("podIP")}]
     return [
-        f"{read.ready}/{read.total}",
-        read.word(),
-        read.restarts(now),
-        durations.age(pod, now),
+        f"{summary.ready}/{summary.total}",
+        summary.word(),
+        summary.restarts(now),
+        human_durations.age(pod, now),
         addresses[0].get("ip") or _NONE,
         spec.get("nodeName") or _NONE,
         status.get("nominatedNodeName") or _NONE,
@@ -34,12 +34,12 @@ def cells(pod: meta.JsonObject, now: float) -> list[Any]:
 
 
 def conditions(pod: meta.JsonObject) -> list[meta.JsonObject]:
-    """Return the conditions of a row: Completed if the Pod has finished."""
+    """Return the conditions of the Pod's row: Completed if the Pod has finished."""
     phase = (pod.get("status") or {}).get("phase")
     if phase not in _ENDED:
         return []
-    found = {"type": "Completed", "status": "True", "reason": phase, "message": _ENDED[phase]}
-    return [found]
+    condition = {"type": "Completed", "status": "True", "reason": phase, "message": _ENDED[phase]}
+    return [condition]
 
 
 class _Reading:
@@ -87,7 +87,7 @@ class _Reading:
         # Restarts of init containers are shown only until these have finished.
         self._counted = [c for c in self._counted if self._is_sidecar(c)]
         running = False
-        # Backwards as in printPod: the word of the first container is the one that stays.
+        # In reverse order, as in printPod, so that the word of the first container is kept.
         for container in reversed(self._status.get("containerStatuses") or []):
             self._counted.append(container)
             state = container.get("state") or {}
@@ -103,16 +103,16 @@ class _Reading:
             self._word = "Running" if _is_true(self._status, "Ready") else "NotReady"
 
     def word(self) -> str:
-        """Return the cell Status."""
+        """Return the content of the cell Status."""
         if not self._pod["metadata"].get("deletionTimestamp"):
             return str(self._word)
         if self._status.get("reason") == _NODE_LOST:
             return "Unknown"
-        over = self._status.get("phase") in _ENDED
-        return str(self._word) if over else "Terminating"
+        finished = self._status.get("phase") in _ENDED
+        return str(self._word) if finished else "Terminating"
 
     def restarts(self, now: float) -> str:
-        """Return the cell Restarts: the count, and when the last one was."""
+        """Return the content of the cell Restarts: the count, and the age of the last restart."""
         count = sum(int(c.get("restartCount") or 0) for c in self._counted)
         ends = [
             ((c.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
@@ -121,7 +121,7 @@ class _Reading:
         latest = max((e for e in ends if e), default=None)
         if count == 0 or latest is None:
             return str(count)
-        return f"{count} ({durations.since(latest, now)} ago)"
+        return f"{count} ({human_durations.since(latest, now)} ago)"
 
     def _is_sidecar(self, status: meta.JsonObject) -> bool:
         return _is_sidecar(self._inits.get(status.get("name")) or {})

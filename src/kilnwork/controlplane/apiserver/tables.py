@@ -1,8 +1,9 @@
 """Lists as tables (meta.k8s.io/v1 Table), which `kubectl get` prints.
 
 Used by get, list and watch when the client accepts `as=Table`. Cells of built-in kinds follow
-k8s.io/kubernetes/pkg/printers/internalversion; those of custom kinds come from the columns of the
-definition. All columns are sent; the client hides those with a priority unless `-o wide` is given.
+k8s.io/kubernetes/pkg/printers/internalversion; cells of custom kinds come from the columns of the
+definition. All columns are sent; the client hides columns with a priority unless `-o wide` is
+given.
 """
 
 import re
@@ -11,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import builtin, durations, statuses, table_pods
+from kilnwork.api import api_resources, meta
+from kilnwork.controlplane.apiserver import builtin, human_durations, statuses, table_pods
 
 Cells = Callable[[meta.JsonObject, float], list[Any]]
 """(object, now in seconds since the epoch) → the cells after Name; all cells for kube events."""
@@ -65,7 +66,7 @@ def _row(
     served: builtin.ServedResource, obj: meta.JsonObject, now: float, *, include: str
 ) -> meta.JsonObject:
     row: meta.JsonObject = {"cells": _cells(served, obj, now)}
-    if not served.custom and served.resource == resource.PODS:
+    if not served.custom and served.resource == api_resources.PODS:
         conditions = table_pods.conditions(obj)
         row |= {"conditions": conditions} if conditions else {}
     if include == "Object":
@@ -93,24 +94,25 @@ def _cells(served: builtin.ServedResource, obj: meta.JsonObject, now: float) -> 
 
 
 def _built_in_cells(served: builtin.ServedResource, obj: meta.JsonObject, now: float) -> list[Any]:
-    """Return the cells of a built-in kind; raises if its status, which is not validated, is
-    malformed.
+    """Return the cells of a built-in kind.
+
+    Raises if the status, which is not validated, is malformed.
     """
     name = obj["metadata"].get("name", "")
     kind = served.resource.kind
-    if kind == resource.EVENTS.kind:
+    if kind == api_resources.EVENTS.kind:
         return _event(obj, now)
     cells = _BUILT_IN.get(kind)
-    return [name, *(cells(obj, now) if cells else [durations.age(obj, now)])]
+    return [name, *(cells(obj, now) if cells else [human_durations.age(obj, now)])]
 
 
 def _custom_cell(column: builtin.PrinterColumn, obj: meta.JsonObject, now: float) -> Any:
-    """Return the cell as apiextensions' table convertor: the first match, in the column's type."""
+    """Return a cell like apiextensions' table convertor: the first match, in the column's type."""
     value = value_at(obj, column.json_path)
     if value is None:
         return None
     if column.type == "date":
-        return durations.since(value, now)
+        return human_durations.since(value, now)
     if column.type == "integer":
         return value if isinstance(value, int) else None
     if column.type == "boolean":
@@ -131,16 +133,16 @@ _BETWEEN_NAMES = re.compile(r"'\s*,\s*'")
 def value_at(obj: Any, path: str) -> Any:
     """Return the value at a column's JSONPath, or None when it is missing.
 
-    Supports names, positions, `[?(@.x=="y")]`, and `['x','y']`, of which the first existing one
-    counts.
+    Supports names, positions, `[?(@.x=="y")]`, and `['x','y']`, which selects the first name that
+    exists.
     """
     for name, key, wanted, position, listed in _STEP.findall(path):
         if name:
             obj = obj.get(name) if isinstance(obj, dict) else None
         elif listed:
-            some = obj if isinstance(obj, dict) else {}
-            found = (some.get(one) for one in _BETWEEN_NAMES.split(listed))
-            obj = next((one for one in found if one is not None), None)
+            fields = obj if isinstance(obj, dict) else {}
+            values = (fields.get(one) for one in _BETWEEN_NAMES.split(listed))
+            obj = next((one for one in values if one is not None), None)
         elif not isinstance(obj, list):
             return None
         elif key:
@@ -153,7 +155,7 @@ def value_at(obj: Any, path: str) -> Any:
 
 
 def _namespace(obj: meta.JsonObject, now: float) -> list[Any]:
-    return [(obj.get("status") or {}).get("phase", ""), durations.age(obj, now)]
+    return [(obj.get("status") or {}).get("phase", ""), human_durations.age(obj, now)]
 
 
 def _node(obj: meta.JsonObject, now: float) -> list[Any]:
@@ -165,14 +167,14 @@ def _node(obj: meta.JsonObject, now: float) -> list[Any]:
     prefix = "node-role.kubernetes.io/"
     labels = obj["metadata"].get("labels") or {}
     roles = {key.removeprefix(prefix) for key in labels if key.startswith(prefix)}
-    # The older form of the label.
+    # Older form of the label.
     roles.add(labels.get("kubernetes.io/role", ""))
     info = status.get("nodeInfo") or {}
     addresses = {a.get("type"): a.get("address") for a in status.get("addresses") or ()}
     return [
         ",".join(words),
         ",".join(sorted(filter(None, roles))) or _NONE,
-        durations.age(obj, now),
+        human_durations.age(obj, now),
         info.get("kubeletVersion", ""),
         addresses.get("InternalIP", _NONE),
         addresses.get("ExternalIP", _NONE),
@@ -187,20 +189,20 @@ def _ready_word(condition: meta.JsonObject) -> str:
 
 
 def _secret(obj: meta.JsonObject, now: float) -> list[Any]:
-    return [obj.get("type", ""), len(obj.get("data") or ()), durations.age(obj, now)]
+    return [obj.get("type", ""), len(obj.get("data") or ()), human_durations.age(obj, now)]
 
 
 def _config_map(obj: meta.JsonObject, now: float) -> list[Any]:
     count = len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
-    return [count, durations.age(obj, now)]
+    return [count, human_durations.age(obj, now)]
 
 
 def _service_account(obj: meta.JsonObject, now: float) -> list[Any]:
-    return [len(obj.get("secrets") or ()), durations.age(obj, now)]
+    return [len(obj.get("secrets") or ()), human_durations.age(obj, now)]
 
 
 def _lease(obj: meta.JsonObject, now: float) -> list[Any]:
-    return [(obj.get("spec") or {}).get("holderIdentity") or "", durations.age(obj, now)]
+    return [(obj.get("spec") or {}).get("holderIdentity") or "", human_durations.age(obj, now)]
 
 
 def _role(obj: meta.JsonObject, _now: float) -> list[Any]:
@@ -218,7 +220,7 @@ def _role_binding(obj: meta.JsonObject, now: float) -> list[Any]:
         subjects.setdefault(subject.get("kind", ""), []).append(name)
     return [
         f"{reference.get('kind')}/{reference.get('name')}",
-        durations.age(obj, now),
+        human_durations.age(obj, now),
         ", ".join(subjects["User"]),
         ", ".join(subjects["Group"]),
         ", ".join(subjects["ServiceAccount"]),
@@ -226,12 +228,12 @@ def _role_binding(obj: meta.JsonObject, now: float) -> list[Any]:
 
 
 def _event(obj: meta.JsonObject, now: float) -> list[Any]:
-    first = durations.since(obj.get("firstTimestamp") or obj.get("eventTime"), now)
-    last = durations.since(obj["lastTimestamp"], now) if obj.get("lastTimestamp") else first
+    first = human_durations.since(obj.get("firstTimestamp") or obj.get("eventTime"), now)
+    last = human_durations.since(obj["lastTimestamp"], now) if obj.get("lastTimestamp") else first
     count, series = obj.get("count") or 1, obj.get("series")
     if series:
         last, count = (
-            durations.since(series.get("lastObservedTime"), now),
+            human_durations.since(series.get("lastObservedTime"), now),
             series.get("count", count),
         )
     target = obj.get("involvedObject") or {}
@@ -260,15 +262,15 @@ def _event_source(obj: meta.JsonObject) -> str:
 
 
 _BUILT_IN: dict[str, Cells] = {
-    resource.NAMESPACES.kind: _namespace,
-    resource.NODES.kind: _node,
-    resource.PODS.kind: table_pods.cells,
-    resource.SECRETS.kind: _secret,
-    resource.CONFIG_MAPS.kind: _config_map,
-    resource.SERVICE_ACCOUNTS.kind: _service_account,
-    resource.LEASES.kind: _lease,
-    resource.ROLES.kind: _role,
-    resource.ROLE_BINDINGS.kind: _role_binding,
+    api_resources.NAMESPACES.kind: _namespace,
+    api_resources.NODES.kind: _node,
+    api_resources.PODS.kind: table_pods.cells,
+    api_resources.SECRETS.kind: _secret,
+    api_resources.CONFIG_MAPS.kind: _config_map,
+    api_resources.SERVICE_ACCOUNTS.kind: _service_account,
+    api_resources.LEASES.kind: _lease,
+    api_resources.ROLES.kind: _role,
+    api_resources.ROLE_BINDINGS.kind: _role_binding,
     "ClusterRole": _role,
     "ClusterRoleBinding": _role_binding,
     "CustomResourceDefinition": _role,

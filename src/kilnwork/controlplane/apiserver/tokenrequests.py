@@ -1,18 +1,26 @@
 """TokenRequest: issues tokens of service accounts (`serviceaccounts/NAME/token`).
 
-Used by the API server for `kubectl create token` and by the node for its Pods. It validates the
-request and the object that the token is to be bound to, then calls `tokens`. Nothing is stored.
+Used by the API server for `kubectl create token`, and by the node for its Pods. This module
+validates the request and the object that the token is to be bound to, then calls `tokens`. Nothing
+is stored.
 """
 
 from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import authn, causes, lookup, metadata, statuses, tokens
+from kilnwork.api import api_resources, meta
+from kilnwork.controlplane.apiserver import (
+    authn,
+    causes,
+    lookup_interface,
+    metadata,
+    statuses,
+    tokens,
+)
 from kilnwork.kit import clock
 
-RESOURCE = resource.Resource(
+RESOURCE = api_resources.Resource(
     group="authentication.k8s.io",
     version="v1",
     kind="TokenRequest",
@@ -20,7 +28,11 @@ RESOURCE = resource.Resource(
     singular="tokenrequest",
 )
 
-_BINDABLE = {"Pod": resource.PODS, "Secret": resource.SECRETS, "Node": resource.NODES}
+_BINDABLE = {
+    "Pod": api_resources.PODS,
+    "Secret": api_resources.SECRETS,
+    "Node": api_resources.NODES,
+}
 
 
 class _Reference(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -46,12 +58,12 @@ def issue_token(
     *,
     account: meta.JsonObject,
     minter: tokens.TokenIssuer,
-    reader: lookup.Lookup,
+    reader: lookup_interface.Lookup,
     user: authn.User,
 ) -> meta.JsonObject:
     """Return the TokenRequest with its status. Raises StatusError for an invalid request.
 
-    A node gets only tokens that are bound to a Pod, as by NodeRestriction.
+    A node gets only tokens that are bound to a Pod, as with NodeRestriction.
     """
     spec = _read(body)
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
@@ -64,7 +76,7 @@ def issue_token(
     bound = _bound(spec.bound_object_ref, account, reader)
     if bound is None and not user.is_admin and "system:nodes" in user.groups:
         raise statuses.refused(
-            resource.SERVICE_ACCOUNTS, name, "node requested token not bound to a pod"
+            api_resources.SERVICE_ACCOUNTS, name, "node requested token not bound to a pod"
         )
     audiences = spec.audiences or [tokens.API_AUDIENCE]
     minted = minter.mint(
@@ -126,7 +138,7 @@ def _check_seconds(seconds: int) -> None:
 
 
 def _bound(
-    reference: _Reference | None, account: meta.JsonObject, reader: lookup.Lookup
+    reference: _Reference | None, account: meta.JsonObject, reader: lookup_interface.Lookup
 ) -> tokens.Bound | None:
     if reference is None:
         return None
@@ -136,15 +148,15 @@ def _bound(
             f"cannot bind token to object of type /{reference.api_version}, Kind={reference.kind}"
         )
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
-    found = reader.get(kind, namespace if kind.namespaced else None, reference.name)
-    if found is None:
+    target = reader.get(kind, namespace if kind.namespaced else None, reference.name)
+    if target is None:
         raise statuses.not_found(kind, reference.name)
-    if kind == resource.PODS and _account_name(found) != name:
+    if kind == api_resources.PODS and _account_name(target) != name:
         raise statuses.bad_request(
             f'cannot bind token for serviceaccount "{name}" to pod running with different '
             "serviceaccount name."
         )
-    uid = found["metadata"]["uid"]
+    uid = target["metadata"]["uid"]
     if reference.uid and reference.uid != uid:
         raise statuses.conflict(
             kind,

@@ -1,9 +1,9 @@
 """Service-account tokens: minting and verification.
 
-JSON Web Tokens signed with ES256, with the claims of Kubernetes (KEP-1205), so that clients can
-read them as usual. Used by the API server's `serviceaccounts/token` and by `authn`. Tokens are not
-stored; `authn` checks that the object a token is bound to still exists with the same uid. The admin
-token is a random string and not handled here, nor are tokens of the channel.
+Tokens are JSON Web Tokens signed with ES256, with the claims of Kubernetes (KEP-1205), so that
+clients can read them as usual. Used by the API server's `serviceaccounts/token` and by `authn`.
+Tokens are not stored; `authn` checks that the object a token is bound to still exists with the same
+uid. The admin token, a random string, is not handled here; neither are tokens of the channel.
 """
 
 import hashlib
@@ -25,17 +25,17 @@ API_AUDIENCE = ISSUER
 MIN_SECONDS = 600
 MAX_SECONDS = 1 << 32
 DEFAULT_SECONDS = 3600
-"""As the real TokenRequest: at least ten minutes, one hour by default."""
+"""Lifetimes as in the real TokenRequest: at least ten minutes, by default one hour."""
 
 _ALGORITHM = "ES256"
 _LEEWAY_S = 60.0
-"""How far `nbf` may be in the future: a machine's clock may be set back between two starts. Also
-how long a token stays valid after the deletion of its bound object while a finalizer holds that.
-"""
+"""Seconds that `nbf` may be in the future: a machine's clock may be set back between two starts.
+Also the time that a token stays valid after its bound object was deleted, if a finalizer still
+keeps that object."""
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """The object that a token is bound to: the token is invalid once it is deleted."""
+    """The object that a token is bound to. The token is invalid once the object is deleted."""
 
     kind: str
     name: str
@@ -43,13 +43,11 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 class Minted(msgspec.Struct, frozen=True):
-    """A new token with the time of its expiry.
-
-    `expires`: seconds since the epoch.
-    """
+    """A new token with the time of its expiry."""
 
     token: str
     expires: float
+    """Seconds since the epoch."""
 
     def __repr__(self) -> str:
         return f"Minted(token=…, expires={self.expires})"
@@ -90,8 +88,9 @@ class TokenIssuer:
         seconds: float = DEFAULT_SECONDS,
         bound: Bound | None = None,
     ) -> Minted:
-        """Return a new token for the account with `uid`, for `audiences` (default: this API
-        server).
+        """Return a new token for the account with `uid`.
+
+        `audiences` defaults to this API server.
         """
         now = int(self._clock.wall())
         expires = now + int(seconds)
@@ -115,8 +114,9 @@ class TokenIssuer:
         return Minted(token, float(expires))
 
     def verify(self, token: str, *, audience: str = API_AUDIENCE) -> Claims | None:
-        """Return the claims, or None when signature, issuer, audience, times or format are
-        wrong.
+        """Return the claims of a token, or None if the token is not valid.
+
+        Signature, issuer, audience, times and format are checked.
         """
         try:
             claims = jwt.decode(
@@ -139,12 +139,13 @@ class TokenIssuer:
         return parsed if self.in_time(parsed) else None
 
     def in_time(self, claims: Claims) -> bool:
-        """Return whether the token of `claims` is valid at the present time."""
+        """Return whether the token of `claims` is valid now."""
         return claims.issued - _LEEWAY_S <= self._clock.wall() < claims.expires
 
     def outlives(self, metadata: Mapping[str, Any]) -> bool:
-        """Return whether the object of `metadata` is not deleted, or so recently that its tokens
-        hold.
+        """Return whether tokens that are bound to the object of `metadata` are still valid.
+
+        They are if the object is not deleted, or was deleted at most `_LEEWAY_S` ago.
         """
         deleted = metadata.get("deletionTimestamp")
         if not deleted:
@@ -178,9 +179,9 @@ def _parse(claims: dict[str, Any]) -> Claims:
 
 def _bound(private: dict[str, Any]) -> Bound | None:
     for kind in ("Pod", "Secret", "Node"):
-        found = private.get(kind.lower())
-        if found is not None:
-            return Bound(kind, str(found["name"]), str(found["uid"]))
+        claim = private.get(kind.lower())
+        if claim is not None:
+            return Bound(kind, str(claim["name"]), str(claim["uid"]))
     return None
 
 

@@ -33,11 +33,11 @@ class Comparison(NamedTuple):
 
 def check(type_: FieldType, value: Any) -> None:
     """Raise NotOfType for unknown fields, wrong types and items without their keys."""
-    found = list(_problems(type_, value, ""))
-    if len(found) == 1:
-        raise NotOfType(found[0])
-    if found:
-        raise NotOfType("errors:\n" + "\n".join(f"  {text}" for text in found))
+    problems = list(_problems(type_, value, ""))
+    if len(problems) == 1:
+        raise NotOfType(problems[0])
+    if problems:
+        raise NotOfType("errors:\n" + "\n".join(f"  {text}" for text in problems))
 
 
 def fields(type_: FieldType, value: Any) -> field_sets.Set:
@@ -47,19 +47,19 @@ def fields(type_: FieldType, value: Any) -> field_sets.Set:
 
 def compare(type_: FieldType, old: Any, new: Any) -> Comparison:
     """Return the fields that differ between two objects."""
-    found = Comparison({}, {}, {})
-    _compare_maps(type_, old, new, found)
-    return found
+    comparison = Comparison({}, {}, {})
+    _compare_maps(type_, old, new, comparison)
+    return comparison
 
 
 def merge(type_: FieldType, old: Any, new: Any) -> Any:
     """Return `old` with the fields of `new` merged into it."""
     if _is_map(type_, old, new):
-        made = dict(old or {})
+        merged = dict(old or {})
         for name, value in (new or {}).items():
-            known = type_.below(name) or field_types.ANY
-            made[name] = merge(known, made.get(name), value)
-        return made
+            field_type = type_.below(name) or field_types.ANY
+            merged[name] = merge(field_type, merged.get(name), value)
+        return merged
     if _is_list(type_) and isinstance(old, list) and isinstance(new, list):
         return _merge_lists(type_, old, new)
     return new
@@ -69,18 +69,20 @@ def prune(type_: FieldType, merged: Any, last: field_sets.Set, kept: field_sets.
     """Return `merged` without the fields that its applier no longer owns.
 
     These are fields that the applier owned before (`last`) and that no manager owns now (`kept`).
-    As prune of merge/update.go, whose order matters: a field is removed with everything below it,
-    including defaults without an owner; a field that is kept also keeps the struct fields above it,
-    but no list or map items.
+    Follows prune of merge/update.go, whose order matters: a field is removed with everything below
+    it, including defaults without an owner; a field that is kept also keeps the struct fields above
+    it, but no list or map items.
     """
     last, kept = _with_structs(type_, last), _with_structs(type_, kept)
     if not field_sets.difference(last, kept):
         return merged
-    there = _with_structs(type_, fields(type_, merged))
+    present = _with_structs(type_, fields(type_, merged))
     left = _fields_left(type_, merged, last)
-    unowned = field_sets.difference(there, field_sets.union(left, kept))
+    unowned = field_sets.difference(present, field_sets.union(left, kept))
     left = _fields_left(type_, merged, unowned)
-    return _remove(type_, merged, field_sets.intersection(field_sets.difference(there, left), last))
+    return _remove(
+        type_, merged, field_sets.intersection(field_sets.difference(present, left), last)
+    )
 
 
 def _fields_left(type_: FieldType, value: Any, gone: field_sets.Set) -> field_sets.Set:
@@ -89,35 +91,34 @@ def _fields_left(type_: FieldType, value: Any, gone: field_sets.Set) -> field_se
 
 def _with_structs(type_: FieldType, known: field_sets.Set) -> field_sets.Set:
     """Add the struct fields above the members of a set (EnsureNamedFieldsAreMembers)."""
-    made: field_sets.Set = {}
+    result: field_sets.Set = {}
     for element, below in known.items():
         if element == HERE or not below:
-            made[element] = below
+            result[element] = below
             continue
         kind, _, name = element.partition(":")
         is_field = kind == "f"
         item = type_.below(name) if is_field else type_.item
         inside = _with_structs(item or field_types.ANY, below)
-        made[element] = {HERE: {}, **inside} if is_field and name in type_.fields else inside
-    return made
+        result[element] = {HERE: {}, **inside} if is_field and name in type_.fields else inside
+    return result
 
 
 def _remove(type_: FieldType, value: Any, gone: field_sets.Set) -> Any:
-    """Return a value without the fields of a set and everything below them; None if nothing is
-    left.
+    """Return a value without the fields of a set and everything below them.
 
-    The None is that of RemoveItems; the object's schema may reject it then.
+    Returns None if nothing is left, as RemoveItems does; the object's schema may then reject it.
     """
     if not gone or type_.merging is Merging.ATOMIC:
         return value
     if isinstance(value, dict):
         left = ((f"f:{name}", name, item) for name, item in value.items())
-        made = {
+        remaining = {
             name: _remove(type_.below(name) or field_types.ANY, item, gone.get(element) or {})
             for element, name, item in left
             if not field_sets.contains(gone, element)
         }
-        return made or None
+        return remaining or None
     if _is_list(type_) and isinstance(value, list):
         item_type = type_.item or field_types.ANY
         return [
@@ -138,8 +139,8 @@ def _is_map(type_: FieldType, *values: Any) -> bool:
         ValueForm.ANY,
     ):
         return False
-    there = [value for value in values if value is not None]
-    return any(isinstance(v, dict) for v in there) and all(isinstance(v, dict) for v in there)
+    present = [value for value in values if value is not None]
+    return any(isinstance(v, dict) for v in present) and all(isinstance(v, dict) for v in present)
 
 
 def _is_list(type_: FieldType) -> bool:
@@ -147,7 +148,7 @@ def _is_list(type_: FieldType) -> bool:
 
 
 _MAX_NAMED = 64
-"""Longest name whose path element is cached."""
+"""Maximum length of a name whose path element is cached."""
 
 
 def _elements(type_: FieldType, items: list[Any]) -> Iterator[tuple[str, Any]]:
@@ -171,31 +172,31 @@ def _elements(type_: FieldType, items: list[Any]) -> Iterator[tuple[str, Any]]:
 
 def _collected(type_: FieldType, value: Any) -> field_sets.Set:
     """Return the set of the fields in a value, without an entry for the value itself."""
-    found: field_sets.Set = {}
+    collected: field_sets.Set = {}
     if isinstance(value, dict) and type_.merging is not Merging.ATOMIC:
         for name, item in value.items():
             below = _collected(type_.below(name) or field_types.ANY, item)
-            # An empty map has no fields to own, so that it is owned itself.
+            # An empty map has no fields to own, so it is owned itself.
             is_leaf = item in (None, {}) or not _goes_on(type_.below(name), item)
             if is_leaf:
-                found[f"f:{name}"] = {}
+                collected[f"f:{name}"] = {}
             elif name not in type_.fields:
-                found[f"f:{name}"] = {HERE: {}, **below}
+                collected[f"f:{name}"] = {HERE: {}, **below}
             elif below:
-                found[f"f:{name}"] = below
+                collected[f"f:{name}"] = below
     elif _is_list(type_) and isinstance(value, list):
         for element, item in _elements(type_, value):
             below = _collected(type_.item or field_types.ANY, item)
-            found[element] = {HERE: {}, **below} if below else {}
-    return found
+            collected[element] = {HERE: {}, **below} if below else {}
+    return collected
 
 
 def _goes_on(type_: FieldType | None, value: Any) -> bool:
     """Return whether a value has fields or items of its own in a set."""
-    known = type_ or field_types.ANY
+    field_type = type_ or field_types.ANY
     if isinstance(value, dict):
-        return known.merging is not Merging.ATOMIC
-    return isinstance(value, list) and _is_list(known)
+        return field_type.merging is not Merging.ATOMIC
+    return isinstance(value, list) and _is_list(field_type)
 
 
 _LEAVES = frozenset({str, bool, int, float})
@@ -208,12 +209,12 @@ def _present(type_: FieldType, value: Any) -> field_sets.Set:
         if not value or type_.merging is Merging.ATOMIC:
             return {}
         node: field_sets.Set = {HERE: {}}
-        known = type_.fields
+        declared = type_.fields
         for name, item in value.items():
             if type(item) in _LEAVES:
                 node[f"f:{name}"] = {}
             elif item is not None:
-                below = known.get(name) or type_.below(name) or field_types.ANY
+                below = declared.get(name) or type_.below(name) or field_types.ANY
                 node[f"f:{name}"] = _present(below, item)
         return node
     if value and isinstance(value, list) and _is_list(type_):
@@ -233,8 +234,8 @@ def _compare_maps(
         if before is None and type(after) in _LEAVES:
             found.added[f"f:{name}"] = {}
         elif before is not after and before != after:
-            known = type_.below(name) or field_types.ANY
-            _compare(known, before, after, found, f"f:{name}")
+            field_type = type_.below(name) or field_types.ANY
+            _compare(field_type, before, after, found, f"f:{name}")
     for name, before in old.items():
         if name not in new and before is not None:
             found.removed[f"f:{name}"] = _present(type_.below(name) or field_types.ANY, before)
@@ -256,8 +257,9 @@ def _compare_lists(type_: FieldType, old: list[Any], new: list[Any], found: Comp
 
 
 def _same_beginning(old: list[Any], new: list[Any]) -> int:
-    """Return the number of equal items at the start of both lists: most of a long list that
-    grows.
+    """Return the number of equal items at the start of both lists.
+
+    In a long list that grows, most items are equal.
     """
     pairs = enumerate(zip(old, new, strict=False))
     return next((n for n, (a, b) in pairs if a is not b and a != b), min(len(old), len(new)))
@@ -278,7 +280,7 @@ def _compare(type_: FieldType, old: Any, new: Any, found: Comparison, element: s
     inside = Comparison({}, {}, {})
     compare_inside = _compare_maps if kind is dict else _compare_lists
     compare_inside(type_, old, new, inside)
-    # Only if not empty: an empty set here would mean the field itself.
+    # Empty sets are not added: an empty set would mean the field itself.
     if inside.added:
         found.added[element] = inside.added
     if inside.modified:
@@ -288,22 +290,23 @@ def _compare(type_: FieldType, old: Any, new: Any, found: Comparison, element: s
 
 
 def _merge_lists(type_: FieldType, old: list[Any], new: list[Any]) -> list[Any]:
-    """Merge in the order of mergeListItems: common items in the new order, others where they
-    were.
+    """Return two lists merged in the order of mergeListItems.
+
+    Common items are in the new order, all others where they were.
     """
     item_type = type_.item or field_types.ANY
     before, after = list(_elements(type_, old)), list(_elements(type_, new))
     old_items, new_names = dict(before), {element for element, _ in after}
     shared = iter([element for element, _ in after if element in old_items])
     following = next(shared, None)
-    made: list[Any] = []
+    merged: list[Any] = []
     taken: set[str] = set()
     left = right = 0
     while left < len(before) or right < len(after):
         if left < len(before):
             element, item = before[left]
             if element not in new_names:
-                made.append(item)
+                merged.append(item)
                 left += 1
                 continue
             if right < len(after) and element != after[right][0]:
@@ -315,14 +318,14 @@ def _merge_lists(type_: FieldType, old: list[Any], new: list[Any]) -> list[Any]:
                 continue
         if right < len(after):
             element, item = after[right]
-            made.append(merge(item_type, old_items.get(element), item))
+            merged.append(merge(item_type, old_items.get(element), item))
             taken.add(element)
             right += 1
             if left < len(before) and before[left][0] == element:
                 left += 1
             if element == following:
                 following = next(shared, None)
-    return made
+    return merged
 
 
 # --- problems -----------------------------------------------------------------------------------
@@ -337,11 +340,11 @@ def _problems(type_: FieldType, value: Any, path: str) -> Iterator[str]:
             yield f"{path}: expected map, got {_got(value)}"
             return
         for name, item in value.items():
-            known = type_.below(name)
-            if known is None:
+            field_type = type_.below(name)
+            if field_type is None:
                 yield f"{path}.{name}: field not declared in schema"
             else:
-                yield from _problems(known, item, f"{path}.{name}")
+                yield from _problems(field_type, item, f"{path}.{name}")
     elif form is ValueForm.LIST:
         if not isinstance(value, list):
             yield f"{path}: expected list, got {_got(value)}"

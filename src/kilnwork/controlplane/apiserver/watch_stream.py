@@ -1,8 +1,8 @@
 """The stream of one watch: initial lines, then a queue of changes, sent in chunks.
 
-Used by `watches`, whose hub fills it. Initial lines are encoded as they are sent: a watch of many
-objects holds references to them and no copies. A change is encoded once and shared by all watches
-that send it as it is stored.
+Used by `watches`, whose hub fills the queue. Initial lines are encoded as they are sent: a watch of
+many objects holds references to them and no copies. A change is encoded once and shared by all
+watches that send it as it is stored.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.api import meta
-from kilnwork.controlplane import objects
+from kilnwork.controlplane import store_types
 from kilnwork.controlplane.apiserver import builtin, lists, statuses
 
 log = logging.getLogger(__name__)
@@ -47,13 +47,13 @@ class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """resourceVersion that the initial events must have reached."""
     form: Form | None = None
     metadata_only: bool = False
-    """Send bookmarks too as PartialObjectMetadata, which clients check."""
+    """Send bookmarks as PartialObjectMetadata too: clients check their kind."""
 
 
 class SharedChange:
     """A change of the store, decoded and encoded at most once for all watches."""
 
-    def __init__(self, change: objects.StoreChange) -> None:
+    def __init__(self, change: store_types.StoreChange) -> None:
         self.change = change
         self._new: tuple[lists.SelectorDecoder, meta.JsonObject] | None = None
         self._old: tuple[lists.SelectorDecoder, meta.JsonObject] | None = None
@@ -72,18 +72,17 @@ class SharedChange:
         return self._old[1]
 
     def line(self, action: str, raw: bytes) -> bytes:
-        """Return the line of the stream: the same bytes for every watch that does not convert
-        it.
-        """
-        # One encoding for each action: DELETED is the deletion, or the last selected state.
-        found = self._lines.get(action)
-        if found is None:
-            found = self._lines[action] = line(action, raw)
-        return found
+        """Return the line of the stream. All watches that do not convert it share the bytes."""
+        # The action determines the bytes: a change has one DELETED line, with the deleted object or
+        # with its last selected state.
+        encoded = self._lines.get(action)
+        if encoded is None:
+            encoded = self._lines[action] = line(action, raw)
+        return encoded
 
 
 class _Unformed(NamedTuple):
-    """A change that is converted when it is sent: only the first Table of a stream has columns."""
+    """A change that is converted only when it is sent: the first Table of a stream has columns."""
 
     action: str
     raw: bytes
@@ -124,29 +123,31 @@ class WatchStream:
         self._wake.set()
 
     def offer(self, shared: SharedChange) -> None:
-        """Queue a change if it concerns this watch. A change that cannot be decoded ends the
-        watch.
+        """Queue a change if it concerns this watch.
+
+        A change that cannot be decoded ends the watch.
         """
         if self._ended:
             return
         try:
-            seen = self.as_event(shared)
+            event = self.as_event(shared)
         except Exception:
             log.exception("watch ended, a change cannot be read", extra=self._log_fields())
             self._queue.append(_FAILED)
             self.end()
             return
-        if seen is None:
+        if event is None:
             return
-        action, raw = seen
+        action, raw = event
         if self.wants.form is None:
             self._queue_line(shared.line(action, raw))
         else:
             self._queue_line(_Unformed(action, raw))
 
     def as_event(self, shared: SharedChange) -> tuple[str, bytes] | None:
-        """Return the event that a change is for this watch (KEP-95), or None when it does not
-        concern it.
+        """Return action and object of the event for a change (KEP-95).
+
+        Returns None if the change does not concern this watch.
         """
         change, chosen = shared.change, self.wants.chosen
         if not chosen.matches_key(change.key):
@@ -157,14 +158,16 @@ class WatchStream:
         was = change.previous is not None and chosen.matches(
             change.key, functools.partial(shared.old, look)
         )
-        if change.action == objects.Action.DELETED:
+        if change.action == store_types.Action.DELETED:
             return (change.action, change.raw) if was else None
         now = chosen.matches(change.key, functools.partial(shared.new, look))
         if now:
-            return objects.Action.MODIFIED if was else objects.Action.ADDED, change.raw
+            return store_types.Action.MODIFIED if was else store_types.Action.ADDED, change.raw
         if was and change.previous is not None:
-            # As in the real watch cache: the previous object with this resourceVersion.
-            return objects.Action.DELETED, objects.last_state(change.previous, change.sequence)
+            # As in the real watch cache: the old object, with the resourceVersion of the change.
+            return store_types.Action.DELETED, store_types.last_state(
+                change.previous, change.sequence
+            )
         return None
 
     def format_line(self, action: str, raw: bytes) -> bytes:
@@ -199,15 +202,15 @@ class WatchStream:
         return None if not piece and self._ended else piece
 
     def _next_chunk(self) -> bytes:
-        found: list[bytes] = []
+        lines: list[bytes] = []
         size = 0
         while size < PIECE_BYTES and (one := self._next()) is not None:
-            found.append(one)
+            lines.append(one)
             size += len(one)
-        return b"".join(found)
+        return b"".join(lines)
 
     def _next(self) -> bytes | None:
-        """Return one line. If it cannot be generated, return an error as the last one."""
+        """Return one line, or an ERROR event as the last line if the line cannot be generated."""
         try:
             return self._next_line()
         except Exception:
@@ -231,14 +234,15 @@ class WatchStream:
         return queued
 
     def _queue_line(self, queued: bytes | _Unformed) -> None:
-        """Queue a line. A client with too many unread bytes is disconnected and must watch
-        again.
+        """Queue a line.
+
+        A client with too many unread bytes is disconnected and must watch again.
         """
         self._queue.append(queued)
         self._queued_bytes += len(queued.raw if isinstance(queued, _Unformed) else queued)
         if self._queued_bytes > MAX_QUEUED_BYTES:
             log.warning("watch ended, its client is too slow", extra=self._log_fields())
-            # At once and not when its client reads again: the queue is what takes the memory.
+            # The queue is freed now, not when the client reads again, since it holds the memory.
             self._clear()
             self._ended = True
         self._wake.set()

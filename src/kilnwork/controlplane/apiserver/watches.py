@@ -1,6 +1,6 @@
 """Watches: a stream of committed changes for each client that asks for one.
 
-Used by `resources`; the queue of each watch is a `watch_stream`. A watch begins at a
+Used by `resource_handler`; the queue of each watch is a `watch_stream`. A watch begins at a
 resourceVersion in the change log, or with all existing objects. A watch whose client reads too
 slowly is ended; the client watches again from the last resourceVersion it has seen.
 """
@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import resource
-from kilnwork.controlplane import errors, objects, store
+from kilnwork.api import api_resources
+from kilnwork.controlplane import errors, store, store_types
 from kilnwork.controlplane.apiserver import (
     builtin,
     lists,
@@ -23,12 +23,13 @@ from kilnwork.controlplane.apiserver import (
     statuses,
     watch_stream,
 )
-from kilnwork.kit import asgi, coroutines, ids, memory
+from kilnwork.kit import asgi, coroutines, ids, memory_release
 from kilnwork.kit import clock as clocks
 
 BOOKMARK_EVERY_S = 60.0
 RELEASE_AFTER = 100
-"""Number of ended watches after which free memory is returned: a megabyte or more of buffers."""
+"""Number of ended watches after which free memory is returned to the system: their buffers were a
+megabyte or more."""
 RELEASE_S = 1.0
 MIN_TIMEOUT_S = 1800
 """Without timeoutSeconds a watch lasts between once and twice this long, as in the real server."""
@@ -47,27 +48,29 @@ def parse_request(
     metadata_only: bool = False,
 ) -> watch_stream.WatchRequest:
     """Parse a watch request. Raises 400 or 422 for invalid options."""
-    found = options.ListOptions.parse(request.query, watch=True)
-    version = lists.sequence_number(found.version)
+    list_options = options.ListOptions.parse(request.query, watch=True)
+    version = lists.sequence_number(list_options.version)
     # resourceVersion unset or "0" begins with synthetic ADDED events, unless sendInitialEvents is
     # false (API concepts, semantics for watch).
-    everything = found.initial_events or (found.initial_events is None and not version)
+    everything = list_options.initial_events or (
+        list_options.initial_events is None and not version
+    )
     return watch_stream.WatchRequest(
         served=served,
         chosen=lists.selection(request, served),
         start=None if everything else version,
-        timeout_s=float(found.timeout_s or MIN_TIMEOUT_S * (1 + entropy.random())),
-        bookmarks=found.bookmarks,
-        initial_events=bool(found.initial_events),
-        from_now=found.initial_events is False and not version,
-        not_older=found.version if found.initial_events else "",
+        timeout_s=float(list_options.timeout_s or MIN_TIMEOUT_S * (1 + entropy.random())),
+        bookmarks=list_options.bookmarks,
+        initial_events=bool(list_options.initial_events),
+        from_now=list_options.initial_events is False and not version,
+        not_older=list_options.version if list_options.initial_events else "",
         form=form,
         metadata_only=metadata_only,
     )
 
 
 class WatchHub:
-    """All open watches of the API server, to which it passes the changes of the store."""
+    """Passes the changes of the store to all open watches of the API server."""
 
     def __init__(self, held: store.Store, *, clock: clocks.Clock) -> None:
         self._store = held
@@ -80,7 +83,7 @@ class WatchHub:
         self._ended = 0
 
     def start(self) -> None:
-        """Start to receive changes of the store."""
+        """Subscribe to the changes of the store."""
         self._offered = self._store.sequence
         self._unfollow = self._store.follow(self._on_changes)
 
@@ -99,8 +102,9 @@ class WatchHub:
         return sum(len(watches) for watches in self._watches.values())
 
     def open(self, wants: watch_stream.WatchRequest) -> watch_stream.WatchStream:
-        """Begin a watch: past changes or existing objects first, then new changes, without a
-        gap.
+        """Open a watch.
+
+        Past changes or existing objects come first, then new changes, without a gap.
         """
         # No await between choosing the first lines and adding the watch: a change committed in
         # between would be lost.
@@ -126,10 +130,10 @@ class WatchHub:
     async def run(
         self, watch: watch_stream.WatchStream, request: asgi.Request, response: asgi.Response
     ) -> None:
-        """Send the stream until its timeout, the client disconnects or the server stops.
+        """Send the stream until it times out, the client disconnects or the server stops.
 
-        The initial lines are sent in full, even after the timeout: a client could not resume in the
-        middle of them.
+        The initial lines are sent in full, even after the timeout: a client could not resume in
+        their middle.
         """
         leaving = self._background.start("client", _abandon(watch, request))
         deadline = self._clock.monotonic() + watch.wants.timeout_s
@@ -151,8 +155,9 @@ class WatchHub:
             self.close(watch)
 
     def _first_lines(self, watch: watch_stream.WatchStream) -> Iterator[bytes]:
-        """Return the lines between the start of a watch and now: selected now, generated one by
-        one.
+        """Return the lines from the start of a watch until now.
+
+        Objects or changes are selected now; their lines are generated one by one.
         """
         wants = watch.wants
         qualified = wants.served.resource.qualified
@@ -160,9 +165,9 @@ class WatchHub:
             return iter(())
         if wants.start is None:
             lists.check_reached(self._store, wants.not_older)
-            # A list: the lines are generated later, when commits have changed the store.
-            there = list(self._store.select(qualified, wants.chosen.namespace))
-            return _initial_events(watch, there, self._store.sequence)
+            # Copied to a list: when the lines are generated, the store may have changed.
+            existing = list(self._store.select(qualified, wants.chosen.namespace))
+            return _initial_events(watch, existing, self._store.sequence)
         # A watch that waits for this number would miss all changes up to it.
         if wants.start > self._store.sequence:
             raise errors.TooOld(
@@ -175,15 +180,16 @@ class WatchHub:
         )
 
     def _release_memory(self) -> None:
-        """Return free memory to the system after many watches have ended and left holes in the
-        heap.
+        """Return free memory to the system.
+
+        Many ended watches leave holes in the heap.
         """
         self._ended += 1
         if self._ended >= RELEASE_AFTER and not self._closed:
             self._ended = 0
             self._background.start("memory", _release_memory())
 
-    def _on_changes(self, changes: Sequence[objects.StoreChange]) -> None:
+    def _on_changes(self, changes: Sequence[store_types.StoreChange]) -> None:
         for change in changes:
             watches = self._watches.get(change.key.resource)
             if watches:
@@ -194,36 +200,37 @@ class WatchHub:
 
 
 def _refuse(watch: watch_stream.WatchStream, error: statuses.StatusError) -> None:
-    """End a watch with an ERROR event: its response already has status 200, as in the real
-    server.
+    """End a watch with an ERROR event.
+
+    Its response already has status 200, as in the real server.
     """
     watch.set_initial_lines(iter((watch_stream.line("ERROR", error.body()),)))
     watch.end()
 
 
 def _initial_events(
-    watch: watch_stream.WatchStream, there: Sequence[objects.Stored], sequence: int
+    watch: watch_stream.WatchStream, there: Sequence[store_types.Stored], sequence: int
 ) -> Iterator[bytes]:
     wants = watch.wants
     for stored in there:
         if wants.chosen.matches(stored.key, stored.decode):
-            yield watch.format_line(objects.Action.ADDED, stored.raw)
+            yield watch.format_line(store_types.Action.ADDED, stored.raw)
     if wants.initial_events and wants.bookmarks:
         yield _bookmark(wants, sequence, initial=True)
 
 
 def _past_changes(
-    watch: watch_stream.WatchStream, changes: Sequence[objects.StoreChange]
+    watch: watch_stream.WatchStream, changes: Sequence[store_types.StoreChange]
 ) -> Iterator[bytes]:
     for change in changes:
-        seen = watch.as_event(watch_stream.SharedChange(change))
-        if seen is not None:
-            yield watch.format_line(*seen)
+        event = watch.as_event(watch_stream.SharedChange(change))
+        if event is not None:
+            yield watch.format_line(*event)
 
 
 async def _release_memory() -> None:
     await asyncio.sleep(RELEASE_S)  # connections close a little later than their watches
-    await asyncio.to_thread(memory.release_free)
+    await asyncio.to_thread(memory_release.release_free)
 
 
 def _bookmark(wants: watch_stream.WatchRequest, sequence: int, *, initial: bool = False) -> bytes:
@@ -238,7 +245,7 @@ def _bookmark(wants: watch_stream.WatchRequest, sequence: int, *, initial: bool 
     return watch_stream.line("BOOKMARK", msgspec.json.encode(marker))
 
 
-def _blueprint(kind: resource.Resource) -> str:
+def _blueprint(kind: api_resources.Resource) -> str:
     empty = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": {}}
     return base64.b64encode(msgspec.json.encode({**empty, "items": []}) + b"\n").decode()
 

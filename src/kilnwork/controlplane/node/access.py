@@ -1,26 +1,26 @@
 """Authentication and authorization of the kubelet API: client certificates, tokens, and RBAC.
 
 Used by `kubelet.KubeletApp` for every request. Rules and messages are the kubelet's
-(k8s.io/kubernetes pkg/kubelet/server/auth.go and InstallAuthFilter, 1.33): a client certificate of
-the CA or a token that the API server accepts, and permission for `nodes/proxy` (or the finer
-subresource of a path) on this Node. There are no anonymous requests. Responses of the API server
-are cached as long as by the kubelet (authentication and authorization webhook defaults).
+(k8s.io/kubernetes pkg/kubelet/server/auth.go and InstallAuthFilter, 1.33). A client needs a client
+certificate of the CA or a token that the API server accepts, and permission for `nodes/proxy` (or
+the finer subresource of a path) on this Node. There are no anonymous requests. Responses of the API
+server are cached as long as by the kubelet (authentication and authorization webhook defaults).
 """
 
 import logging
 from typing import Protocol
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.kit import asgi, clock
 from kilnwork.kube import client, errors, reviews
 
 log = logging.getLogger(__name__)
 
 TOKEN_S = 120.0
-"""How long the user of a token is cached."""
+"""Seconds for which the user of a token is cached."""
 
 ALLOWED_S, DENIED_S = 300.0, 30.0
-"""How long an allowed and a denied permission are cached."""
+"""Seconds for which an allowed and a denied permission are cached."""
 
 SUPERUSERS = "system:masters"
 """The group that may do everything on every Kubernetes API server, so no review is needed."""
@@ -36,23 +36,25 @@ _SUBRESOURCES = {
     "logs": ("log",),
     "checkpoint": ("checkpoint",),
 }
-"""First part of a path → subresources of nodes, any of which permits it; `proxy` for all others."""
+"""First part of a path → subresources of nodes, any of which permits the path. All other paths need
+`proxy`."""
 
 
 UNAUTHORIZED = asgi.Refusal(401, "Unauthorized", ((b"www-authenticate", b"Bearer"),))
 
 
 class AccessReviewer(Protocol):
-    """Port that verifies tokens and permissions. Both methods raise KubeError if that is not
-    possible.
+    """Port that verifies tokens and permissions.
+
+    Both methods raise KubeError if the API server cannot decide.
     """
 
     async def user(self, token: str) -> reviews.User | None:
-        """Return the user of a token, or None when the token is not valid."""
+        """Return the user of a token, or None if the token is not valid."""
         ...
 
     async def allows(self, user: reviews.User, verb: str, subresource: str) -> bool:
-        """Return whether `user` may do this with the Node."""
+        """Return whether `user` may use `verb` on `subresource` of the Node."""
         ...
 
 
@@ -98,7 +100,7 @@ class NodeAccess:
 
 
 class ApiAccessReviewer:
-    """`AccessReviewer` that asks the API server (`kube.reviews`).
+    """`AccessReviewer` that asks the API server (`kube.reviews`) and caches its decisions.
 
     Invalid tokens are not cached.
     """
@@ -111,16 +113,16 @@ class ApiAccessReviewer:
 
     async def user(self, token: str) -> reviews.User | None:
         async def ask() -> tuple[reviews.User | None, float]:
-            found = await reviews.user_of(self._kube, token)
-            return found, 0.0 if found is None else TOKEN_S
+            user = await reviews.user_of(self._kube, token)
+            return user, 0.0 if user is None else TOKEN_S
 
         return await self._users.get(reviews.digest(token), ask)
 
     async def allows(self, user: reviews.User, verb: str, subresource: str) -> bool:
-        """Return whether `user` may do this with the Node."""
+        """Return whether `user` may use `verb` on `subresource` of the Node."""
         attributes = {
             "version": "v1",
-            "resource": resource.NODES.plural,
+            "resource": api_resources.NODES.plural,
             "name": self._node,
             "verb": verb,
             "subresource": subresource,

@@ -1,11 +1,11 @@
-"""Service-account tokens of Pods: requested by TokenRequest, bound to the Pod, and renewed in time.
+"""Service-account tokens of Pods: requested by TokenRequest, bound to the Pod, renewed in time.
 
 Used by the reconciler before the first start of a container and then at 80 % of each token's
 lifetime. A token is written to a file in the private directory of its Pod and nowhere else.
 """
 
-from kilnwork.api import resource
-from kilnwork.controlplane.node import container_input_types, errors, pods, volumes
+from kilnwork.api import api_resources
+from kilnwork.controlplane.node import container_input_types, errors, pod_types, volumes
 from kilnwork.kube import client
 from kilnwork.kube import errors as kube_errors
 
@@ -14,32 +14,32 @@ RENEW_AT = 0.8
 
 
 class AccountTokens:
-    """Client that gets tokens of service accounts from the API server.
+    """Gets tokens of service accounts from the API server.
 
-    `ca` is the PEM of the API server's CA, for Pods without a volume.
+    `ca` is the CA of the API server in PEM, for Pods without a volume for their account.
     """
 
     def __init__(self, kube: client.Client, *, ca: bytes) -> None:
         self._client = kube
         self._ca = ca
 
-    async def write(self, pod: pods.Pod, directory: volumes.PodDirectory) -> float:
+    async def write(self, pod: pod_types.Pod, directory: volumes.PodDirectory) -> float:
         """Write new account files for the Pod. Return the seconds until they must be renewed.
 
-        Raises `InputsNotReady` if there is no such account.
+        Raises `InputsNotReady` if the account does not exist.
         """
         token, renew_s = await self.token(pod, container_input_types.TokenWant("", LIFE_S))
         directory.write_account(token=token, ca=self._ca, namespace=pod.metadata.namespace)
         return renew_s
 
     async def token(
-        self, pod: pods.Pod, want: container_input_types.TokenWant
+        self, pod: pod_types.Pod, want: container_input_types.TokenWant
     ) -> tuple[str, float]:
-        """Return a token bound to the Pod, and the seconds until it must be renewed.
+        """Return a token bound to the Pod, and the seconds until the token must be renewed.
 
-        Raises `InputsNotReady` if there is no such account.
+        Raises `InputsNotReady` if the account does not exist.
         """
-        # Bound to the Pod, so that the token ends with it (KEP-1205).
+        # The token is bound to the Pod, so that it is invalid once the Pod is deleted (KEP-1205).
         bound = {"apiVersion": "v1", "kind": "Pod"}
         bound |= {"name": pod.metadata.name, "uid": pod.metadata.uid}
         spec = {"expirationSeconds": want.seconds, "boundObjectRef": bound}
@@ -51,7 +51,7 @@ class AccountTokens:
         name, namespace = pod.spec.service_account_name or "default", pod.metadata.namespace
         try:
             response = await self._client.create_sub(
-                resource.SERVICE_ACCOUNTS, name, "token", request, namespace
+                api_resources.SERVICE_ACCOUNTS, name, "token", request, namespace
             )
         except (kube_errors.NotFound, kube_errors.Forbidden) as error:
             raise errors.InputsNotReady(f"failed to fetch token: {error}") from error

@@ -29,28 +29,28 @@ class TokenWant(NamedTuple):
 
 
 Found = Mapping[tuple[Kind, str], meta.JsonObject | None]
-"""(kind, name) → the object that the API server has; None if there is none."""
+"""(kind, name) → the object of the API server, or None if it does not exist."""
 
 Tokens = Mapping[TokenWant, str]
-"""The issued tokens."""
+"""The token that was issued for each want."""
 
 
 class NodeFacts(NamedTuple):
-    """Facts of a node that are the same for all its containers."""
+    """Facts of a node that are the same for all containers."""
 
     node: str
     address: str
     workdir: str
-    """Working directory of containers that name none."""
+    """Working directory of containers that do not name one."""
     env: Mapping[str, str]
     """Base of every environment (PATH, HOME)."""
     service_env: Mapping[str, str]
     """Further variables of Pods with a service account."""
     capacity: Mapping[str, str] = types.MappingProxyType({})
-    """Resource quantities of the node, which count as the limits of a container without any."""
+    """Resource quantities of the node, which count as the limits of a container without limits."""
     mounts_accounts: bool = True
-    """Provide the files of its service account to a Pod that has no volume for them, as needed
-    with API servers without the ServiceAccount admission plugin (the embedded one)."""
+    """Give a Pod the files of its service account if it has no volume for them. This is needed with
+    API servers without the ServiceAccount admission plugin (the embedded one)."""
     uid: int = 0
     """User of all processes."""
     gid: int = 0

@@ -1,9 +1,9 @@
-"""Plan for the start of a container, computed from its Pod: program, environment and mounts. Pure.
+"""Plan for the start of a container, computed from its Pod: program, environment, mounts. Pure.
 
 The caller fetches the objects and tokens that the Pod names (`wanted`, `tokens`) and passes them
-in. Used by the reconciler before each start; `volume_sources` computes the files of volumes,
+in. Used by the reconciler before each start; `volume_sources` computes the files of volumes, and
 `volumes` writes them. Everything that users name (keys, paths, volumes) is data: a path that would
-leave its directory makes the Pod fail and is never followed.
+leave its directory is never followed and makes the Pod fail.
 """
 
 import functools
@@ -14,21 +14,22 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import field_effects
-from kilnwork.api.field_effects import Effect, Side
+from kilnwork.api import field_support
+from kilnwork.api.field_support import Effect, Side
 from kilnwork.controlplane.node import (
     container_input_types,
     downward_fields,
     errors,
-    pod_fields,
-    pods,
+    pod_field_effects,
+    pod_types,
     privileges,
     volume_sources,
 )
-from kilnwork.kit import container_mounts
+from kilnwork.kit import mount_paths
 
 ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where Kubernetes mounts a service account's files; here it is below the container's root."""
+"""Path at which Kubernetes mounts a service account's files; here it is below the container's
+root."""
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -46,7 +47,7 @@ class MountLink(NamedTuple):
     makes: bool = False
     """Whether to create `sub` if it does not exist."""
     host: str = ""
-    """The directory or file of the machine that the volume is, if it is a hostPath."""
+    """For a hostPath volume: the directory or file of the machine."""
 
 
 class ContainerPlan(NamedTuple):
@@ -62,8 +63,8 @@ class ContainerPlan(NamedTuple):
 def expand(text: str, values: Mapping[str, str]) -> str:
     """Replace every `$(NAME)` of `values`, as Kubernetes does in commands and environment values.
 
-    `$$` is a literal `$`; references to unknown names are left alone; nothing is expanded twice.
-    Source of the rules: k8s.io/kubernetes third_party/forked/golang/expansion.
+    `$$` is a literal `$`; references to unknown names stay as they are; values are not expanded
+    again. Source of the rules: k8s.io/kubernetes third_party/forked/golang/expansion.
     """
 
     def replacement(match: re.Match[str]) -> str:
@@ -75,13 +76,13 @@ def expand(text: str, values: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replacement, text)
 
 
-def refusal(pod: pods.Pod) -> str:
+def refusal(pod: pod_types.Pod) -> str:
     """Return why this node can never run the Pod, or "" if it can."""
     if not _UID.fullmatch(pod.metadata.uid):
         return f'"{pod.metadata.uid}" is not a valid uid'
-    refused = [found for found in ignored(pod) if found.effect == Effect.REFUSED]
+    refused = [finding for finding in ignored(pod) if finding.effect == Effect.REFUSED]
     if refused:
-        return field_effects.describe_finding(refused[0])
+        return field_support.describe_finding(refused[0])
     try:
         volume_sources.check(pod)
         for container in pod.all_containers:
@@ -93,8 +94,8 @@ def refusal(pod: pods.Pod) -> str:
     return ""
 
 
-def ignored(pod: pods.Pod) -> list[field_effects.Finding]:
-    """Return the fields of the Pod that this node refuses or that have no effect on it.
+def ignored(pod: pod_types.Pod) -> list[field_support.Finding]:
+    """Return the fields of the Pod that this node refuses, or that have no effect on this node.
 
     Fields of ephemeral containers are excluded, since these do not affect the outcome of the Pod.
     """
@@ -103,49 +104,52 @@ def ignored(pod: pods.Pod) -> list[field_effects.Finding]:
 
 
 @functools.lru_cache(maxsize=256)
-def _ignored(spec: bytes) -> tuple[field_effects.Finding, ...]:
-    """Cached, since several callers ask in every pass over a Pod, whose spec hardly ever
-    changes.
+def _ignored(spec: bytes) -> tuple[field_support.Finding, ...]:
+    """Return the findings of `ignored` for an encoded spec.
+
+    Cached, since several callers ask in every pass over a Pod, and its spec hardly ever changes.
     """
-    return tuple(pod_fields.findings(msgspec.json.decode(spec), Side.CLUSTER))
+    return tuple(pod_field_effects.findings(msgspec.json.decode(spec), Side.CLUSTER))
 
 
-def ignored_of(pod: pods.Pod, container: pods.EphemeralContainer) -> list[field_effects.Finding]:
+def ignored_of(
+    pod: pod_types.Pod, container: pod_types.EphemeralContainer
+) -> list[field_support.Finding]:
     """Return the fields of an ephemeral container that are refused or have no effect."""
     volumes, position = pod.spec.volumes, pod.ephemeral_containers.index(container)
-    given = msgspec.to_builtins(container)
-    return list(pod_fields.ephemeral_findings(given, position, volumes, Side.CLUSTER))
+    fields = msgspec.to_builtins(container)
+    return list(pod_field_effects.ephemeral_findings(fields, position, volumes, Side.CLUSTER))
 
 
-def check_ephemeral(pod: pods.Pod, container: pods.EphemeralContainer) -> None:
+def check_ephemeral(pod: pod_types.Pod, container: pod_types.EphemeralContainer) -> None:
     """Raise `Unsupported` for an ephemeral container that this node can never run."""
-    for found in ignored_of(pod, container):
-        if found.effect == Effect.REFUSED:
-            raise errors.Unsupported(field_effects.describe_finding(found))
+    for finding in ignored_of(pod, container):
+        if finding.effect == Effect.REFUSED:
+            raise errors.Unsupported(field_support.describe_finding(finding))
 
 
-def wanted(container: pods.Container) -> list[container_input_types.ObjectWant]:
+def wanted(container: pod_types.Container) -> list[container_input_types.ObjectWant]:
     """Return the Secrets and ConfigMaps that the container's environment names."""
-    found: list[container_input_types.ObjectWant] = []
+    wants: list[container_input_types.ObjectWant] = []
     for source in container.env_from or ():
         if source.secret_ref is not None:
             name, optional = source.secret_ref.name, bool(source.secret_ref.optional)
-            found.append(container_input_types.ObjectWant("Secret", name, optional))
+            wants.append(container_input_types.ObjectWant("Secret", name, optional))
         if source.config_map_ref is not None:
             name, optional = source.config_map_ref.name, bool(source.config_map_ref.optional)
-            found.append(container_input_types.ObjectWant("ConfigMap", name, optional))
+            wants.append(container_input_types.ObjectWant("ConfigMap", name, optional))
     keys = (_key_reference(variable) for variable in container.env or ())
-    found += [
+    wants += [
         container_input_types.ObjectWant(k[0], k[1].name, bool(k[1].optional))
         for k in keys
         if k is not None
     ]
-    return found
+    return wants
 
 
 def make(
-    pod: pods.Pod,
-    container: pods.Container,
+    pod: pod_types.Pod,
+    container: pod_types.Container,
     *,
     found: container_input_types.Found,
     facts: container_input_types.NodeFacts,
@@ -153,13 +157,13 @@ def make(
 ) -> ContainerPlan:
     """Return the plan of a container whose mounts are under `root`.
 
-    Raises `InputsNotReady` for something missing that may appear later, `Unsupported` for what can
-    never work.
+    Raises `InputsNotReady` if something is missing that may appear later, and `Unsupported` if the
+    container can never work here.
     """
     env = _environment(pod, container, found, facts=facts, root=root)
     command = [*(container.command or ()), *(container.args or ())]
-    # args without command are a program unless they start with an option: then they are meant
-    # for the entrypoint of an image, which no container has here.
+    # `args` without `command` are a program, unless they start with an option: options are meant
+    # for the entrypoint of an image, and there are no images here.
     if not command or (not container.command and command[0].startswith("-")):
         raise errors.InputsNotReady(
             "no command specified: images are labels on this node, so the container must "
@@ -168,7 +172,7 @@ def make(
         )
     dropped_privileges = _privileges(pod, container, facts)
     # As in Kubernetes, an ephemeral container has only the mounts that it names.
-    implicit = facts.mounts_accounts and not isinstance(container, pods.EphemeralContainer)
+    implicit = facts.mounts_accounts and not isinstance(container, pod_types.EphemeralContainer)
     return ContainerPlan(
         argv=[expand(word, env) for word in command],
         env=env,
@@ -179,7 +183,7 @@ def make(
 
 
 def _privileges(
-    pod: pods.Pod, container: pods.Container, facts: container_input_types.NodeFacts
+    pod: pod_types.Pod, container: pod_types.Container, facts: container_input_types.NodeFacts
 ) -> privileges.Privileges:
     of_pod, own = pod.spec.security_context or {}, container.security_context or {}
     at = pod.path(container)
@@ -189,7 +193,7 @@ def _privileges(
         raise errors.InputsNotReady(str(error)) from error
 
 
-def uses_account(pod: pods.Pod, *, mounts_accounts: bool) -> bool:
+def uses_account(pod: pod_types.Pod, *, mounts_accounts: bool) -> bool:
     """Return whether the node itself must provide the files of the Pod's service account."""
     return mounts_accounts and pod.uses_account and not pod.mounts(ACCOUNT_PATH)
 
@@ -200,30 +204,31 @@ def uses_account(pod: pods.Pod, *, mounts_accounts: bool) -> bool:
 class _Context(NamedTuple):
     """Inputs of the environment variables of one container."""
 
-    pod: pods.Pod
-    container: pods.Container
+    pod: pod_types.Pod
+    container: pod_types.Container
     found: container_input_types.Found
     facts: container_input_types.NodeFacts
 
 
 def _environment(
-    pod: pods.Pod,
-    container: pods.Container,
+    pod: pod_types.Pod,
+    container: pod_types.Container,
     found: container_input_types.Found,
     *,
     facts: container_input_types.NodeFacts,
     root: Path,
 ) -> dict[str, str]:
-    """Return its variables. All of them may refer to the one of the mounts, which only the node
-    sets.
+    """Return the environment variables of the container.
+
+    All of them may refer to the variable with the path of the mounts, which only the node sets.
     """
-    env = {**facts.env, "HOSTNAME": pod.metadata.name, container_mounts.VARIABLE: str(root)}
+    env = {**facts.env, "HOSTNAME": pod.metadata.name, mount_paths.VARIABLE: str(root)}
     if pod.uses_account:
         env.update(facts.service_env)
     for source in container.env_from or ():
         env.update(_whole_object(source, found))
     context = _Context(pod, container, found, facts)
-    # After envFrom, over which env takes precedence.
+    # `env` comes after `envFrom`, since it takes precedence.
     for variable in container.env or ():
         value = _value(variable, context, env)
         if value is not None and _usable(variable.name):
@@ -232,10 +237,10 @@ def _environment(
 
 
 def _usable(name: str) -> bool:
-    return bool(name) and "=" not in name and "\0" not in name and name != container_mounts.VARIABLE
+    return bool(name) and "=" not in name and "\0" not in name and name != mount_paths.VARIABLE
 
 
-def _whole_object(source: pods.EnvFrom, found: container_input_types.Found) -> dict[str, str]:
+def _whole_object(source: pod_types.EnvFrom, found: container_input_types.Found) -> dict[str, str]:
     kind: container_input_types.Kind = "Secret" if source.secret_ref is not None else "ConfigMap"
     reference = source.secret_ref or source.config_map_ref
     if reference is None:
@@ -246,8 +251,8 @@ def _whole_object(source: pods.EnvFrom, found: container_input_types.Found) -> d
 
 
 def _key_reference(
-    variable: pods.EnvVar,
-) -> tuple[container_input_types.Kind, pods.KeyReference] | None:
+    variable: pod_types.EnvVar,
+) -> tuple[container_input_types.Kind, pod_types.KeyReference] | None:
     source = variable.value_from
     if source is None:
         return None
@@ -258,11 +263,11 @@ def _key_reference(
     return None
 
 
-def _value(variable: pods.EnvVar, context: _Context, env: Mapping[str, str]) -> str | None:
+def _value(variable: pod_types.EnvVar, context: _Context, env: Mapping[str, str]) -> str | None:
     """Return the value of a variable, or None for an optional one whose source does not exist."""
     source = variable.value_from
     if source is None:
-        # Only what is defined before this variable can be referred to.
+        # A value can refer only to variables that are defined before it.
         return expand(variable.value or "", env)
     if source.field_ref is not None:
         return downward_fields.field(source.field_ref.field_path, context.pod, context.facts)
@@ -284,7 +289,7 @@ def _value(variable: pods.EnvVar, context: _Context, env: Mapping[str, str]) -> 
 
 
 def _text(value: bytes) -> str:
-    """Decode a value of the environment; bytes that are not UTF-8 pass through unchanged."""
+    """Decode a value of the environment. Bytes that are not UTF-8 pass through unchanged."""
     return value.decode("utf-8", "surrogateescape")
 
 
@@ -292,30 +297,31 @@ def _text(value: bytes) -> str:
 
 
 def _links(
-    pod: pods.Pod, container: pods.Container, env: Mapping[str, str], *, implicit: bool
+    pod: pod_types.Pod, container: pod_types.Container, env: Mapping[str, str], *, implicit: bool
 ) -> Iterator[MountLink]:
-    """Yield all mounts, outer ones first. `implicit`: see
-    `container_input_types.NodeFacts.mounts_accounts`.
+    """Yield all mounts, outer ones first.
+
+    `implicit`: see `container_input_types.NodeFacts.mounts_accounts`.
     """
-    known = {str(volume.get("name")): volume for volume in pod.spec.volumes or ()}
+    volumes_by_name = {str(volume.get("name")): volume for volume in pod.spec.volumes or ()}
     mounts: dict[str, MountLink] = {}
     for mount in container.volume_mounts or ():
-        if mount.name not in known:
+        if mount.name not in volumes_by_name:
             raise errors.Unsupported(f'volumeMounts: there is no volume "{mount.name}"')
         sub = mount.sub_path or expand(mount.sub_path_expr, env)
         path = volume_sources.normalize_inside(mount.mount_path.lstrip("/"))
         if path in mounts:
             raise errors.Unsupported(f'mountPath "{mount.mount_path}" is used twice')
-        host = volume_sources.host_path(known[mount.name])
+        host = volume_sources.host_path(volumes_by_name[mount.name])
         mounts[path] = MountLink(
             path,
             mount.name,
             volume_sources.normalize_inside(sub) if sub else "",
-            makes=volume_sources.is_container_owned(known[mount.name]),
+            makes=volume_sources.is_container_owned(volumes_by_name[mount.name]),
             host=host.path if host is not None else "",
         )
     account = ACCOUNT_PATH.lstrip("/")
-    # The mount that the ServiceAccount admission plugin would have added.
+    # This is the mount that the ServiceAccount admission plugin would have added.
     if account not in mounts and uses_account(pod, mounts_accounts=implicit):
         mounts[account] = MountLink(account, "")
     yield from (mounts[path] for path in sorted(mounts))

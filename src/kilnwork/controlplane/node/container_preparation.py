@@ -1,25 +1,25 @@
 """Files that a container needs on disk before it starts, and their refresh while it runs.
 
-Used by `reconciler`. It fetches what `container_plan` and `volume_sources` want (objects, tokens of
-the Pod's service account), has `volumes` write it, and returns the start order for the shim. Files
-of Secrets, ConfigMaps and tokens are written again once a minute, or when a token must be renewed,
-as by the kubelet; all containers of a Pod share them.
+Used by `reconciler`. This module fetches what `container_plan` and `volume_sources` want (objects,
+tokens of the Pod's service account), has `volumes` write the files, and returns the start request
+for the shim. Files of Secrets, ConfigMaps and tokens are written again once a minute, or when a
+token must be renewed, as by the kubelet; all containers of a Pod share them.
 """
 
 import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane.node import (
     account_tokens,
-    container,
     container_input_types,
     container_plan,
     errors,
     pod_state,
-    pods,
-    termination,
+    pod_types,
+    shim_container,
+    termination_messages,
     volume_sources,
     volumes,
 )
@@ -28,7 +28,7 @@ from kilnwork.kube import client
 from kilnwork.kube import errors as kube_errors
 
 REFRESH_S = 60.0
-"""How often files of Secrets and ConfigMaps are refreshed (the kubelet's sync period)."""
+"""Seconds between refreshes of the files of Secrets and ConfigMaps (the kubelet's sync period)."""
 
 AGAIN_S = 30.0
 """Delay after a failed refresh."""
@@ -37,11 +37,11 @@ _ROOT_CA = "kube-root-ca.crt"
 """The ConfigMap in every Pod's account volume; it does not change during a cluster's lifetime."""
 
 _NEVER_S = 365 * 86_400.0
-_RESOURCES = {"Secret": resource.SECRETS, "ConfigMap": resource.CONFIG_MAPS}
+_RESOURCES = {"Secret": api_resources.SECRETS, "ConfigMap": api_resources.CONFIG_MAPS}
 
 
 class FilePreparer(NamedTuple):
-    """Preparer of the files of containers, with the clients and facts that this needs."""
+    """Prepares the files of containers, with the clients and facts that this needs."""
 
     kube: client.Client
     accounts: account_tokens.AccountTokens
@@ -50,26 +50,28 @@ class FilePreparer(NamedTuple):
 
     async def order(
         self,
-        pod: pods.Pod,
-        wanted_container: pods.Container,
+        pod: pod_types.Pod,
+        wanted_container: pod_types.Container,
         known: pod_state.PodState,
         *,
         number: int,
-    ) -> container.StartRequest:
-        """Prepare everything that the container needs and return the order to start it.
+    ) -> shim_container.StartRequest:
+        """Prepare everything that the container needs, and return the request to start it.
 
         Raises `InputsNotReady`, `Unsupported`, OSError, KubeError.
         """
         if known.renew_at is None or self.now.monotonic() >= known.renew_at:
             await self.fill(pod, known)
-        found = await self._find(container_plan.wanted(wanted_container), pod.metadata.namespace)
+        inputs = await self._find(container_plan.wanted(wanted_container), pod.metadata.namespace)
         root = known.directory.mount_point(wanted_container.name)
-        if isinstance(wanted_container, pods.EphemeralContainer):
+        if isinstance(wanted_container, pod_types.EphemeralContainer):
             container_plan.check_ephemeral(pod, wanted_container)
-        done = container_plan.make(pod, wanted_container, found=found, facts=self.facts, root=root)
+        done = container_plan.make(pod, wanted_container, found=inputs, facts=self.facts, root=root)
         known.directory.link(wanted_container.name, done.links)
-        termination.make_file(known.directory.root(wanted_container.name), wanted_container)
-        return container.StartRequest(
+        termination_messages.make_file(
+            known.directory.root(wanted_container.name), wanted_container
+        )
+        return shim_container.StartRequest(
             id=f"{known.uid}/{wanted_container.name}/{number}",
             argv=done.argv,
             env=done.env,
@@ -82,32 +84,32 @@ class FilePreparer(NamedTuple):
             dropped=done.dropped_privileges.dropped,
         )
 
-    async def fill(self, pod: pods.Pod, known: pod_state.PodState) -> None:
-        """Write the files of all volumes in their present state. Raises as `order` does."""
-        found = await self._find(volume_sources.wanted(pod), pod.metadata.namespace)
+    async def fill(self, pod: pod_types.Pod, known: pod_state.PodState) -> None:
+        """Write the files of all volumes in their present state. Raises the errors of `order`."""
+        inputs = await self._find(volume_sources.wanted(pod), pod.metadata.namespace)
         tokens, soonest_s = {}, REFRESH_S if _changes(pod) else _NEVER_S
         for want in dict.fromkeys(volume_sources.tokens(pod)):
             tokens[want], renew_s = await self.accounts.token(pod, want)
             soonest_s = min(soonest_s, renew_s)
         if self._gives_account(pod):
             soonest_s = min(soonest_s, await self.accounts.write(pod, known.directory))
-        context = volume_sources.VolumeContext(pod, found, tokens, self.facts)
+        context = volume_sources.VolumeContext(pod, inputs, tokens, self.facts)
         known.directory.fill(volume_sources.volume(v, context) for v in pod.spec.volumes or ())
         for volume in pod.spec.volumes or ():
             if (host := volume_sources.host_path(volume)) is not None:
                 volumes.check_host(str(volume["name"]), host)
-        # Last, so that a failure above is repeated.
+        # Set last, so that the refresh is repeated after a failure above.
         known.renew_at = self.now.monotonic() + soonest_s
 
-    def renews(self, pod: pods.Pod) -> bool:
-        """Return whether files of the Pod's volumes must be written again while it runs."""
+    def renews(self, pod: pod_types.Pod) -> bool:
+        """Return whether files of the Pod's volumes must be written again while the Pod runs."""
         return (
             _changes(pod)
             or self._gives_account(pod)
             or next(volume_sources.tokens(pod), None) is not None
         )
 
-    def _gives_account(self, pod: pods.Pod) -> bool:
+    def _gives_account(self, pod: pod_types.Pod) -> bool:
         return container_plan.uses_account(pod, mounts_accounts=self.facts.mounts_accounts)
 
     async def _find(
@@ -122,12 +124,12 @@ class FilePreparer(NamedTuple):
     ) -> meta.JsonObject | None:
         try:
             return await self.kube.get(_RESOURCES[kind], name, namespace)
-        # No object can have a name that is invalid.
+        # An object whose name is invalid cannot exist.
         except (kube_errors.NotFound, kube_errors.Invalid):
             return None
         except kube_errors.Forbidden as error:  # the Node authorizer sees a new Pod with a delay
             raise errors.InputsNotReady(str(error)) from error
 
 
-def _changes(pod: pods.Pod) -> bool:
+def _changes(pod: pod_types.Pod) -> bool:
     return any(want.name != _ROOT_CA for want in volume_sources.wanted(pod))

@@ -11,13 +11,13 @@ import re
 from collections.abc import Mapping
 
 from kilnwork.api import quantities
-from kilnwork.controlplane.node import container_input_types, errors, pods
+from kilnwork.controlplane.node import container_input_types, errors, pod_types
 
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
 
-def field(path: str, pod: pods.Pod, facts: container_input_types.NodeFacts) -> str:
-    """Return the value of a field, as far as a process on this machine has it.
+def field(path: str, pod: pod_types.Pod, facts: container_input_types.NodeFacts) -> str:
+    """Return the value of a field that has a value for a process on this machine.
 
     Raises `InputsNotReady` for any other field.
     """
@@ -41,8 +41,8 @@ def field(path: str, pod: pods.Pod, facts: container_input_types.NodeFacts) -> s
     return simple[path]
 
 
-def file_content(path: str, pod: pods.Pod, facts: container_input_types.NodeFacts) -> str:
-    """Return what `field` returns; in a volume, all labels or annotations may be named at once."""
+def file_content(path: str, pod: pod_types.Pod, facts: container_input_types.NodeFacts) -> str:
+    """Return the content of a file: the value of a field, or all labels or annotations."""
     if path in ("metadata.labels", "metadata.annotations"):
         return _table(getattr(pod.metadata, path.partition(".")[2]))
     return field(path, pod, facts)
@@ -55,20 +55,20 @@ def _table(values: Mapping[str, str]) -> str:
 
 
 def resource(
-    reference: pods.ResourceReference,
-    container: pods.Container,
+    reference: pod_types.ResourceReference,
+    container: pod_types.Container,
     facts: container_input_types.NodeFacts,
 ) -> str:
-    """Return limit or request of a container in units of the divisor, rounded up.
+    """Return a limit or request of a container in units of the divisor, rounded up.
 
     An unset limit is the node's capacity; an unset request is the limit, else 0. Raises
     `InputsNotReady` for an unknown resource.
     """
-    which, _, name = reference.resource.partition(".")
-    if which not in ("limits", "requests") or not name:
+    group, _, name = reference.resource.partition(".")
+    if group not in ("limits", "requests") or not name:
         raise errors.InputsNotReady(f"unsupported container resource: {reference.resource}")
     limits, requests = container.limits, container.requests
-    if which == "limits":
+    if group == "limits":
         amount = limits.get(name) or facts.capacity.get(name, "0")
     else:
         amount = requests.get(name) or limits.get(name) or "0"

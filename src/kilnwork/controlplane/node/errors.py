@@ -1,8 +1,8 @@
 """Errors of the local node, one class per reaction.
 
-`ShimAway`: open the shim again and repeat. `ShimRefused`: a bug; see the message. `InputsNotReady`:
-the Pod waits; try again soon. `Unsupported`: the Pod fails; a retry cannot help. `NameTaken`: stop
-what runs here.
+Reactions: `ShimAway`: open the link to the shim again and repeat. `ShimRefused`: a bug; see the
+message. `InputsNotReady`: the Pod waits; try again soon. `Unsupported`: the Pod fails; a retry
+cannot help. `NameTaken`: stop what runs here.
 """
 
 from kilnwork.kit import errors
@@ -25,7 +25,7 @@ class ShimRefused(NodeError):
 
 
 class NameTaken(NodeError):
-    """Another process runs the node of this name now; the message says which one."""
+    """Another process runs the node of this name now. The message names the process."""
 
 
 class InputsNotReady(NodeError):

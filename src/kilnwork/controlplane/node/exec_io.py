@@ -1,4 +1,4 @@
-"""Our ends of a process's input and output: pipes and terminals on the event loop.
+"""Our ends of the input and output of a process: pipes and terminals on the event loop.
 
 Used by `execs` and `exec_link`. Nothing is buffered here: a slow reader makes the process wait, and
 a process that does not read makes the writer wait.
@@ -16,7 +16,7 @@ _PIECE = 64 * 1024
 
 
 class _End:
-    """A descriptor that is closed once; a coroutine that waits for it then sees the end."""
+    """A descriptor that is closed once. A coroutine that waits for it then sees the end."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -25,7 +25,7 @@ class _End:
 
     def close(self) -> None:
         if self._descriptor >= 0:
-            # Before the close: the number may be reused at once, while the loop still watches it.
+            # Comes before the close: the loop must not watch a number that is reused.
             self._stop()
             os.close(self._descriptor)
             self._descriptor = -1
@@ -51,10 +51,10 @@ class _End:
 
 
 class ProcessOutput(_End):
-    """Our end of the output of a process, from which it is read."""
+    """Our end of a process's output, from which we read."""
 
     async def read(self) -> bytes:
-        """Return the next piece, b"" at the end. One reader at a time."""
+        """Return the next piece, or b"" at the end. Only one coroutine may read at a time."""
         while self._descriptor >= 0:
             try:
                 return os.read(self._descriptor, _PIECE)
@@ -70,10 +70,10 @@ class ProcessOutput(_End):
 
 
 class ProcessInput(_End):
-    """Our end of the input of a process, to which it is written."""
+    """Our end of a process's input, to which we write."""
 
     async def write(self, content: bytes) -> bool:
-        """Write all of it. Return False when no process will read it."""
+        """Write all of `content`. Return False if no process will read it."""
         while content and self._descriptor >= 0:
             try:
                 content = content[os.write(self._descriptor, content) :]
@@ -85,7 +85,7 @@ class ProcessInput(_End):
         return not content
 
     def resize(self, *, width: int, height: int) -> None:
-        """Set the size of a terminal in characters; the process in it gets SIGWINCH."""
+        """Set the size of a terminal in characters. Its foreground processes get SIGWINCH."""
         # Rows come before columns in struct winsize (ioctl_tty(2)).
         size = struct.pack("HHHH", height & 0xFFFF, width & 0xFFFF, 0, 0)
         with contextlib.suppress(OSError):
@@ -96,13 +96,13 @@ class ProcessInput(_End):
 
 
 def pipe_from() -> tuple[ProcessOutput, int]:
-    """Return a pipe out of a process: our end, and the descriptor for the process."""
+    """Return a pipe from a process: our end, and the descriptor for the process."""
     ours, theirs = os.pipe()
     return ProcessOutput(ours), theirs
 
 
 def pipe_to() -> tuple[int, ProcessInput]:
-    """Return a pipe into a process: the descriptor for the process, and our end."""
+    """Return a pipe to a process: the descriptor for the process, and our end."""
     theirs, ours = os.pipe()
     return theirs, ProcessInput(ours)
 
@@ -116,12 +116,12 @@ class Terminal(NamedTuple):
 
 
 def terminal() -> Terminal:
-    """Return a new pseudo-terminal (pty(7)). Raises OSError and leaves nothing open then."""
+    """Return a new pseudo-terminal (pty(7)). Raises OSError without leaving anything open."""
     ours, theirs = os.openpty()
     try:
-        again = os.dup(ours)
+        copy = os.dup(ours)
     except OSError:
         os.close(ours)
         os.close(theirs)
         raise
-    return Terminal(ProcessOutput(ours), ProcessInput(again), theirs)
+    return Terminal(ProcessOutput(ours), ProcessInput(copy), theirs)

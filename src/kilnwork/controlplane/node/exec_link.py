@@ -1,8 +1,9 @@
 """Client of the shim for exec and attach: starts a process in a container or joins its output.
 
-Used by `execs` (kubectl exec, attach) and by probes. Each has a connection of its own to the shim
-(`exec_shim` and `attach_shim` describe the protocol); input and output are descriptors whose other
-ends the caller keeps (`exec_io`).
+Used by `execs` (kubectl exec, attach) and by probes. Each request has a connection of its own to
+the shim (`shim_exec_server` and `shim_attach_server` describe the protocol). Input and output are
+descriptors
+whose other ends the caller keeps (`exec_io`).
 """
 
 import asyncio
@@ -15,20 +16,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from kilnwork.controlplane.node import errors, exec_io, exec_shim
+from kilnwork.controlplane.node import errors, exec_io, shim_exec_server
 
 OUTPUT = 10 * 1024
 """Bytes of output that `run` keeps, as the kubelet does for a probe."""
 
 RESPONSE_TIMEOUT_S = 30.0
-"""How long the shim may take to start a process or to attach us to a container."""
+"""Timeout for the shim to start a process or to attach us to a container."""
 
 _LINE = 64 * 1024
 _SILENT = "the shim does not respond: its machine is overloaded, or it was stopped by a signal"
 
 
 class CommandNotStarted(errors.NodeError):
-    """The program could not be executed; the message says why."""
+    """The program could not be executed. The message says why."""
 
 
 class NotRunning(errors.NodeError):
@@ -43,13 +44,14 @@ class ExecCommand(NamedTuple):
     tty: bool = False
     """Make standard input the controlling terminal."""
     hangup: int = signal.SIGHUP
-    """Signal for the process group if `Process.close` is called before the process has ended."""
+    """Signal for the process group if `ExecProcess.close` is called before the process has
+    ended."""
 
 
 class ExecProcess:
     """A running process of an exec request.
 
-    `close` it in any case: that hangs up on it if it still runs.
+    Call `close` in any case: a process that still runs then gets the hangup signal.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -59,13 +61,13 @@ class ExecProcess:
 
     @classmethod
     async def start(cls, shim: Path, command: ExecCommand, descriptors: Sequence[int]) -> Self:
-        """Start the process with copies of three descriptors; the caller closes its own.
+        """Start the process with copies of three descriptors. The caller closes the originals.
 
-        Raises `ShimAway`, `NotRunning`, `CannotStart`.
+        Raises `ShimAway`, `NotRunning`, `CommandNotStarted`.
         """
         request = {"n": 1, "do": "exec", **command._asdict()}
         line = json.dumps(request).encode() + b"\n"
-        if len(line) > exec_shim.MAX_LINE:
+        if len(line) > shim_exec_server.MAX_LINE:
             raise CommandNotStarted("the command is too long")
         try:
             async with asyncio.timeout(RESPONSE_TIMEOUT_S):
@@ -92,7 +94,7 @@ class ExecProcess:
         return process
 
     async def wait(self) -> int:
-        """Return the exit code, 128 + n after signal n. Raises `ShimAway` if it is unknown."""
+        """Return the exit code (128 + n after signal n). Raises `ShimAway` if it is unknown."""
         return int((await self._read_message())["code"])
 
     async def _read_message(self) -> dict[str, Any]:
@@ -139,11 +141,10 @@ async def _send(shim: Path, line: bytes, descriptors: Sequence[int]) -> socket.s
 
 
 class Attachment:
-    """An attached container whose output arrives at the pipes given to `attach`. `close` it in any
-    case.
+    """An attached container whose output arrives at the pipes given to `attach`.
 
-    `input` is its standard input or terminal, which the caller writes to and closes; None: it has
-    none.
+    Call `close` in any case. `input` is the container's standard input or terminal, which the
+    caller writes to and closes; None if it has neither.
     """
 
     def __init__(self, connection: socket.socket, input_: exec_io.ProcessInput | None) -> None:
@@ -151,9 +152,7 @@ class Attachment:
         self.input = input_
 
     async def was_slow(self) -> bool:
-        """Wait for the end. Return whether the shim ended it because the output was read too
-        slowly.
-        """
+        """Wait for the end. Return whether the shim disconnected us for reading too slowly."""
         loop = asyncio.get_running_loop()
         try:
             return b"slow" in await loop.sock_recv(self._connection, _LINE)
@@ -167,7 +166,7 @@ class Attachment:
 
 
 async def attach(shim: Path, container: str, outputs: Sequence[int]) -> Attachment:
-    """Attach to a container with copies of two write ends, which the caller closes.
+    """Attach to a container with copies of two write ends. The caller closes the originals.
 
     Raises `ShimAway`, `NotRunning`.
     """
@@ -195,9 +194,9 @@ async def _join(shim: Path, line: bytes, outputs: Sequence[int]) -> Attachment:
 
 
 async def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return the first response, which fits into one message, and the descriptors sent with it."""
+    """Return the first reply, which fits into one message, and the descriptors sent with it."""
     loop = asyncio.get_running_loop()
-    # Not a StreamReader: it would read the bytes and lose the descriptors that come with them.
+    # A StreamReader would read the bytes and lose the descriptors that come with them.
     readable = asyncio.Event()
     loop.add_reader(connection, readable.set)
     try:
@@ -218,14 +217,15 @@ async def run(
 ) -> tuple[int, bytes]:
     """Run a command. Return its exit code and the first `OUTPUT` bytes of both streams.
 
-    Raises TimeoutError after SIGKILL to its process group, and as `Process.start`.
+    Raises TimeoutError after sending SIGKILL to its process group, and the errors of
+    `ExecProcess.start`.
     """
     ours, theirs = exec_io.pipe_from()
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123, ASYNC230 - a device
         try:
-            given = [nothing.fileno(), theirs, theirs]
+            descriptors = [nothing.fileno(), theirs, theirs]
             command = ExecCommand(container, argv, hangup=signal.SIGKILL)
-            process = await ExecProcess.start(shim, command, given)
+            process = await ExecProcess.start(shim, command, descriptors)
         except BaseException:
             ours.close()
             raise
@@ -241,8 +241,8 @@ async def run(
 
 
 async def _first(output: exec_io.ProcessOutput) -> bytes:
-    kept = bytearray()
+    output_start = bytearray()
     while piece := await output.read():
-        # Read on beyond the limit: a full pipe would make the command wait.
-        kept += piece[: OUTPUT - len(kept)]
-    return bytes(kept)
+        # Output beyond the limit is read and dropped: a full pipe would make the command wait.
+        output_start += piece[: OUTPUT - len(output_start)]
+    return bytes(output_start)

@@ -1,7 +1,8 @@
 """Final messages on the error stream of exec and attach. Pure.
 
-A JSON Status since version 4 of the protocol, before that a text for failures only (k8s.io/kubelet
-pkg/cri/streaming/remotecommand; client-go tools/remotecommand reads it).
+The message is a JSON Status since version 4 of the protocol; before that, it was a text, for
+failures only (k8s.io/kubelet pkg/cri/streaming/remotecommand; client-go tools/remotecommand reads
+it).
 """
 
 import json
@@ -16,7 +17,7 @@ def success() -> meta.JsonObject:
 
 
 def exited(code: int) -> meta.JsonObject:
-    """Return the Status for this exit code; 0 is a success."""
+    """Return the Status for an exit code; 0 is a success."""
     if code == 0:
         return success()
     text = f"command terminated with exit code {code}"
@@ -43,7 +44,7 @@ def failed(text: str) -> meta.JsonObject:
 
 
 def encode(status: dict[str, Any], *, as_json: bool) -> bytes:
-    """Return the bytes for the error stream; may be empty."""
+    """Return the bytes for the error stream, which may be empty."""
     if as_json:
         return json.dumps(status, separators=(",", ":")).encode()
     return b"" if status["status"] == "Success" else str(status["message"]).encode()

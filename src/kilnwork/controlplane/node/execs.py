@@ -1,7 +1,7 @@
-"""One exec or attach session, from the streams that the client opens to the Status at its end.
+"""An exec or attach session, from the streams that the client opens to the Status at its end.
 
 Used by `kubelet_streaming`, which has negotiated the stream protocol with the client. The process
-belongs to the shim (`exec_link`); it is hung up on when the client disconnects.
+belongs to the shim (`exec_link`), which sends it the hangup signal when the client disconnects.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from kilnwork.controlplane.node import (
     exec_io,
     exec_link,
     exec_statuses,
-    stream_connection,
+    multiplexed_connection,
     streams,
 )
 from kilnwork.kit import coroutines
@@ -27,25 +27,25 @@ from kilnwork.kit import coroutines
 T = TypeVar("T")
 
 CREATION_S = 30.0
-"""How long a client may take to open its streams (the kubelet's streamCreationTimeout)."""
+"""Timeout for a client to open its streams (the kubelet's streamCreationTimeout)."""
 
 _MAX_RESIZE = 1024
 
 
 class ExecStreams:
-    """Streams of one exec session by kind, as the client opens them.
+    """Streams of one exec session by kind, collected as the client opens them.
 
-    `as_json`: the error stream carries a Status instead of a text.
+    `as_json`: the error stream carries a JSON Status instead of a text.
     """
 
     def __init__(self, wanted: Collection[str], *, as_json: bool) -> None:
         self.as_json = as_json
         self._missing = set(wanted)
-        self._found: dict[str, stream_connection.Stream] = {}
+        self._found: dict[str, multiplexed_connection.Stream] = {}
         self._complete = asyncio.Event()
 
-    def take(self, stream: stream_connection.Stream) -> bool:
-        """Accept a stream that was requested and is still missing; refuse any other."""
+    def take(self, stream: multiplexed_connection.Stream) -> bool:
+        """Accept a stream that is requested and not open yet. Return False for any other."""
         if stream.kind not in self._missing:
             return False
         self._missing.discard(stream.kind)
@@ -55,10 +55,11 @@ class ExecStreams:
         return True
 
     async def all(
-        self, connection: stream_connection.StreamConnection
-    ) -> Mapping[str, stream_connection.Stream] | None:
-        """Wait for all requested streams. Return None if the client opens them too late or
-        disconnects.
+        self, connection: multiplexed_connection.StreamConnection
+    ) -> Mapping[str, multiplexed_connection.Stream] | None:
+        """Wait for all requested streams.
+
+        Returns None if the client opens them too late or disconnects.
         """
         background = coroutines.BackgroundWork("streams")
         waits = {
@@ -71,16 +72,16 @@ class ExecStreams:
 
 
 class Ends(NamedTuple):
-    """Our ends of a process's input and output by stream, and the three descriptors for the
-    process.
-    """
+    """Both ends of the input and output of a process."""
 
     outputs: Mapping[str, exec_io.ProcessOutput]
+    """Our ends of the outputs, by stream."""
     input: exec_io.ProcessInput | None
     theirs: tuple[int, int, int]
+    """The three descriptors for the process."""
 
     def close_child_ends(self) -> None:
-        """Close the descriptors for the process, which has copies of them by now."""
+        """Close the descriptors for the process, which has copies by now."""
         for descriptor in set(self.theirs):
             os.close(descriptor)
 
@@ -92,9 +93,9 @@ class Ends(NamedTuple):
 
 
 def ends(kinds: Collection[str], *, tty: bool) -> Ends:
-    """Return pipes for the wanted streams, or a terminal with `tty`; all others are null(4).
+    """Return pipes for the wanted streams, or a terminal with `tty`. Other streams are null(4).
 
-    Raises OSError when descriptors run out, and leaves nothing open then.
+    Raises OSError without leaving anything open if descriptors run out.
     """
     if tty:
         terminal = exec_io.terminal()
@@ -128,17 +129,17 @@ def _null() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecSession:
-    """Exec session of a client that has opened all its streams."""
+    """Exec session whose client has opened all streams."""
 
-    connection: stream_connection.StreamConnection
-    streams: Mapping[str, stream_connection.Stream]
+    connection: multiplexed_connection.StreamConnection
+    streams: Mapping[str, multiplexed_connection.Stream]
     tty: bool
 
 
 async def execute(
     session: ExecSession, *, shim: Path, command: exec_link.ExecCommand
 ) -> meta.JsonObject | None:
-    """Run a command. Return the Status of its end, or None if the client did not wait for it."""
+    """Run a command. Return its final Status, or None if the client disconnected first."""
     own = ends(session.streams, tty=session.tty)
     try:
         try:
@@ -147,7 +148,7 @@ async def execute(
         except errors.NodeError as error:
             return exec_statuses.failed(f"error executing command in container: {error}")
         finally:
-            # As long as we hold a write end, the output has no end.
+            # The output does not end as long as we hold a write end.
             own.close_child_ends()
         if process is None:
             return None
@@ -160,7 +161,10 @@ async def execute(
 
 
 async def attach(session: ExecSession, *, shim: Path, container: str) -> meta.JsonObject | None:
-    """Attach to a container until it ends. Return the Status, or None if the client left first."""
+    """Attach to a container until it ends. Return the final Status.
+
+    Returns None if the client disconnected first.
+    """
     pipes = ends((streams.STDOUT, streams.STDERR), tty=False)
     try:
         try:
@@ -184,7 +188,7 @@ async def attach(session: ExecSession, *, shim: Path, container: str) -> meta.Js
 async def _unless_disconnected(session: ExecSession, work: Coroutine[Any, Any, T]) -> T | None:
     """Return the result of `work`, or cancel it and return None if the client disconnects.
 
-    Not for work that raises TimeoutError.
+    Do not use it for work that raises TimeoutError.
     """
     background = coroutines.BackgroundWork("exec")
 
@@ -206,18 +210,18 @@ async def _unless_disconnected(session: ExecSession, work: Coroutine[Any, Any, T
 async def _copy_streams(
     session: ExecSession, *, own: Ends, end: Coroutine[Any, Any, meta.JsonObject]
 ) -> meta.JsonObject | None:
-    """Copy in all directions until everything has ended or the client disconnects."""
-    found, background = session.streams, coroutines.BackgroundWork("exec")
-    if own.input is not None and streams.STDIN in found:
-        background.start("stdin", feed(found[streams.STDIN], own.input, last=not session.tty))
-    if own.input is not None and streams.RESIZE in found:
-        background.start("resize", follow_size(found[streams.RESIZE], own.input))
+    """Copy all streams until everything has ended or the client disconnects."""
+    opened, background = session.streams, coroutines.BackgroundWork("exec")
+    if own.input is not None and streams.STDIN in opened:
+        background.start("stdin", feed(opened[streams.STDIN], own.input, last=not session.tty))
+    if own.input is not None and streams.RESIZE in opened:
+        background.start("resize", follow_size(opened[streams.RESIZE], own.input))
     outputs = [
-        background.start(kind, drain(output, found.get(kind)))
+        background.start(kind, drain(output, opened.get(kind)))
         for kind, output in own.outputs.items()
     ]
     ending = background.start("end", end)
-    # Output may arrive after the end of the process: wait for both.
+    # Output may arrive after the end of the process, so wait for both.
     finished = background.start("finished", asyncio.wait([ending, *outputs]))
     gone = background.start("gone", session.connection.gone.wait())
     try:
@@ -240,8 +244,12 @@ async def _end_attached(attached: exec_link.Attachment) -> meta.JsonObject:
     return exec_statuses.success()
 
 
-async def feed(stream: stream_connection.Stream, end: exec_io.ProcessInput, *, last: bool) -> None:
-    """Copy what the client sends to the process. `last`: close the process's input at its end.
+async def feed(
+    stream: multiplexed_connection.Stream, end: exec_io.ProcessInput, *, last: bool
+) -> None:
+    """Copy what the client sends to the process.
+
+    `last`: close the process's input when the client's stream ends.
 
     A terminal is not closed, since its output comes from the same descriptor.
     """
@@ -254,8 +262,13 @@ async def feed(stream: stream_connection.Stream, end: exec_io.ProcessInput, *, l
         pass  # discard: unread data of this stream would block the other streams
 
 
-async def drain(output: exec_io.ProcessOutput, stream: stream_connection.Stream | None) -> None:
-    """Copy what the process writes to the client, until the client closes the stream."""
+async def drain(
+    output: exec_io.ProcessOutput, stream: multiplexed_connection.Stream | None
+) -> None:
+    """Copy what the process writes to the client.
+
+    Ends when the output ends or the client closes the stream.
+    """
     while piece := await output.read():
         if stream is not None and not await stream.write(piece):
             break
@@ -264,9 +277,12 @@ async def drain(output: exec_io.ProcessOutput, stream: stream_connection.Stream 
         stream.finish()
 
 
-async def follow_size(stream: stream_connection.Stream, terminal: exec_io.ProcessInput) -> None:
-    """Apply window sizes of the client: a sequence of JSON objects `{"Width": 80, "Height":
-    24}`.
+async def follow_size(
+    stream: multiplexed_connection.Stream, terminal: exec_io.ProcessInput
+) -> None:
+    """Apply the window sizes that the client sends.
+
+    They are a sequence of JSON objects such as `{"Width": 80, "Height": 24}`.
     """
     decoder, rest = json.JSONDecoder(), ""
     while piece := await stream.read():
@@ -275,7 +291,7 @@ async def follow_size(stream: stream_connection.Stream, terminal: exec_io.Proces
             try:
                 size, at = decoder.raw_decode(rest)
                 terminal.resize(width=int(size["Width"]), height=int(size["Height"]))
-            # Perhaps incomplete: it is kept for the next piece.
+            # The object may be incomplete: it is kept for the next piece.
             except (ValueError, KeyError, TypeError):
                 break
             rest = rest[at:].lstrip()

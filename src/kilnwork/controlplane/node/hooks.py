@@ -1,7 +1,7 @@
-"""Lifecycle hooks of containers: run right after their start and right before their end.
+"""Lifecycle hooks, which run right after the start and right before the end of a container.
 
-Used by `reconciler`. A `postStart` that fails ends the container; a `preStop` has the grace period
-and delays SIGTERM until it has finished (k8s.io/kubernetes pkg/kubelet/lifecycle).
+Used by `reconciler`. A `postStart` that fails ends the container. A `preStop` runs within the grace
+period and delays SIGTERM until it has finished (k8s.io/kubernetes pkg/kubelet/lifecycle).
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import aiohttp
 
-from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import errors, pods, probes
+from kilnwork.controlplane.node import errors, pod_types, probes
+from kilnwork.controlplane.node import shim_container as containers
 
 POST_START_S = 600.0
 """Maximum duration of a postStart; the kubelet has no limit."""
@@ -21,20 +21,20 @@ LEAST_S = 2.0
 
 
 class Hooks(NamedTuple):
-    """Runner of lifecycle hooks. Each method returns the reason why a hook failed, or ""."""
+    """Runs lifecycle hooks. Each method returns why a hook failed, or "" if it succeeded."""
 
     run_inside: probes.RunInside
     probers: probes.Probers
 
     async def post_start(
-        self, container: pods.Container, record: containers.ContainerRecord
+        self, container: pod_types.Container, record: containers.ContainerRecord
     ) -> str:
         """Run the postStart hook of a container that has just started."""
         hook = container.lifecycle.post_start if container.lifecycle is not None else None
         return await self._run(hook, container, record, limit_s=POST_START_S)
 
     async def pre_stop(
-        self, container: pods.Container, record: containers.ContainerRecord, *, grace_s: float
+        self, container: pod_types.Container, record: containers.ContainerRecord, *, grace_s: float
     ) -> str:
         """Run the preStop hook of a container that is about to be stopped."""
         hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
@@ -42,8 +42,8 @@ class Hooks(NamedTuple):
 
     async def _run(
         self,
-        handler: pods.Handler | None,
-        container: pods.Container,
+        handler: pod_types.Handler | None,
+        container: pod_types.Container,
         record: containers.ContainerRecord,
         *,
         limit_s: float,
@@ -55,10 +55,10 @@ class Hooks(NamedTuple):
                 if handler.exec is not None:
                     return await self._command(handler.exec.command or (), record, limit_s)
                 if handler.http_get is not None:
-                    _, message = await self.probers.http(container, handler.http_get)
-                    return message
+                    passed, message = await self.probers.http(container, handler.http_get)
+                    return "" if passed else message
                 if handler.sleep is not None:
-                    # Within the limit above: a preStop never outlasts the grace period (KEP-3960).
+                    # The limit above applies: a preStop never outlasts the grace period (KEP-3960).
                     await asyncio.sleep(handler.sleep.seconds)
         except TimeoutError:
             return f"it did not end within {limit_s:g} s"
@@ -75,12 +75,12 @@ class Hooks(NamedTuple):
         return f"command exited with {code}: {output.decode(errors='replace').strip()}"
 
 
-def has_pre_stop(container: pods.Container | None) -> bool:
+def has_pre_stop(container: pod_types.Container | None) -> bool:
     """Return whether the container has a hook to run before SIGTERM."""
     hooks = container.lifecycle if container is not None else None
     return hooks is not None and hooks.pre_stop is not None
 
 
-def has_post_start(container: pods.Container) -> bool:
+def has_post_start(container: pod_types.Container) -> bool:
     """Return whether the container has a hook to run after its start."""
     return container.lifecycle is not None and container.lifecycle.post_start is not None

@@ -1,6 +1,6 @@
 """The kubelet's HTTPS API of the local node: logs, streams and health, as an ASGI app.
 
-The API server is the usual client, with a client certificate; `access` decides about other clients.
+The usual client is the API server, with a client certificate; `access` decides about other clients.
 The port is in the Node's `status.daemonEndpoints`. exec, attach and port-forward are in
 `kubelet_streaming`.
 """
@@ -20,14 +20,15 @@ _TEXT = "text/plain"
 
 
 class ContainerLog(NamedTuple):
-    """Log of a container. `more` returns whether it may still grow."""
+    """Log of a container."""
 
     path: Path
     more: Callable[[], bool]
+    """Returns whether the log may still grow."""
 
 
 FindLog = Callable[[str, str, str, bool], ContainerLog | asgi.Refusal]
-"""(namespace, pod, container, previous) → its log."""
+"""(namespace, pod, container, previous) → the log of the container."""
 
 
 class KubeletApp:
@@ -51,7 +52,7 @@ class KubeletApp:
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         request, response = asgi.Request(scope, receive), asgi.Response(send)
         parts = request.segments
-        # For every path, so that nothing is revealed to a client without a credential.
+        # Checked for every path, so that nothing is revealed to a client without a credential.
         if (refusal := await self._allowed.refusal(request)) is not None:
             await _refuse(response, refusal)
         elif parts == ["healthz"]:
@@ -71,24 +72,24 @@ class KubeletApp:
             await _send(response, 400, str(error))
             return
         _, namespace, pod, container = request.segments
-        found = self._find_log(namespace, pod, container, parse_flag(query.get("previous")))
-        if isinstance(found, asgi.Refusal):
-            await _refuse(response, found)
+        container_log = self._find_log(namespace, pod, container, parse_flag(query.get("previous")))
+        if isinstance(container_log, asgi.Refusal):
+            await _refuse(response, container_log)
             return
         await response.start(200, _TEXT)
         background = coroutines.BackgroundWork("kubelet log request")
-        gone = background.start("disconnect", request.wait_disconnected())
+        disconnected = background.start("disconnect", request.wait_disconnected())
 
         def more() -> bool:
-            return found.more() and not (gone.done() or self.ending)
+            return container_log.more() and not (disconnected.done() or self.ending)
 
         try:
-            reading = log_reader.read(found.path, options, more=more)
-            # Closes the file at once, also when the client has disconnected.
+            reading = log_reader.read(container_log.path, options, more=more)
+            # `aclosing` closes the file at once, also if the client has disconnected.
             async with contextlib.aclosing(reading):
                 async for piece in reading:
                     await response.write(piece)
-                    if gone.done():
+                    if disconnected.done():
                         return
         finally:
             await background.stop()
@@ -105,8 +106,8 @@ async def _send(response: asgi.Response, status: int, text: str) -> None:
 
 
 def parse_flag(text: str | None) -> bool:
-    """Return a boolean of a query: absent, 0 and false are False, everything else is True."""
-    # As apimachinery converts booleans of a query (Convert_Slice_string_To_bool).
+    """Return a boolean of a query: False if absent, 0 or false, else True."""
+    # Like the conversion of apimachinery (Convert_Slice_string_To_bool).
     return text is not None and text.lower() not in ("0", "false")
 
 
@@ -137,7 +138,7 @@ def _number(query: dict[str, str], name: str, *, least: int) -> int:
 
 
 class Certificates(NamedTuple):
-    """PEM files: the node's serving certificate with its key, and the CA of client certificates."""
+    """PEM files: the node's serving certificate and key, and the CA of client certificates."""
 
     certificate: Path
     key: Path
@@ -145,8 +146,9 @@ class Certificates(NamedTuple):
 
 
 class KubeletServer:
-    """Serves an app over TLS on a port of `address` (0: any free one), in the running event
-    loop.
+    """Serves an app over TLS on a port of `address`, in the running event loop.
+
+    Port 0 means any free port.
     """
 
     def __init__(
@@ -160,7 +162,7 @@ class KubeletServer:
         self._listener = serving.Listener(app, listening, tls=self._tls)
 
     def reload(self) -> None:
-        """Load the certificate files again, for new connections."""
+        """Load the certificate files again. New connections use them."""
         self._tls.load_cert_chain(self._certificates.certificate, self._certificates.key)
 
     async def start(self) -> None:

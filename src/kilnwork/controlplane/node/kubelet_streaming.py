@@ -11,12 +11,12 @@ from typing import NamedTuple
 from urllib import parse
 
 from kilnwork.controlplane.node import (
-    container,
     exec_link,
     exec_statuses,
     execs,
+    multiplexed_connection,
     port_forwards,
-    stream_connection,
+    shim_container,
     streams,
     upgrades,
 )
@@ -31,20 +31,22 @@ _ASKED = {"input": streams.STDIN, "output": streams.STDOUT, "error": streams.STD
 
 
 class FoundContainer(NamedTuple):
-    """A running container that a request names; `address` is where ports of its Pod are reached."""
+    """A running container that a request names."""
 
-    record: container.ContainerRecord
+    record: shim_container.ContainerRecord
     address: str
+    """Address at which ports of the Pod are reached."""
 
 
 Find = Callable[[str, str, str], FoundContainer | asgi.Refusal]
-"""(namespace, pod, container) → its newest start; "" for the container: any of the Pod."""
+"""(namespace, pod, container) → the newest start of the container; with "", any container of the
+Pod."""
 
 
 class ExecPaths:
-    """Handler of all streaming sessions of a node; `shim` is its socket.
+    """Handles all streaming sessions of a node. `shim` is the path of the shim's socket.
 
-    `stop` it before the listener.
+    Call `stop` before the listener is closed.
     """
 
     def __init__(self, find: Find, *, shim: Path) -> None:
@@ -56,24 +58,24 @@ class ExecPaths:
         await self._background.stop()
 
     async def serve(self, request: asgi.Request, response: asgi.Response) -> None:
-        """Respond to one request; its session continues in the background."""
-        asked = _StreamRequest(request)
+        """Respond to one request. Its session continues in the background."""
+        stream_request = _StreamRequest(request)
         try:
-            refusal = asked.refusal or self._begin(asked)
+            refusal = stream_request.refusal or self._begin(stream_request)
         except asgi.Disconnected:
             return
         if refusal is not None:
             await response.refuse(refusal)
 
     def _begin(self, asked: "_StreamRequest") -> asgi.Refusal | None:
-        found = self._find(asked.namespace, asked.pod, asked.container)
-        if isinstance(found, FoundContainer) and asked.uid not in (
+        found_container = self._find(asked.namespace, asked.pod, asked.container)
+        if isinstance(found_container, FoundContainer) and asked.uid not in (
             "",
-            found.record.id.split("/")[0],
+            found_container.record.id.split("/")[0],
         ):
-            found = asgi.Refusal(404, "pod not found")
-        if isinstance(found, asgi.Refusal):
-            return found
+            found_container = asgi.Refusal(404, "pod not found")
+        if isinstance(found_container, asgi.Refusal):
+            return found_container
         if asked.what == "portForward":
             agreed = upgrades.port_forward(asked.headers, asked.ports)
         else:
@@ -84,14 +86,16 @@ class ExecPaths:
             return asgi.Refusal(400, "Upgrade request required")
         if asked.what == "portForward":
             forwards = port_forwards.Forwards(
-                found.address, who=asked.pod, numbered=agreed.has_status
+                found_container.address, who=asked.pod, numbered=agreed.has_status
             )
             connection = _connect(asked.hijack, agreed, forwards.take)
             self._background.start("port forward", _forward(forwards, connection))
         else:
             gathering = execs.ExecStreams(asked.wanted(agreed.version), as_json=agreed.has_status)
             connection = _connect(asked.hijack, agreed, gathering.take)
-            session = self._command(asked, gathering, connection, container=found.record.id)
+            session = self._command(
+                asked, gathering, connection, container=found_container.record.id
+            )
             self._background.start(asked.what, session)
         return None
 
@@ -99,11 +103,11 @@ class ExecPaths:
         self,
         asked: "_StreamRequest",
         gathering: execs.ExecStreams,
-        connection: stream_connection.StreamConnection,
+        connection: multiplexed_connection.StreamConnection,
         *,
         container: str,
     ) -> None:
-        """Run one exec or attach, up to the Status at its end."""
+        """Run one exec or attach session, up to its final Status."""
         try:
             opened = await gathering.all(connection)
             if opened is None:
@@ -124,7 +128,7 @@ class ExecPaths:
 
 
 async def _forward(
-    forwards: port_forwards.Forwards, connection: stream_connection.StreamConnection
+    forwards: port_forwards.Forwards, connection: multiplexed_connection.StreamConnection
 ) -> None:
     try:
         await forwards.run(connection)
@@ -136,19 +140,19 @@ async def _forward(
 def _connect(
     hijack: asgi.Hijack,
     agreed: upgrades.UpgradeAgreement,
-    take: Callable[[stream_connection.Stream], bool],
-) -> stream_connection.StreamConnection:
+    take: Callable[[multiplexed_connection.Stream], bool],
+) -> multiplexed_connection.StreamConnection:
     """Take the connection over from HTTP, send the response head, and start the stream protocol."""
     taken = hijack()
-    # Past the HTTP server: the connection speaks another protocol from here on.
+    # Written past the HTTP server: the connection speaks another protocol from here on.
     taken.transport.write(agreed.head)
-    connection = stream_connection.StreamConnection(agreed.codec, on_open=take)
+    connection = multiplexed_connection.StreamConnection(agreed.codec, on_open=take)
     taken.hand_over(connection)
     return connection
 
 
 class _StreamRequest:
-    """A parsed request; `refusal` is the error response if it is invalid."""
+    """A parsed request. `refusal` is the error response if the request is invalid."""
 
     def __init__(self, request: asgi.Request) -> None:
         parts = request.segments
@@ -187,6 +191,6 @@ class _StreamRequest:
             self.ports.append(port)
 
     def wanted(self, version: str = "") -> set[str]:
-        """Return the streams that the client will open; protocol version 2 has no window sizes."""
+        """Return the streams that the client will open. Protocol version 2 has no window sizes."""
         resize = {streams.RESIZE} if self.tty and not version.startswith("v2.") else set()
         return {streams.ERROR, *self.streams, *resize}

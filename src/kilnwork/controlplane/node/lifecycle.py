@@ -1,33 +1,34 @@
 """Decisions about one Pod: what to do next, given its object and the state of its containers. Pure.
 
-The reconciler carries them out and asks again whenever something has changed. A `ContainerView` is
-all that the node remembers of a container. The status is computed in `statuses`. The order of
-containers is the kubelet's (k8s.io/kubernetes pkg/kubelet/kuberuntime, computePodActions and
-computeInitContainerActions; sidecars: KEP-753).
+The reconciler carries the decisions out and asks again whenever something has changed. A
+`ContainerView` is all that the node remembers of a container. The status is computed in `statuses`.
+The order of containers is the kubelet's (k8s.io/kubernetes pkg/kubelet/kuberuntime,
+computePodActions and computeInitContainerActions; sidecars: KEP-753).
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import container_plan, pods
+from kilnwork.controlplane.node import container_plan, pod_types
+from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kit import backoff, clock
 
 RESTARTS = backoff.Backoff(base_s=1.0, max_s=60.0)
-"""Delays from the second restart in a row on; the first restart is immediate."""
+"""Delays before restarts in a row, from the second one on. The first restart is immediate."""
 
 STEADY_S = 600.0
-"""After a container has run this long, restarts in a row count from 0 again (as the kubelet)."""
+"""Seconds that a container must run before its restarts count from 0 again (as in the kubelet)."""
 
 UNSEEN_GRACE_S = 1.0
 """Grace period of a container whose Pod object is gone (the kubelet's minimum)."""
 
 SIDECAR_GRACE_S = 2.0
-"""Minimum grace period of a sidecar after the others have ended or used up theirs (the kubelet's
-minimumGracePeriodInSeconds): it may have results to deliver."""
+"""Minimum grace period of a sidecar after all other containers have ended or used up their grace
+period (the kubelet's minimumGracePeriodInSeconds): the sidecar may have results to deliver."""
 
 MAX_EPHEMERAL_STARTS = 8
-"""Started in one pass, so that the first results are reported before hundreds more start."""
+"""Maximum number of ephemeral containers to start in one pass, so that the first results are
+reported before hundreds more start."""
 
 DEADLINE = "DeadlineExceeded"
 
@@ -44,17 +45,18 @@ class ContainerView(NamedTuple):
     start_at: float = 0.0
     """Earliest time of the next start (monotonic)."""
     reason: str = ""
-    """Why the newest attempt to start failed; empty otherwise."""
+    """Why the newest attempt to start the container failed; empty otherwise."""
     message: str = ""
     """Message for `reason`."""
     stop_s: float | None = None
-    """Grace period that it was stopped with; None while it was not."""
+    """Grace period with which the container was stopped; None if it was not stopped."""
     started: bool = True
-    """Result of the startup probe while it runs."""
+    """Result of the startup probe while the container runs."""
     ready: bool = True
-    """Result of the readiness probe while it runs."""
-    failing: bool = False
-    """Whether a probe or hook made it end, so that it starts again whatever its exit code."""
+    """Result of the readiness probe while the container runs."""
+    failing: str = ""
+    """What failed and ends the container, so that it starts again whatever its exit code is:
+    Startup, Liveness or PostStart; "" for nothing."""
 
     @property
     def running(self) -> bool:
@@ -63,7 +65,7 @@ class ContainerView(NamedTuple):
 
 
 Views = Mapping[str, ContainerView]
-"""By name of the container; a missing one counts as a new `ContainerView`."""
+"""Views by the container's name. A missing view counts as a new `ContainerView`."""
 
 UNKNOWN = ContainerView()
 
@@ -112,11 +114,11 @@ class DecisionTime(NamedTuple):
     monotonic: float
     wall: float
     leaving_s: float | None = None
-    """Maximum grace period while the node shuts down; None while it does not."""
+    """Maximum grace period while the node shuts down; None otherwise."""
 
 
-def decide(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
-    """Return what to do next; empty when there is nothing to do until something changes."""
+def decide(pod: pod_types.Pod, views: Views, now: DecisionTime) -> list[Decision]:
+    """Return what to do next, or [] if there is nothing to do until something changes."""
     if pod.metadata.deletion_timestamp is not None:
         return _decide_deleted(pod, views, now)
     grace_s = pod.grace_s if now.leaving_s is None else min(pod.grace_s, now.leaving_s)
@@ -133,9 +135,10 @@ def decide(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
     return decided + _ephemeral_starts(pod, views, now)
 
 
-def _ephemeral_starts(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
-    """Start each ephemeral container once, even before the Pod is initialised: it serves to debug
-    that.
+def _ephemeral_starts(pod: pod_types.Pod, views: Views, now: DecisionTime) -> list[Decision]:
+    """Start each ephemeral container once.
+
+    This happens even before the Pod is initialised, since users debug the initialisation with it.
     """
     names = [container.name for container in pod.ephemeral_containers]
     new = [name for name in names if name not in views]
@@ -150,24 +153,24 @@ def _ephemeral_starts(pod: pods.Pod, views: Views, now: DecisionTime) -> list[De
     return [*starts, StartMore()] if len(new) > MAX_EPHEMERAL_STARTS else [*starts]
 
 
-def _decide_deleted(pod: pods.Pod, views: Views, now: DecisionTime) -> list[Decision]:
+def _decide_deleted(pod: pod_types.Pod, views: Views, now: DecisionTime) -> list[Decision]:
     if any(view.running for view in views.values()):
         ends_at = clock.parse_rfc3339(pod.metadata.deletion_timestamp or "")
-        # Sidecars are stopped last and have what is left of the Pod's grace period.
+        # Sidecars are stopped last, with the rest of the Pod's grace period.
         rest_s = max(SIDECAR_GRACE_S, min(pod.grace_s, ends_at - now.wall))
         return list(_stops(pod, views, pod.grace_s, rest_s=min(pod.grace_s, rest_s)))
-    # Deleted with grace 0 already: only a finalizer keeps the object.
+    # With grace 0 the object is deleted already: only a finalizer keeps it.
     done = pod.metadata.deletion_grace_period_seconds == 0
     return [] if done else [RemovePod()]
 
 
 def _stops(
-    pod: pods.Pod, views: Views, grace_s: float, *, rest_s: float
+    pod: pod_types.Pod, views: Views, grace_s: float, *, rest_s: float
 ) -> Iterator[StopContainer]:
-    """Yield the containers to stop; a grace period that was set before is only shortened.
+    """Yield the containers to stop. A grace period that was set before can only become shorter.
 
-    Sidecars are stopped after all others, with `rest_s`. They do not wait for ephemeral containers,
-    as with the kubelet.
+    Sidecars are stopped after all other containers, with `rest_s`. They do not wait for ephemeral
+    containers, as with the kubelet.
     """
     sidecars = {c.name for c in pod.all_containers if c.sidecar}
     busy = any(_view(views, c.name).running for c in pod.all_containers if not c.sidecar)
@@ -182,7 +185,7 @@ def _stops(
 # Starts and restarts
 
 
-def _initialise(pod: pods.Pod, views: Views, now: DecisionTime) -> tuple[list[Decision], bool]:
+def _initialise(pod: pod_types.Pod, views: Views, now: DecisionTime) -> tuple[list[Decision], bool]:
     """Return what the init containers need, and whether the main containers may run."""
     decided: list[Decision] = []
     begun = has_begun(pod, views)
@@ -190,7 +193,7 @@ def _initialise(pod: pods.Pod, views: Views, now: DecisionTime) -> tuple[list[De
         view = _view(views, container.name)
         if container.sidecar:
             decided += _keep_up(pod, container, views, now)
-            # What follows waits for the start of a sidecar, not for its end (KEP-753).
+            # The next containers wait for the start of a sidecar, not for its end (KEP-753).
             if not begun and not (view.running and view.started):
                 return decided, False
         elif not begun and not (view.last is not None and view.last.exit_code == 0):
@@ -198,21 +201,20 @@ def _initialise(pod: pods.Pod, views: Views, now: DecisionTime) -> tuple[list[De
     return decided, True
 
 
-def has_begun(pod: pods.Pod, views: Views) -> bool:
-    """Return whether a main container was started: then the init containers have finished."""
+def has_begun(pod: pod_types.Pod, views: Views) -> bool:
+    """Return whether a main container was started, so that all init containers have finished."""
     return any(_view(views, c.name).last is not None for c in pod.spec.containers)
 
 
 def _keep_up(
-    pod: pods.Pod, container: pods.Container, views: Views, now: DecisionTime
+    pod: pod_types.Pod, container: pod_types.Container, views: Views, now: DecisionTime
 ) -> list[Decision]:
     """Keep a container running, unless it has ended for good."""
     view = _view(views, container.name)
     if view.running:
-        failed_probe = view.failing and view.stop_s is None
-        return (
-            [StopContainer(container.name, _probe_grace_s(pod, container))] if failed_probe else []
-        )
+        if not view.failing or view.stop_s is not None:
+            return []
+        return [StopContainer(container.name, _failure_grace_s(pod, container, view.failing))]
     if view.last is not None and not restarts(pod, container, view):
         return []
     if view.start_at > now.monotonic:
@@ -220,14 +222,17 @@ def _keep_up(
     return [StartContainer(container.name, 0 if view.last is None else view.last.number + 1)]
 
 
-def _probe_grace_s(pod: pods.Pod, container: pods.Container) -> float:
-    for probe in (container.liveness_probe, container.startup_probe):
-        if probe is not None and probe.termination_grace_period_seconds is not None:
-            return float(probe.termination_grace_period_seconds)
-    return pod.grace_s
+def _failure_grace_s(pod: pod_types.Pod, container: pod_types.Container, failing: str) -> float:
+    """Return the grace period of a container with a failed probe or hook: the probe's own, or else
+    the Pod's (kubelet, setTerminationGracePeriod).
+    """
+    probes = {"Startup": container.startup_probe, "Liveness": container.liveness_probe}
+    probe = probes.get(failing)
+    own = probe.termination_grace_period_seconds if probe is not None else None
+    return pod.grace_s if own is None else float(own)
 
 
-def restarts(pod: pods.Pod, container: pods.Container, view: ContainerView) -> bool:
+def restarts(pod: pod_types.Pod, container: pod_types.Container, view: ContainerView) -> bool:
     """Return whether a container that has ended is started again."""
     # A sidecar is restarted whatever the Pod's restartPolicy is (KEP-753).
     if view.last is None or container.sidecar:
@@ -241,10 +246,8 @@ def restarts(pod: pods.Pod, container: pods.Container, view: ContainerView) -> b
     return policy == "Always" or (policy == "OnFailure" and failed)
 
 
-def only_sidecars_left(pod: pods.Pod, views: Views) -> bool:
-    """Return whether no container but sidecars will run any more, so that these are to be
-    stopped.
-    """
+def only_sidecars_left(pod: pod_types.Pod, views: Views) -> bool:
+    """Return whether only sidecars are left to run, so that they must be stopped."""
     for container in pod.init_containers:
         view = _view(views, container.name)
         if not container.sidecar and _ended_for_good(pod, container, view):
@@ -254,23 +257,23 @@ def only_sidecars_left(pod: pods.Pod, views: Views) -> bool:
     return all(_ended_for_good(pod, c, _view(views, c.name)) for c in pod.spec.containers)
 
 
-def _ended_for_good(pod: pods.Pod, container: pods.Container, view: ContainerView) -> bool:
+def _ended_for_good(
+    pod: pod_types.Pod, container: pod_types.Container, view: ContainerView
+) -> bool:
     ended = view.last is not None and not view.running
     return ended and not restarts(pod, container, view)
 
 
-def failure(pod: pods.Pod, wall: float) -> tuple[str, str] | None:
-    """Return reason and message if the Pod must fail although its containers could go on, or
-    None.
-    """
+def failure(pod: pod_types.Pod, wall: float) -> tuple[str, str] | None:
+    """Return reason and message if the Pod must fail although containers could go on, or None."""
     left_s = deadline_left_s(pod, wall)
     if left_s is None or left_s > 0:
         return None
     return DEADLINE, "Pod was active on the node longer than the specified deadline"
 
 
-def deadline_left_s(pod: pods.Pod, wall: float) -> float | None:
-    """Return the seconds until `activeDeadlineSeconds` have passed, or None for a Pod without."""
+def deadline_left_s(pod: pod_types.Pod, wall: float) -> float | None:
+    """Return the seconds until the Pod's `activeDeadlineSeconds` have passed, or None if unset."""
     limit_s, start = pod.spec.active_deadline_seconds, pod.status.get("startTime")
     if limit_s is None or not start:
         return None
@@ -287,29 +290,34 @@ def _view(views: Views, name: str) -> ContainerView:
 def after_end(
     view: ContainerView, record: containers.ContainerRecord, *, now: float
 ) -> ContainerView:
-    """Return the view after the end of its newest start, with the time of the next start."""
+    """Return the view of a container whose newest start has ended.
+
+    It has the time of the next start.
+    """
     lasted = record.finished_at - record.started_at if record.started_at else 0.0
     row = 1 if lasted >= STEADY_S else view.row + 1
     return view._replace(last=record, row=row, start_at=now + RESTARTS.delay_s(row - 1))
 
 
-def recall_start(pod: pods.Pod, name: str, *, wall: float) -> containers.ContainerRecord | None:
-    """Return the newest start of a container that no shim remembers, from the Pod's status, or
-    None.
+def recall_start(
+    pod: pod_types.Pod, name: str, *, wall: float
+) -> containers.ContainerRecord | None:
+    """Return the newest start of a container that no shim remembers, or None.
 
-    A container that was running then counts as lost, as with a kubelet that does not find it: it
-    must not run twice under restartPolicy Never.
+    The start is taken from the Pod's status. If the container was running at that time, it counts
+    as lost, as with a kubelet that does not find it: it must not run twice under restartPolicy
+    Never.
     """
-    shown = pod.shown(name)
-    state = shown.get("state") or {}
-    # Starts are numbered from 0, so that this is the number of the newest one.
-    number = int(shown.get("restartCount") or 0)
+    entry = pod.shown(name)
+    state = entry.get("state") or {}
+    # Starts are numbered from 0, so the restart count is the number of the newest start.
+    number = int(entry.get("restartCount") or 0)
     record = containers.ContainerRecord(f"{pod.metadata.uid}/{name}/{number}", "")
     if terminated := state.get("terminated") or {}:
         return _recalled(record, terminated)
     if "running" in state:
         return containers.as_lost(record._replace(started_at=wall), wall)
-    if last := (shown.get("lastState") or {}).get("terminated"):
+    if last := (entry.get("lastState") or {}).get("terminated"):
         return _recalled(record, last)
     return None
 

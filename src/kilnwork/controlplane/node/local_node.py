@@ -1,8 +1,8 @@
 """The local node as a whole: shim, kubelet API, Node and Lease objects, and the loop over its Pods.
 
-Started by `controlplane.cluster`, or by any code with a client and certificates: it uses the API
-server over HTTP only. Containers outlive a SIGKILL of this process; the next `LocalNode` on the
-same directory takes them over. Linux only.
+Started by `controlplane.cluster`, or by any code that has a client and certificates. The node uses
+the API server over HTTP only. Containers survive a SIGKILL of this process; the next `LocalNode` on
+the same directory takes them over. Linux only.
 """
 
 import asyncio
@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib import parse
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.node import (
     access,
     account_tokens,
-    container,
     container_input_types,
     container_preparation,
     exec_link,
@@ -32,11 +31,12 @@ from kilnwork.controlplane.node import (
     node_drain,
     node_lease,
     pod_reports,
-    pods,
+    pod_types,
     reconciler,
     registration,
     shim,
-    supervisor,
+    shim_container,
+    shim_supervisor,
     volumes,
 )
 from kilnwork.kit import asgi, clock, coroutines
@@ -46,30 +46,28 @@ from kilnwork.kube import errors as kube_errors
 log = logging.getLogger(__name__)
 
 WORKERS = 8
-"""Pods reconciled in parallel; each mostly waits for the API server."""
+"""Number of Pods that are reconciled in parallel; each mostly waits for the API server."""
 
 STATUS_S = 1.0
-"""How long a stopping node waits for the final statuses to be written."""
+"""Seconds that a stopping node waits until the final statuses are written."""
 
 AWAY_S = 4.0
 """Timeout for marking the node as stopped and releasing its name: three requests to an API server
-that may be busy. If this fails, another process must wait much longer for the name."""
+that may be busy. If they fail, another process must wait much longer for the name."""
 
 _LOOK_S = 0.01
 
 
 class LocalNodeSettings(NamedTuple):
-    """Settings of a node: its name, its directories, and what its containers and its Node object
-    get.
-    """
+    """Settings of a node: its name, its directories, its containers and its Node object."""
 
     name: str
     directory: Path
-    """Data directory, which gets `pods` and `shim`."""
+    """Data directory, in which `pods` and `shim` are created."""
     run_dir: Path
     """Private directory with a short path, for `shim.sock`."""
     workdir: Path
-    """Working directory of containers that name none."""
+    """Working directory of containers that do not name one."""
     certificates: kubelet.Certificates
     address: str = "127.0.0.1"
     path: str | None = None
@@ -77,24 +75,25 @@ class LocalNodeSettings(NamedTuple):
     home: str | None = None
     """HOME of containers; None: our own home directory."""
     patience_s: float = shim.PATIENCE_S
-    """How long containers keep running without a server."""
+    """Seconds for which containers keep running without a server."""
     labels: Mapping[str, str] = types.MappingProxyType({})
     taints: tuple[registration.NodeTaint, ...] = ()
     mounts_accounts: bool = True
-    """See `container_input_types.NodeFacts`."""
+    """See `container_input_types.NodeFacts.mounts_accounts`."""
     port: int = 0
     """Port of the kubelet API; 0: any free one."""
     on_remove: Callable[[], None] = lambda: None
     """Called when the Node is marked with `registration.REMOVE`."""
     on_taken: Callable[[], None] = lambda: None
-    """Called when another process runs the node: call `stop_without_statuses` then."""
+    """Called when another process runs the node. Call `stop_without_statuses` then."""
     seizes: bool = False
     """Whether to take the name from its present holder."""
 
 
 class LocalNode:
-    """A node that runs Pods as processes. `kube` is its client, with the rights of
-    `system:nodes`.
+    """A node that runs Pods as processes.
+
+    `kube` is its client, with the rights of group `system:nodes`.
     """
 
     def __init__(
@@ -106,13 +105,13 @@ class LocalNode:
         self._now = time or clock.SystemClock()
         self._pods = settings.directory / "pods"
         self._links = volumes.links_directory(settings.run_dir, self._pods)
-        self._cache: cache.Cache[pods.Pod] = cache.Cache()
+        self._cache: cache.Cache[pod_types.Pod] = cache.Cache()
         self._queue = queue.WorkQueue(time=self._now)
         self._recorder = events.Recorder(
             kube, component="kiln-node", host=settings.name, time=self._now
         )
         self._reconciler = reconciler.Reconciler(self._tools(kube))
-        self._shim = supervisor.Supervisor(
+        self._shim = shim_supervisor.Supervisor(
             settings.directory / "shim",
             settings.run_dir / "shim.sock",
             on_ended=self._reconciler.on_ended,
@@ -152,7 +151,7 @@ class LocalNode:
         return self._server.port
 
     def _tools(self, kube: client.Client) -> reconciler.ReconcilerParts:
-        known = node_facts(self._settings, kube.config.server)
+        facts = node_facts(self._settings, kube.config.server)
         shim_socket = self._settings.run_dir / "shim.sock"
 
         async def run_inside(
@@ -168,8 +167,8 @@ class LocalNode:
             queue=self._queue,
             link=lambda: self._shim.link,
             run_inside=run_inside,
-            preparer=container_preparation.FilePreparer(kube, accounts, known, self._now),
-            reporter=pod_reports.PodReporter(kube, self._recorder, known.address, self._now),
+            preparer=container_preparation.FilePreparer(kube, accounts, facts, self._now),
+            reporter=pod_reports.PodReporter(kube, self._recorder, facts.address, self._now),
             directory=self._pods,
             links=self._links,
             now=self._now,
@@ -198,8 +197,8 @@ class LocalNode:
         built.add_reflector(
             reflector.Reflector(
                 kube,
-                resource.PODS,
-                pods.Pod,
+                api_resources.PODS,
+                pod_types.Pod,
                 self._cache,
                 self._reconciler.on_change,
                 scope=scope,
@@ -215,10 +214,10 @@ class LocalNode:
         self._server.reload()
 
     async def start(self) -> None:
-        """Start the node. It is Ready on return: containers of an earlier process are adopted or
-        ended.
+        """Start the node, which is Ready on return.
 
-        After a failure nothing keeps running but the shim with its containers.
+        Containers of an earlier process are adopted or ended. After a failure, only the shim with
+        its containers keeps running.
         """
         try:
             await self._start()
@@ -227,31 +226,31 @@ class LocalNode:
             raise
 
     async def _start(self) -> None:
-        # First: another process may be running this node.
+        # This comes first, as another process may be running this node.
         await self._registration.claim(seize=self._settings.seizes)
         self._pods.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._shim.start()
         await self._server.start()
-        # After the server: the Node names its port.
+        # Registered after the server has started: the Node contains its port.
         await self._registration.register()
         self._background.start("lease", self._registration.keep())
         await self._manager.start()
-        # After the first list: before, every Pod would seem to be gone.
+        # This comes after the first list, before which every Pod would seem to be gone.
         uids = {pod.metadata.uid for pod in self._cache.list()}
-        # Containers of Pods that were deleted while no process ran here are in no list.
+        # Pods that were deleted while no process ran here are not in the list: queue them too.
         self._reconciler.enqueue_all()
         self._background.start("clean", asyncio.to_thread(self._reconciler.clean, uids))
         log.info("node is ready", extra={"node": self.name, "port": self.port})
 
     async def stop(self, *, grace_s: float = 10.0) -> None:
-        """Stop every container, write the final statuses, stop the shim. Takes at most `grace_s` +
-        10 s.
+        """Stop every container, write the final statuses, and stop the shim.
 
-        The API server must still run to receive the statuses; without it they are not written.
+        Takes at most `grace_s` + 10 s. The API server must still run to receive the statuses, which
+        are lost otherwise.
         """
         self._reconciler.leave(grace_s)
         await self._wait(lambda: not self._reconciler.running, grace_s + STATUS_S)
-        # The reconciles that follow the last ends write the final statuses.
+        # The reconciles after the last containers have ended write the final statuses.
         await self._wait(lambda: not len(self._queue), STATUS_S)
         await self._background.stop()
         if not self._removed:
@@ -261,7 +260,7 @@ class LocalNode:
         await self._streaming.stop()
         # The containers have ended by now, or have used up their grace period.
         await self._shim.stop(grace_s=0)
-        # The start of a container creates them again.
+        # The start of a container creates the links again.
         shutil.rmtree(self._links, ignore_errors=True)
         await self._server.stop()
 
@@ -275,8 +274,9 @@ class LocalNode:
         await self._server.stop()
 
     async def stop_without_statuses(self, *, grace_s: float) -> None:
-        """Stop every container and the shim without writing statuses, which another process does
-        now.
+        """Stop every container and the shim without writing statuses.
+
+        The process that has taken the node over writes them.
         """
         await self._background.stop()
         await self._manager.stop()
@@ -286,13 +286,13 @@ class LocalNode:
         await self._server.stop()
 
     async def remove(self, say: node_drain.Say) -> None:
-        """Cordon the node, evict its Pods and delete the Node; call `stop` afterwards.
+        """Cordon the node, evict its Pods and delete the Node. Call `stop` afterwards.
 
-        Raises KubeError when the API server cannot be reached: call it again then.
+        Raises KubeError if the API server cannot be reached; call `remove` again then.
         """
         await self._registration.cordon()
         await node_drain.drain(self._kube, self._cache.list, say)
-        # Before the Node is deleted: the loop that renews the Lease would register it again.
+        # Stopped before the Node is deleted: renewing the Lease would register the Node again.
         await self._background.stop()
         await self._registration.remove()
         self._removed = True
@@ -310,13 +310,14 @@ class LocalNode:
     def read_log(
         self, namespace: str, pod: str, container: str, *, limit_bytes: int | None
     ) -> AsyncGenerator[bytes, None] | None:
-        """Return the output of a container so far, for readers in this process; None without a log
-        here.
+        """Return the output of a container so far, or None if it has no log here.
+
+        This is for readers in the same process.
         """
-        found = self._find_log(namespace, pod, container, False)
-        if isinstance(found, asgi.Refusal):
+        container_log = self._find_log(namespace, pod, container, False)
+        if isinstance(container_log, asgi.Refusal):
             return None
-        return log_reader.read(found.path, log_reader.LogOptions(limit_bytes=limit_bytes))
+        return log_reader.read(container_log.path, log_reader.LogOptions(limit_bytes=limit_bytes))
 
     def _find_log(
         self,
@@ -326,36 +327,41 @@ class LocalNode:
         previous: bool,  # noqa: FBT001 - a callback
     ) -> kubelet.ContainerLog | asgi.Refusal:
         key: objects.Key = (namespace, pod)
-        found = self._reconciler.container_log(key, name, previous=previous)
-        if found is None:
+        log_source = self._reconciler.container_log(key, name, previous=previous)
+        if log_source is None:
             return asgi.Refusal(404, f'pod "{pod}" or its container "{name}" is not here')
-        record, more = found
+        record, more = log_source
         if isinstance(record, str):
             what = f'container "{name}" in pod "{pod}"'
             if previous:
                 return asgi.Refusal(400, f"previous terminated {what} not found")
             return asgi.Refusal(400, f"{what} is waiting to start: {record}")
-        return kubelet.ContainerLog(container.log_path(record), more)
+        return kubelet.ContainerLog(shim_container.log_path(record), more)
 
     def _find_running(
         self, namespace: str, pod: str, name: str
     ) -> kubelet_streaming.FoundContainer | asgi.Refusal:
-        """Return the container for exec; without a `name` any one of the Pod, since all share an
-        address.
+        """Return the running container for exec or port-forward.
+
+        Without a `name` it is any container of the Pod, since all share an address.
         """
-        found = self._cache.get((namespace, pod))
-        if found is None:
+        pod_object = self._cache.get((namespace, pod))
+        if pod_object is None:
             return asgi.Refusal(404, "pod does not exist")
-        names = [name] if name else [c.name for c in found.spec.containers]
+        names = [name] if name else [c.name for c in pod_object.spec.containers]
         for wanted in names:
             start = self._reconciler.container_log((namespace, pod), wanted, previous=False)
-            if start is not None and isinstance(start[0], container.ContainerRecord) and start[1]():
+            if (
+                start is not None
+                and isinstance(start[0], shim_container.ContainerRecord)
+                and start[1]()
+            ):
                 return kubelet_streaming.FoundContainer(start[0], self._settings.address)
         return asgi.Refusal(500, f'container not found ("{name or names[0]}")')
 
 
 def node_facts(settings: LocalNodeSettings, server: str) -> container_input_types.NodeFacts:
-    """Return what is the same for all containers of the node. They inherit nothing else from us."""
+    """Return the facts that are the same for all containers. They inherit nothing else from us."""
     own = os.environ.get("PATH", os.defpath)
     path = settings.path or f"{Path(sys.executable).parent}{os.pathsep}{own}"
     url = parse.urlsplit(server)

@@ -1,8 +1,8 @@
 """Reader of container logs: converts CRI lines to the output of `kubectl logs`, with its options.
 
-Used by `kubelet`. `cri_log` writes the logs; its two generations are read as one log. Follows a
-file through rotation by polling. It knows nothing of Pods: the caller says whether a log may still
-grow.
+Used by `kubelet`. `log_writer` writes the logs; its two generations are read as one log. The reader
+follows a file through rotation by polling. It does not know Pods: the caller says whether a log may
+still grow.
 """
 
 import asyncio
@@ -12,28 +12,27 @@ from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.controlplane.node import cri_log
+from kilnwork.controlplane.node import log_writer
 
 _CHUNK = 64 * 1024
 _LOOK_S = 0.1
 
 
 class LogOptions(NamedTuple):
-    """core/v1 PodLogOptions. `since` has the format of the times in the log; None means no
-    limit.
-    """
+    """Options of a log request (core/v1 PodLogOptions); None means no limit."""
 
     follow: bool = False
     tail_lines: int | None = None
     since: str | None = None
+    """Time of the first line to return, in the format of the times in the log."""
     timestamps: bool = False
     limit_bytes: int | None = None
 
 
 class LogRenderer:
-    """Converter of CRI log lines to output.
+    """Converts CRI log lines to output.
 
-    It keeps the rest of a byte limit and of an incomplete line.
+    The renderer keeps what is left of the byte limit, and an incomplete line.
     """
 
     def __init__(self, options: LogOptions) -> None:
@@ -61,10 +60,10 @@ class LogRenderer:
         _, _, rest = rest.partition(b" ")
         tag, _, text = rest.partition(b" ")
         since = self._options.since
-        # Times are in UTC and have a fixed width, so that texts compare as times do.
+        # Times are in UTC and have a fixed width, so their texts compare like times.
         if tag not in (b"F", b"P") or (since is not None and time.decode() < since):
             return b""
-        # One timestamp for a line, even if it is split into several entries.
+        # A line has one timestamp, even if it is split into several entries.
         head = time + b" " if self._options.timestamps and self._fresh else b""
         self._fresh = tag == b"F"
         return head + text + (b"\n" if self._fresh else b"")
@@ -73,16 +72,16 @@ class LogRenderer:
 async def read(
     path: Path, options: LogOptions, *, more: Callable[[], bool] = lambda: False
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the log at `path` in pieces; a log that does not exist yet is empty.
+    """Yield the log at `path` in pieces. A log that does not exist yet is empty.
 
-    With `follow` it continues while `more()` is true, and then ends after everything written by
-    then.
+    With `follow`, reading continues while `more()` is true, and ends after everything that was
+    written until then.
     """
     rendering = LogRenderer(options)
     log = _Log(path, tail_lines=options.tail_lines)
     try:
         while not rendering.full:
-            # Before reading: what was written up to the end of the container is read in any case.
+            # Asked before reading, so that everything written until the container ended is read.
             waits = options.follow and more()
             while (data := log.block()) and not rendering.full:
                 if output := rendering.feed(data):
@@ -99,7 +98,7 @@ class _Log:
 
     def __init__(self, path: Path, *, tail_lines: int | None) -> None:
         self._path = path
-        older, newer = _open(cri_log.previous(path)), _open(path)
+        older, newer = _open(log_writer.previous(path)), _open(path)
         self._file = older or newer
         if tail_lines is not None:
             missing = tail_lines - (seek_tail(newer, tail_lines) if newer is not None else 0)
@@ -112,13 +111,13 @@ class _Log:
                 file.close()
 
     def block(self) -> bytes:
-        """Return more of the log, b"" at its present end."""
+        """Return the next block of the log, or b"" at its present end."""
         while True:
             if self._file is None:
                 self._file = _open(self._path)
             if self._file is None:
                 return b""
-            # Before reading, so that nothing written up to the rotation is missed.
+            # Checked before reading, so that nothing written until the rotation is missed.
             finished = _replaced(self._file, self._path)
             data = self._file.read(_CHUNK)
             if data or not finished:
@@ -139,7 +138,7 @@ def _open(path: Path) -> BufferedReader | None:
 
 
 def tail(path: Path, *, lines: int) -> bytes:
-    """Return the last lines of a log that is complete; b"" if there is no log."""
+    """Return the last lines of a complete log, or b"" if there is no log."""
     file = _open(path)
     if file is None:
         return b""
@@ -149,11 +148,11 @@ def tail(path: Path, *, lines: int) -> bytes:
 
 
 def seek_tail(file: BufferedReader, count: int) -> int:
-    """Seek to the start of the last `count` lines. Return how many there are, at most `count`."""
+    """Seek to the start of the last `count` lines. Return the number of lines found."""
     end = file.seek(0, os.SEEK_END)
     if count <= 0:
         return 0
-    position, found = max(0, end - 1), 0  # the last byte is the newline of the last line
+    position, lines = max(0, end - 1), 0  # the last byte is the newline of the last line
     while position > 0:
         size = min(_CHUNK, position)
         position -= size
@@ -161,16 +160,16 @@ def seek_tail(file: BufferedReader, count: int) -> int:
         block = file.read(size)
         at = len(block)
         while (at := block.rfind(b"\n", 0, at)) >= 0:
-            found += 1
-            if found == count:
+            lines += 1
+            if lines == count:
                 file.seek(position + at + 1)
                 return count
     file.seek(0)
-    return found + (1 if end else 0)
+    return lines + (1 if end else 0)
 
 
 def _replaced(file: BufferedReader, path: Path) -> bool:
-    """Return whether `path` is another file by now, so that `file` will not grow any more."""
+    """Return whether `path` is another file by now, which means that `file` will not grow."""
     try:
         return path.stat().st_ino != os.fstat(file.fileno()).st_ino
     except FileNotFoundError:

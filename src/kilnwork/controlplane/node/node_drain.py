@@ -1,27 +1,32 @@
 """Drain of a node that is to be removed: evicts every Pod, as `kubectl drain` does.
 
-Used by `local_node`. It evicts (policy/v1), so that disruption budgets are respected: a Pod that
-may not be evicted yet is tried again. Pods of DaemonSets, which would be created again at once, end
-with the node.
+Used by `local_node`. Pods are evicted (policy/v1) and not deleted, so that disruption budgets are
+respected: a Pod that may not be evicted yet is tried again. Pods of DaemonSets, which would be
+created again at once, end with the node.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from kilnwork.api import resource
-from kilnwork.controlplane.node import pods
+from kilnwork.api import api_resources
+from kilnwork.controlplane.node import pod_types
 from kilnwork.kube import client, errors
 
 LOOK_S = 0.25
 AGAIN_LOOKS = 20
-"""Rounds between two evictions of the same Pod: five seconds, as kubectl."""
+"""Rounds between two evictions of the same Pod: five seconds, as with kubectl."""
 
 Say = Callable[[str], None]
 
 
-async def drain(kube: client.Client, known: Callable[[], Sequence[pods.Pod]], say: Say) -> None:
-    """Evict until none of the Pods that `known` returns is left. Raises KubeError."""
+async def drain(
+    kube: client.Client, known: Callable[[], Sequence[pod_types.Pod]], say: Say
+) -> None:
+    """Evict Pods until only Pods of DaemonSets are left. Raises KubeError.
+
+    `known` returns the present Pods of the node.
+    """
     looks: dict[str, int] = {}
     while left := [pod for pod in known() if not _is_daemon(pod)]:
         say(f"ending {len(left)} Pods, {_name(left[0])} among them")
@@ -33,7 +38,7 @@ async def drain(kube: client.Client, known: Callable[[], Sequence[pods.Pod]], sa
         await asyncio.sleep(LOOK_S)
 
 
-async def _evict(kube: client.Client, pod: pods.Pod, say: Say) -> None:
+async def _evict(kube: client.Client, pod: pod_types.Pod, say: Say) -> None:
     name, namespace = pod.metadata.name, pod.metadata.namespace
     eviction = {
         "apiVersion": "policy/v1",
@@ -41,7 +46,7 @@ async def _evict(kube: client.Client, pod: pods.Pod, say: Say) -> None:
         "metadata": {"name": name, "namespace": namespace},
     }
     try:
-        await kube.create_sub(resource.PODS, name, "eviction", eviction, namespace)
+        await kube.create_sub(api_resources.PODS, name, "eviction", eviction, namespace)
     except errors.TooManyRequests as error:
         say(f"{_name(pod)} may not be evicted yet: {error}")
     except errors.Conflict:
@@ -49,13 +54,13 @@ async def _evict(kube: client.Client, pod: pods.Pod, say: Say) -> None:
     except errors.ApiError:
         # Without the eviction API the Pod is deleted instead, as by kubectl.
         with contextlib.suppress(errors.NotFound, errors.Conflict):
-            await kube.delete(resource.PODS, name, namespace, uid=pod.metadata.uid)
+            await kube.delete(api_resources.PODS, name, namespace, uid=pod.metadata.uid)
 
 
-def _is_daemon(pod: pods.Pod) -> bool:
+def _is_daemon(pod: pod_types.Pod) -> bool:
     owner = pod.metadata.controller()
     return owner is not None and owner.kind == "DaemonSet"
 
 
-def _name(pod: pods.Pod) -> str:
+def _name(pod: pod_types.Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"

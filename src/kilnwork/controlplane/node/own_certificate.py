@@ -1,8 +1,8 @@
 """Self-signed serving certificate of a node, for API servers that do not verify it.
 
-Used by `virtual_node`, like the kubelet's without `serverTLSBootstrap`: kube-apiserver verifies the
-certificates of nodes only with --kubelet-certificate-authority. Kept on disk, so that a restart
-presents the same one.
+Used by `virtual_node`; corresponds to the certificate of a kubelet without `serverTLSBootstrap`.
+kube-apiserver verifies the certificates of nodes only with --kubelet-certificate-authority. The
+certificate is kept on disk, so that a restarted node presents the same one.
 """
 
 import datetime
@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
-from kilnwork.kit import certificate_primitives, clock, paths
+from kilnwork.kit import certificate_primitives, clock, data_directories
 
 DAYS = 365
 _RENEW = datetime.timedelta(days=30)
@@ -23,23 +23,23 @@ def ensure(certificate: Path, key: Path, *, name: str, address: str, now: clock.
     moment = datetime.datetime.fromtimestamp(now.wall(), datetime.UTC)
     if not _is_good(certificate, key, {name, address}, moment + _RENEW):
         private = certificate_primitives.new_key()
-        # First: after a crash below there is no pair, and the next start creates one.
+        # Removed first: after a crash below there is no pair, and the next start creates one.
         certificate.unlink(missing_ok=True)
-        paths.write_private(key, certificate_primitives.key_pem(private))
-        made = _sign(private, name=name, address=address, moment=moment)
-        paths.write_private(certificate, certificate_primitives.pem(made))
+        data_directories.write_private(key, certificate_primitives.key_pem(private))
+        signed = _sign(private, name=name, address=address, moment=moment)
+        data_directories.write_private(certificate, certificate_primitives.pem(signed))
 
 
 def _is_good(certificate: Path, key: Path, names: set[str], moment: datetime.datetime) -> bool:
     try:
-        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        stored = x509.load_pem_x509_certificate(certificate.read_bytes())
         private = certificate_primitives.load_key(key)
     except (OSError, ValueError, TypeError):
         return False
     return (
-        found.public_key() == private.public_key()
-        and certificate_primitives.names_of(found) == names
-        and found.not_valid_after_utc > moment
+        stored.public_key() == private.public_key()
+        and certificate_primitives.names_of(stored) == names
+        and stored.not_valid_after_utc > moment
     )
 
 

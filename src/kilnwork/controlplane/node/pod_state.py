@@ -1,28 +1,28 @@
-"""State of one Pod in the node's memory: its directory, its containers, the status written last.
+"""State of a Pod in the node's memory: its directory, containers, and last written status.
 
-Used by `reconciler` and `container_preparation`, which alone change it. Decisions made from it are
-in `lifecycle`, the status in `statuses`.
+Used by `reconciler` and `container_preparation`; only they change it. Decisions made from the state
+are in `lifecycle`; the status is computed in `statuses`.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from kilnwork.controlplane.node import container as containers
 from kilnwork.controlplane.node import lifecycle, volumes
+from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kube import objects
 
 
 @dataclass(slots=True)
 class PodState:
-    """State that the node keeps of one Pod, by uid."""
+    """State that the node keeps of one Pod, identified by its uid."""
 
     uid: str
     key: objects.Key
-    """("", uid) while the object has not been seen."""
+    """Key of the Pod object; ("", uid) until the object has been seen."""
     directory: volumes.PodDirectory
     views: dict[str, lifecycle.ContainerView] = field(default_factory=dict)
     written: dict[str, Any] | None = None
-    """The status that was written last; None before the first."""
+    """The status that was written last; None before the first write."""
     seen: str = ""
     """resourceVersion of the object before `written` was written."""
     version: str = ""
@@ -30,19 +30,19 @@ class PodState:
     refusal: str = ""
     """Why the Pod can never run here; empty if it can."""
     renew_at: float | None = None
-    """When to refresh the files of its volumes (monotonic); None while there are none."""
+    """Time to refresh the files of the volumes (monotonic); None while there are no files."""
     waits: int = 0
     """Number of failed attempts in a row to start a container."""
     recalled: bool = False
-    """Whether earlier starts were taken over from its status."""
+    """Whether earlier starts were taken over from the Pod's status."""
     ignored_reported: bool = False
     """Whether a kube event has named the fields that have no effect."""
     write_at: float | None = None
-    """When delayed reports of starts are written (monotonic)."""
+    """Time at which delayed reports of starts are written (monotonic)."""
 
     @property
     def running(self) -> int:
-        """Return how many of its containers run."""
+        """Return the number of running containers."""
         return sum(view.running for view in self.views.values())
 
     def view(self, name: str) -> lifecycle.ContainerView:

@@ -1,6 +1,6 @@
-"""port-forward: connections of a client to ports of a Pod, two streams for each connection.
+"""port-forward: connections of a client to ports of a Pod, with two streams per connection.
 
-Used by `kubelet_streaming`. As k8s.io/kubelet pkg/cri/streaming/portforward: a `data` and an
+Used by `kubelet_streaming`. Follows k8s.io/kubelet pkg/cri/streaming/portforward: a `data` and an
 `error` stream with the same `requestid` (with older clients: with successive ids) and a `port` form
 one connection; problems are reported on the error stream.
 """
@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kilnwork.controlplane.node import stream_connection, streams
+from kilnwork.controlplane.node import multiplexed_connection, streams
 from kilnwork.kit import coroutines
 
 CREATION_S = 30.0
@@ -25,17 +25,18 @@ _LAST_PORT = 65535
 
 @dataclass(slots=True)
 class _Pair:
-    """The data and error streams of one connection, as far as they are open."""
+    """The data and error streams of one connection that are open so far."""
 
-    by_kind: dict[str, stream_connection.Stream] = field(default_factory=dict)
+    by_kind: dict[str, multiplexed_connection.Stream] = field(default_factory=dict)
     complete: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Forwards:
-    """Forwarded connections of one client to one Pod. `where`: address of the Pod; `who`: its name.
+    """Forwarded connections of one client to one Pod.
 
-    `numbered`: for WebSocket channels, where all streams are open from the start and begin with the
-    port in two bytes; the session ends when all of them have ended.
+    `where` is the address of the Pod, `who` its name. `numbered` is for WebSocket channels, where
+    all streams are open from the start and begin with the port in two bytes; the session ends when
+    all of them have ended.
     """
 
     def __init__(self, where: str, *, who: str, numbered: bool = False) -> None:
@@ -44,12 +45,13 @@ class Forwards:
         self._numbered = numbered
         self._pairs: dict[str, _Pair] = {}
         self._background = coroutines.BackgroundWork("port forward")
-        self._connection: stream_connection.StreamConnection
+        self._connection: multiplexed_connection.StreamConnection
         self._over = asyncio.Event()
 
-    def take(self, stream: stream_connection.Stream) -> bool:
-        """Accept a stream and pair it with the other one of its connection. Return False to refuse
-        it.
+    def take(self, stream: multiplexed_connection.Stream) -> bool:
+        """Accept a stream and pair it with the other stream of its connection.
+
+        Returns False to refuse the stream.
         """
         if port_of(stream.headers) is None or stream.kind not in (streams.DATA, streams.ERROR):
             return False
@@ -65,7 +67,7 @@ class Forwards:
             pair.complete.set()
         return True
 
-    async def run(self, connection: stream_connection.StreamConnection) -> None:
+    async def run(self, connection: multiplexed_connection.StreamConnection) -> None:
         """Serve until the client disconnects."""
         self._connection = connection
         background = coroutines.BackgroundWork("port forwards")
@@ -93,12 +95,12 @@ class Forwards:
                 self._over.set()
 
     async def _forward(
-        self, data: stream_connection.Stream, error: stream_connection.Stream
+        self, data: multiplexed_connection.Stream, error: multiplexed_connection.Stream
     ) -> None:
         port = port_of(data.headers) or 0
         if self._numbered:
             for stream in (data, error):
-                # Little-endian, as the kubelet writes it at the start of each channel.
+                # The port is little-endian, as the kubelet writes it at the start of each channel.
                 await stream.write(struct.pack("<H", port))
         try:
             reader, writer = await reach(self._where, port)
@@ -118,7 +120,7 @@ class Forwards:
 
     async def _pump(
         self,
-        data: stream_connection.Stream,
+        data: multiplexed_connection.Stream,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -128,19 +130,18 @@ class Forwards:
         out = background.start("out", _copy_out(reader, data))
         over = background.start("over", data.over.wait())
         try:
-            # Not for the input: a client that has sent everything still waits for the output.
+            # The input is not awaited: a client that has sent everything still waits for output.
             await asyncio.wait({out, over}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await background.stop()
 
 
 async def reach(where: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to a port of a Pod at its address, or else at the loopback address, which it shares
-    with us.
+    """Connect to a port of a Pod at its address, or else at the loopback address.
 
-    The kubelet's runtimes connect to `localhost` in the Pod's network (containerd
-    internal/cri/server/sandbox_portforward_linux.go): debuggers and notebooks listen only there.
-    Raises the OSError of the first attempt.
+    The Pod shares the loopback address with us. The kubelet's runtimes connect to `localhost` in
+    the Pod's network (containerd internal/cri/server/sandbox_portforward_linux.go), since debuggers
+    and notebooks listen only there. Raises the OSError of the first attempt.
     """
     try:
         return await asyncio.open_connection(where, port, limit=_PIECE)
@@ -150,17 +151,17 @@ async def reach(where: str, port: int) -> tuple[asyncio.StreamReader, asyncio.St
         raise
 
 
-async def _copy_in(data: stream_connection.Stream, writer: asyncio.StreamWriter) -> None:
+async def _copy_in(data: multiplexed_connection.Stream, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while piece := await data.read():
             writer.write(piece)
             await writer.drain()
-        # Close one direction only: the service may respond at the end of its input.
+        # Only this direction is closed: the service may respond at the end of its input.
         if not data.over.is_set():
             writer.write_eof()
 
 
-async def _copy_out(reader: asyncio.StreamReader, data: stream_connection.Stream) -> None:
+async def _copy_out(reader: asyncio.StreamReader, data: multiplexed_connection.Stream) -> None:
     with contextlib.suppress(OSError):
         while piece := await reader.read(_PIECE):
             if not await data.write(piece):
@@ -173,7 +174,7 @@ async def _complain(pair: _Pair, text: str) -> None:
         await error.write(text.encode())
 
 
-def _request(stream: stream_connection.Stream) -> str:
+def _request(stream: multiplexed_connection.Stream) -> str:
     given = stream.headers.get("requestid", "")
     if given:
         return given
@@ -187,7 +188,7 @@ def reason(problem: OSError) -> str:
 
 
 def port_of(headers: Mapping[str, str]) -> int | None:
-    """Return the port that a stream is for, or None if its headers name none."""
+    """Return the port in the headers of a stream, or None if they name none."""
     text = headers.get("port", "")
     port = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
     return port if 1 <= port <= _LAST_PORT else None

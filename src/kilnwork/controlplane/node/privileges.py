@@ -2,7 +2,8 @@
 
 `privileges_of` is pure and used by `container_plan`; `apply` runs in the shim, in the child between
 fork and exec. The node does not switch users: a container that asks for another user than the
-node's waits, as one does on a kubelet that would have to run it as root. Standard library only.
+node's must wait, like a container on a kubelet that would have to run it as root. Standard library
+only.
 """
 
 import ctypes
@@ -29,7 +30,7 @@ ALL = "ALL"
 
 
 class Privileges(NamedTuple):
-    """Privileges that a process and its children do not have."""
+    """Privileges that a process and its children have dropped."""
 
     no_new_privileges: bool = False
     dropped: tuple[int, ...] = ()
@@ -37,18 +38,19 @@ class Privileges(NamedTuple):
 
 
 class PrivilegeRefused(ValueError):
-    """The container needs something that the user of the node does not allow; the message names the
-    field.
+    """The container needs something that the user of the node does not allow.
+
+    The message names the field.
     """
 
 
 def privileges_of(
     pod: Mapping[str, Any], container: Mapping[str, Any], *, uid: int, gid: int, at: str
 ) -> Privileges:
-    """Return the privileges of a container, from the securityContext of its Pod and its own.
+    """Return the privileges that a container drops, from its securityContext and its Pod's.
 
-    `uid` and `gid` are those of the node; `at` is the path of the container in its Pod. Raises
-    `PrivilegeRefused`.
+    `uid` and `gid` are those of the node's user; `at` is the path of the container in its Pod.
+    Raises `PrivilegeRefused`.
     """
     for field, what, ours in (("runAsUser", "user", uid), ("runAsGroup", "group", gid)):
         path, wanted = _effective(pod, container, field, at=at)
@@ -78,33 +80,38 @@ def _effective(
 
 
 def _numbers(names: Any) -> set[int]:
-    known = {name: number for number, name in enumerate(CAPABILITIES)}
+    numbers_by_name = {name: number for number, name in enumerate(CAPABILITIES)}
     short = {str(name).upper().removeprefix("CAP_") for name in names}
-    return set(known.values()) if ALL in short else {known[n] for n in short & known.keys()}
+    return (
+        set(numbers_by_name.values())
+        if ALL in short
+        else {numbers_by_name[n] for n in short & numbers_by_name.keys()}
+    )
 
 
 def apply(wanted: Privileges) -> None:
-    """Drop the privileges, in a child that is about to execute a program.
+    """Drop privileges, in a child that is about to execute a program.
 
-    A process that may not remove capabilities from its bounding set has none; no_new_privs makes
-    sure that it gets none from a file either. Raises OSError.
+    A process that may not remove capabilities from its bounding set has no capabilities;
+    no_new_privs makes sure that it gets none from a file either. Raises OSError.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    kept = False
+    any_kept = False
     for number in wanted.dropped:
         if libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) == 1:
-            # Fails without CAP_SETPCAP (capabilities(7)).
-            kept = libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) != 0 or kept
-    if kept and os.geteuid() == 0:
+            # The call fails without CAP_SETPCAP (capabilities(7)).
+            any_kept = libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) != 0 or any_kept
+    if any_kept and os.geteuid() == 0:
         raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
-    never_more = wanted.no_new_privileges or kept
+    never_more = wanted.no_new_privileges or any_kept
     if never_more and libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs cannot be set")
 
 
 def of_process(pid: int) -> Privileges:
-    """Return the privileges that a running process has dropped (proc(5)). Raises OSError if it is
-    gone.
+    """Return the privileges that a running process has dropped (proc(5)).
+
+    Raises OSError if the process has ended.
     """
     text = Path(f"/proc/{pid}/status").read_text()
     facts = dict(re.findall(r"^(\w+):\s*(\S+)$", text, re.MULTILINE))

@@ -1,10 +1,9 @@
-"""Probes of containers: startup, readiness and liveness, by command, HTTP request or TCP
-connection.
+"""Startup, readiness and liveness probes of containers, by command, HTTP or TCP.
 
-Used by `reconciler`: `watch` a running container, `drop` it when it ends. Results are reported
-through `on_change`. Times, thresholds and messages are the kubelet's (k8s.io/kubernetes
-pkg/kubelet/prober and pkg/probe). Probes reach a container at the Pod's address, since the
-containers of this node share the machine's network.
+Used by `reconciler`, which calls `watch` for a running container and `drop` when it ends. Results
+are reported through `on_change`. Times, thresholds and messages are the kubelet's
+(k8s.io/kubernetes pkg/kubelet/prober and pkg/probe). Probes reach a container at the Pod's address,
+since the containers of this node share the machine's network.
 """
 
 import asyncio
@@ -13,9 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import aiohttp
+import yarl
 
-from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import errors, pods
+from kilnwork.controlplane.node import errors, pod_types
+from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kit import clock, coroutines
 from kilnwork.version import __version__
 
@@ -23,26 +23,28 @@ RunInside = Callable[[str, Sequence[str], float], Awaitable[tuple[int, bytes]]]
 """(container id, command, seconds) → exit code and output. Raises TimeoutError, NodeError."""
 
 _SHOWN = 1024
+_MAX_REQUESTS = 10
+_REDIRECTS = (301, 302, 303, 307, 308)
 _USER_AGENT = f"kube-probe/kiln-{__version__}"
 
 
 class ProbeFinding(NamedTuple):
-    """A changed result of a probe. `kind`: Startup, Readiness or Liveness.
-
-    `healthy` None: a failure below the threshold, which is only reported. `message` describes a
-    failure.
-    """
+    """A changed result of a probe, a failure to report, or a warning."""
 
     kind: str
     healthy: bool | None
+    """None if the result has not changed and the message is only reported."""
     message: str = ""
+    """Description of a failure, or the warning of a probe that has passed."""
+    reason: str = "Unhealthy"
+    """Reason of the kube event with the message."""
 
 
 OnChange = Callable[[containers.ContainerRecord, ProbeFinding], None]
 
 
 class Probers:
-    """Runner of the probes of all containers of a node."""
+    """Runs the probes of all containers of a node."""
 
     def __init__(
         self, run_inside: RunInside, on_change: OnChange, *, address: str, now: clock.Clock
@@ -55,8 +57,8 @@ class Probers:
         self._watched: dict[str, asyncio.Task[None]] = {}
         self._session: aiohttp.ClientSession | None = None
 
-    def watch(self, container: pods.Container, record: containers.ContainerRecord) -> None:
-        """Start to probe a running container, unless it is probed already."""
+    def watch(self, container: pod_types.Container, record: containers.ContainerRecord) -> None:
+        """Start to probe a running container, unless it is already probed."""
         probes = (container.startup_probe, container.readiness_probe, container.liveness_probe)
         if record.id not in self._watched and any(probes):
             self._watched[record.id] = self._background.start(
@@ -74,7 +76,9 @@ class Probers:
         if self._session is not None:
             await self._session.close()
 
-    async def _probe(self, container: pods.Container, record: containers.ContainerRecord) -> None:
+    async def _probe(
+        self, container: pod_types.Container, record: containers.ContainerRecord
+    ) -> None:
         if container.startup_probe is not None:
             # The other probes begin when the startup probe has succeeded (KEP-950).
             works = await self._loop("Startup", container, container.startup_probe, record)
@@ -89,12 +93,14 @@ class Probers:
     async def _loop(
         self,
         kind: str,
-        container: pods.Container,
-        probe: pods.Probe,
+        container: pod_types.Container,
+        probe: pod_types.Probe,
         record: containers.ContainerRecord,
     ) -> bool:
-        """Probe until cancelled; a startup or liveness probe ends with its result. Return that
-        result.
+        """Probe until cancelled or until the probe has its final result. Return that result.
+
+        A startup probe ends with its first result, a liveness probe when it fails; a readiness
+        probe does not end.
         """
         check = functools.partial(self._check, container, probe, record)
         verdict = ProbeResult(probe, healthy=kind == "Liveness")
@@ -103,15 +109,23 @@ class Probers:
         while True:
             passed, message = await check()
             changed = verdict.take(passed=passed)
-            if changed is not None or not passed:
-                text = "" if passed else f"{kind} probe failed: {message}"
+            if not passed:
+                text = f"{kind} probe failed: {message}"
                 self._on_change(record, ProbeFinding(kind, changed, text))
+            elif message:
+                text = f"{kind} probe warning: {message}"
+                self._on_change(record, ProbeFinding(kind, changed, text, "ProbeWarning"))
+            elif changed is not None:
+                self._on_change(record, ProbeFinding(kind, changed))
             if (kind, changed) in (("Startup", True), ("Startup", False), ("Liveness", False)):
                 return bool(changed)
             await asyncio.sleep(max(1, probe.period_seconds))
 
     async def _check(
-        self, container: pods.Container, probe: pods.Probe, record: containers.ContainerRecord
+        self,
+        container: pod_types.Container,
+        probe: pod_types.Probe,
+        record: containers.ContainerRecord,
     ) -> tuple[bool, str]:
         limit_s = float(max(1, probe.timeout_seconds))
         try:
@@ -129,52 +143,79 @@ class Probers:
         return True, ""
 
     async def _exec(
-        self, action: pods.ExecAction, record: containers.ContainerRecord, limit_s: float
+        self, action: pod_types.ExecAction, record: containers.ContainerRecord, limit_s: float
     ) -> tuple[bool, str]:
         code, output = await self._run_inside(record.id, action.command or (), limit_s)
-        return code == 0, output[:_SHOWN].decode(errors="replace").strip()
+        if code == 0:
+            return True, ""
+        return False, output[:_SHOWN].decode(errors="replace").strip()
 
-    async def http(self, container: pods.Container, action: pods.HttpAction) -> tuple[bool, str]:
-        """Send a GET as probes and hooks do: redirects are followed, certificates are not
-        verified.
+    async def http(
+        self, container: pod_types.Container, action: pod_types.HttpAction
+    ) -> tuple[bool, str]:
+        """Send the GET request of a probe or hook. Return whether it succeeded, and why not or else
+        a warning.
+
+        Redirects to the same host are followed, and certificates are not verified.
         """
         if self._session is None:
             connector = aiohttp.TCPConnector(ssl=False, force_close=True, limit=0)
-            # No proxy of our environment may come between a probe and its container.
+            # Proxies of our environment are ignored: a probe must reach its container directly.
             self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
+        headers = {"User-Agent": _USER_AGENT, "Accept": "*/*"}
+        headers |= {header.name: header.value for header in action.http_headers or ()}
+        url = self._url(container, action)
+        for _ in range(_MAX_REQUESTS):
+            async with self._session.get(url, headers=headers, allow_redirects=False) as response:
+                location = response.headers.get("Location", "")
+                followed = response.status in _REDIRECTS and location != ""
+                target = url.join(yarl.URL(location)) if followed else None
+                # Another host would be probed in place of the container (RedirectChecker).
+                if target is None or target.host != url.host:
+                    return await _outcome(response)
+            url = target
+        return False, f"stopped after {_MAX_REQUESTS} redirects"
+
+    def _url(self, container: pod_types.Container, action: pod_types.HttpAction) -> yarl.URL:
         host, port = action.host or self._address, port_number(container, action.port)
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         path = action.path or "/"
-        url = f"{action.scheme.lower()}://{target}{path if path.startswith('/') else '/' + path}"
-        headers = {"User-Agent": _USER_AGENT, "Accept": "*/*"}
-        headers |= {header.name: header.value for header in action.http_headers or ()}
-        async with self._session.get(url, headers=headers) as response:
-            good = 200 <= response.status < 400
-            return good, "" if good else f"HTTP probe failed with statuscode: {response.status}"
+        path = path if path.startswith("/") else f"/{path}"
+        return yarl.URL(f"{action.scheme.lower()}://{target}{path}")
 
-    async def _tcp(self, container: pods.Container, action: pods.TcpAction) -> tuple[bool, str]:
+    async def _tcp(
+        self, container: pod_types.Container, action: pod_types.TcpAction
+    ) -> tuple[bool, str]:
         host = action.host or self._address
         _, writer = await asyncio.open_connection(host, port_number(container, action.port))
         writer.close()
         return True, ""
 
 
+async def _outcome(response: aiohttp.ClientResponse) -> tuple[bool, str]:
+    if 300 <= response.status < 400:
+        body = (await response.content.read(_SHOWN)).decode(errors="replace")
+        return True, f"Probe terminated redirects, Response body: {body}"
+    good = 200 <= response.status < 300
+    return good, "" if good else f"HTTP probe failed with statuscode: {response.status}"
+
+
 class ProbeResult:
-    """Result of one probe, from the outcomes so far. Pure.
+    """Result of one probe, computed from the outcomes so far. Pure.
 
     `healthy` is the result assumed before the first outcome.
     """
 
-    def __init__(self, probe: pods.Probe, *, healthy: bool) -> None:
+    def __init__(self, probe: pod_types.Probe, *, healthy: bool) -> None:
         self._success = max(1, probe.success_threshold)
         self._failure = max(1, probe.failure_threshold)
-        # None and not False, so that a first failure counts as a change too.
+        # None instead of False, so that a first failure counts as a change too.
         self._healthy: bool | None = healthy or None
         self._last: bool | None = None
         self._row = 0
 
     def take(self, *, passed: bool) -> bool | None:
-        """Count an outcome. Return the new result if it changes, else None."""
+        """Count an outcome. Return the new result if it has changed, else None."""
         self._row = self._row + 1 if passed == self._last else 1
         self._last = passed
         if self._row < (self._success if passed else self._failure) or passed == self._healthy:
@@ -183,11 +224,11 @@ class ProbeResult:
         return passed
 
 
-def port_number(container: pods.Container, port: int | str) -> int:
+def port_number(container: pod_types.Container, port: int | str) -> int:
     """Return the number of a port that may be given by name. Raises ValueError."""
     if isinstance(port, int) or port.isdigit():
         return int(port)
-    for known in container.ports or ():
-        if known.name == port:
-            return known.container_port
+    for named in container.ports or ():
+        if named.name == port:
+            return named.container_port
     raise ValueError(f"invalid port number: couldn't find port: {port}")

@@ -1,9 +1,8 @@
-"""Reconciler of Pods: brings the processes of each Pod in line with its object, and its status with
-them.
+"""Reconciler of Pods: makes processes match Pod objects, and the status match the processes.
 
 The imperative shell around `lifecycle` (what to do), `container_preparation` (how to start) and
-`statuses` (what to write): it reads the cache, calls the shim and patches. A `kube.controller`
-calls it with a key; it may be repeated at any time. `local_node` assembles it.
+`statuses` (what to write): it reads the cache, calls the shim and patches the status. A
+`kube.controller` calls it with a key, and may repeat a call at any time. `local_node` assembles it.
 """
 
 import asyncio
@@ -14,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kilnwork.controlplane.node import (
-    container,
     container_preparation,
-    cri_log,
     errors,
     hooks,
     lifecycle,
+    log_writer,
     pod_reports,
     pod_state,
-    pods,
+    pod_types,
     probes,
+    shim_container,
     shim_link,
-    termination,
+    termination_messages,
     volumes,
 )
 from kilnwork.kit import backoff, clock, coroutines
@@ -35,20 +34,19 @@ from kilnwork.kube import errors as kube_errors
 log = logging.getLogger(__name__)
 
 INPUT_RETRIES = backoff.Backoff(base_s=0.5, max_s=8.0, factor=1.2)
-"""Delays between checks for something that a container waits for: it is not watched."""
+"""Delays between checks for an object that a container waits for: these objects are not watched."""
 
 _CREATING = "ContainerCreating"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilerParts:
-    """What the reconciler works with. `link` raises `ShimAway` while there is no link to the
-    shim.
-    """
+    """The parts that the reconciler uses."""
 
-    cache: cache.Cache[pods.Pod]
+    cache: cache.Cache[pod_types.Pod]
     queue: queue.WorkQueue
     link: Callable[[], shim_link.ShimLink]
+    """Raises `ShimAway` while there is no link to the shim."""
     run_inside: probes.RunInside
     preparer: container_preparation.FilePreparer
     reporter: pod_reports.PodReporter
@@ -58,14 +56,14 @@ class ReconcilerParts:
 
 
 class Reconciler:
-    """Reconciler of all Pods of the node, by uid."""
+    """Reconciles all Pods of the node, identified by uid."""
 
     def __init__(self, tools: ReconcilerParts) -> None:
         self._tools = tools
         self._held: dict[str, pod_state.PodState] = {}
         self._keyed: dict[objects.Key, set[str]] = {}
-        """Key → uids: an old and a new Pod of one name may be here at the same time."""
-        self._early: dict[str, container.ContainerRecord] = {}
+        """Key → uids: an old and a new Pod of the same name may be here at the same time."""
+        self._early: dict[str, shim_container.ContainerRecord] = {}
         self._leaving_s: float | None = None
         self._background = coroutines.BackgroundWork("container hooks")
         self._probers = probes.Probers(
@@ -75,15 +73,15 @@ class Reconciler:
         self._reporter = tools.reporter
 
     async def stop(self) -> None:
-        """Stop probes and hooks; containers keep running."""
+        """Stop probes and hooks. Containers keep running."""
         await self._probers.stop()
         await self._background.stop()
 
     # Notifications
 
-    def on_opened(self, known: list[container.ContainerRecord]) -> None:
-        """Take over the containers that a newly found or started shim knows."""
-        by_name: dict[tuple[str, str], list[container.ContainerRecord]] = {}
+    def on_opened(self, known: list[shim_container.ContainerRecord]) -> None:
+        """Take over the containers of a shim that was just found or started."""
+        by_name: dict[tuple[str, str], list[shim_container.ContainerRecord]] = {}
         for record in sorted(known, key=lambda r: r.number):
             by_name.setdefault(_name(record), []).append(record)
         for (uid, name), records in by_name.items():
@@ -93,43 +91,45 @@ class Reconciler:
             state.change(name, stop_s=None)  # a new shim has no deadline for it: stop it again
         for state in self._held.values():
             for name, view in state.views.items():
-                # The shim that ran it and the record of it are gone: no event will report its end.
+                # The container's shim and record are gone, so no event will report its end.
                 if view.running and view.last is not None and (state.uid, name) not in by_name:
-                    lost = container.as_lost(view.last, self._tools.now.wall())
+                    lost = shim_container.as_lost(view.last, self._tools.now.wall())
                     self._update(state, name, lost)
 
-    def on_ended(self, record: container.ContainerRecord) -> None:
-        """Record the end of a container, which the shim reports."""
+    def on_ended(self, record: shim_container.ContainerRecord) -> None:
+        """Record that a container has ended, as reported by the shim."""
         uid, name = _name(record)
         state = self._held.get(uid)
         last = state.view(name).last if state is not None else None
         if state is None or last is None or last.id != record.id:
-            self._early[record.id] = record  # it ended before the reply to its start was processed
+            self._early[record.id] = record  # reported before the reply to its start was processed
             return
         self._update(state, name, record)
 
-    def on_change(self, key: objects.Key, _: pods.Pod | None, new: pods.Pod | None) -> None:
+    def on_change(
+        self, key: objects.Key, _: pod_types.Pod | None, new: pod_types.Pod | None
+    ) -> None:
         """Queue a Pod whose object has changed, or that was in the first list."""
         if new is not None and (state := self._held.get(new.metadata.uid)) is not None:
             self._set_key(state, key)
         self._tools.queue.add(key)
 
     def _key(self, uid: str) -> objects.Key:
-        known = (objects.key(p) for p in self._tools.cache.list() if p.metadata.uid == uid)
-        return next(known, ("", uid))
+        keys = (objects.key(p) for p in self._tools.cache.list() if p.metadata.uid == uid)
+        return next(keys, ("", uid))
 
     def _update(
         self,
         state: pod_state.PodState,
         name: str,
-        record: container.ContainerRecord,
+        record: shim_container.ContainerRecord,
         *,
-        before: container.ContainerRecord | None = None,
+        before: shim_container.ContainerRecord | None = None,
     ) -> None:
         view = state.view(name)
-        # An end that is reported twice must count once for the back-off.
+        # For the back-off, an end that is reported twice must count once.
         was_running = view.last is None or view.running
-        record = termination.with_message(self._tools.cache.get(state.key), name, record)
+        record = termination_messages.with_message(self._tools.cache.get(state.key), name, record)
         view = view._replace(last=record, before=before or view.before)
         if was_running and record.exit_code is not None:
             view = lifecycle.after_end(view, record, now=self._tools.now.monotonic())
@@ -137,23 +137,25 @@ class Reconciler:
         state.views[name] = view
         self._tools.queue.add(state.key)
 
-    def _on_probed(self, record: container.ContainerRecord, finding: probes.ProbeFinding) -> None:
+    def _on_probed(
+        self, record: shim_container.ContainerRecord, finding: probes.ProbeFinding
+    ) -> None:
         """Record the result of a probe."""
         uid, name = _name(record)
         state = self._held.get(uid)
-        # A late result of an earlier start.
+        # The result is late: it belongs to an earlier start.
         if state is None or state.view(name).last != record:
             return
         pod = self._tools.cache.get(state.key)
         if finding.message and pod is not None:
-            self._reporter.warn(pod, "Unhealthy", finding.message)
+            self._reporter.warn(pod, finding.reason, finding.message)
         match finding.kind, finding.healthy:
             case ("Startup", True):
                 state.change(name, started=True)
             case ("Readiness", bool()):
                 state.change(name, ready=finding.healthy)
             case ("Startup" | "Liveness", False):
-                state.change(name, failing=True)
+                state.change(name, failing=finding.kind)
                 if pod is not None:
                     text = (
                         f"Container {name} failed {finding.kind.lower()} probe, will be restarted"
@@ -164,13 +166,13 @@ class Reconciler:
         self._tools.queue.add(state.key)
 
     def _new(self, uid: str, key: objects.Key) -> pod_state.PodState:
-        made = pod_state.PodState(uid, key, self._directory(uid))
-        self._held[uid] = made
+        state = pod_state.PodState(uid, key, self._directory(uid))
+        self._held[uid] = state
         self._keyed.setdefault(key, set()).add(uid)
-        return made
+        return state
 
     def _set_key(self, state: pod_state.PodState, key: objects.Key) -> None:
-        """Record that the Pod's object has this key."""
+        """Record the key of the Pod's object."""
         if state.key != key:
             self._drop_key(state)
             state.key = key
@@ -186,17 +188,16 @@ class Reconciler:
 
     @property
     def running(self) -> int:
-        """Return how many containers run."""
+        """Return the number of running containers."""
         return sum(state.running for state in self._held.values())
 
     def container_log(
         self, key: objects.Key, name: str, *, previous: bool
-    ) -> tuple[container.ContainerRecord | str, Callable[[], bool]] | None:
-        """Return the start whose log is requested, and whether it still runs; None for an unknown
-        Pod.
+    ) -> tuple[shim_container.ContainerRecord | str, Callable[[], bool]] | None:
+        """Return the start whose log is requested, and a function that tells whether it still runs.
 
-        If there was no such start, a text replaces it: why the container waits, or "" for
-        `previous`.
+        Returns None for an unknown Pod. If there was no such start, a text replaces it: why the
+        container waits, or "" for `previous`.
         """
         pod = self._tools.cache.get(key)
         if pod is None or pod.container(name) is None:
@@ -212,7 +213,7 @@ class Reconciler:
         return record, lambda: state.view(name).running and state.view(name).last == record
 
     def leave(self, grace_s: float) -> None:
-        """Start nothing from now on, and stop every container with at most this grace period."""
+        """Stop every container with at most this grace period, and start no more."""
         self._leaving_s = grace_s
         self.enqueue_all()
 
@@ -222,7 +223,7 @@ class Reconciler:
             self._tools.queue.add(state.key)
 
     def clean(self, uids: Collection[str]) -> None:
-        """Remove the directories of Pods that are neither in `uids` nor held."""
+        """Remove the directories of Pods that are neither in `uids` nor in memory."""
         for path in self._tools.directory.iterdir():
             if path.name not in uids and path.name not in self._held:
                 self._directory(path.name).remove()
@@ -230,10 +231,10 @@ class Reconciler:
     # Reconciling
 
     async def reconcile(self, key: objects.Key) -> float | None:
-        """Bring one Pod a step further. Return the seconds until the next look, or None."""
+        """Reconcile one Pod. Return the seconds until the next check, or None."""
         pod = self._tools.cache.get(key)
         uid = pod.metadata.uid if pod is not None else ""
-        # Earlier Pods of this name whose objects are gone: stop them before the new one starts.
+        # Earlier Pods of this name, whose objects are gone, are stopped before the new one starts.
         for other in self._keyed.get(key, set()) - {uid}:
             await self._stop_orphan(self._held[other])
         if pod is None:
@@ -253,20 +254,21 @@ class Reconciler:
         looks.append(
             await self._reporter.write_status(pod, state, leaving=self._leaving_s is not None)
         )
-        # After the status: clients must see how the Pod ended before it disappears.
+        # Removed after the status is written: clients must see how the Pod ended.
         if lifecycle.RemovePod() in decided:
             await self._reporter.remove(pod)
         return min((max(0.0, look) for look in looks if look is not None), default=None)
 
-    def _recall(self, pod: pods.Pod, state: pod_state.PodState) -> None:
-        """Take over, once, from the status: starts that no shim remembers, and results of
-        probes.
+    def _recall(self, pod: pod_types.Pod, state: pod_state.PodState) -> None:
+        """Take over once what only the status has.
+
+        These are starts that no shim remembers, and results of probes.
         """
         if state.recalled:
             return
         state.recalled = True
         for wanted in (*pod.all_containers, *pod.ephemeral_containers):
-            name, shown = wanted.name, pod.shown(wanted.name)
+            name, entry = wanted.name, pod.shown(wanted.name)
             last = state.view(name).last
             if last is None:
                 record = lifecycle.recall_start(pod, name, wall=self._tools.now.wall())
@@ -274,14 +276,14 @@ class Reconciler:
                     directory = str(state.directory.container(name))
                     state.change(name, last=record._replace(directory=directory))
             elif state.view(name).running:
-                started = wanted.startup_probe is None or bool(shown.get("started"))
-                ready = wanted.readiness_probe is None or bool(shown.get("ready"))
+                started = wanted.startup_probe is None or bool(entry.get("started"))
+                ready = wanted.readiness_probe is None or bool(entry.get("ready"))
                 state.change(name, started=started, ready=ready)
-            else:  # it may have ended without a server: the shim does not read the message
-                state.change(name, last=termination.with_message(pod, name, last))
+            else:  # it may have ended without a server, and the shim reads no message
+                state.change(name, last=termination_messages.with_message(pod, name, last))
 
     async def _carry_out(
-        self, decision: lifecycle.Decision, pod: pods.Pod, state: pod_state.PodState
+        self, decision: lifecycle.Decision, pod: pod_types.Pod, state: pod_state.PodState
     ) -> float | None:
         match decision:
             case lifecycle.RefusePod(message):
@@ -302,7 +304,7 @@ class Reconciler:
         return None
 
     async def _start(
-        self, pod: pods.Pod, state: pod_state.PodState, name: str, *, number: int
+        self, pod: pod_types.Pod, state: pod_state.PodState, name: str, *, number: int
     ) -> float | None:
         wanted = pod.container(name)
         assert wanted is not None  # noqa: S101 - decided from this very Pod
@@ -317,13 +319,13 @@ class Reconciler:
             why = errors.InputsNotReady(str(error), reason="CreateContainerError")
             return self._wait(pod, state, name, why)
         state.waits = 0
-        if isinstance(wanted, pods.EphemeralContainer):
+        if isinstance(wanted, pod_types.EphemeralContainer):
             self._reporter.report_ignored_of(pod, wanted)
         record = await self._tools.link().start(order)
-        record = termination.with_message(pod, name, self._early.pop(record.id, record))
+        record = termination_messages.with_message(pod, name, self._early.pop(record.id, record))
         older, last = state.view(name).before, state.view(name).last
         row, start_at = state.view(name).row, state.view(name).start_at
-        # A new view, as results of probes and hooks belong to one start.
+        # The view is new, since results of probes and hooks belong to one start.
         state.views[name] = lifecycle.ContainerView(
             last=record,
             before=last,
@@ -332,7 +334,7 @@ class Reconciler:
             started=wanted.startup_probe is None and not hooks.has_post_start(wanted),
             ready=wanted.readiness_probe is None,
         )
-        # The newest two starts are kept, for `kubectl logs --previous`.
+        # The two newest starts are kept, for `kubectl logs --previous`.
         if older is not None:
             await self._forget(older)
         if record.exit_code is None:
@@ -347,7 +349,7 @@ class Reconciler:
         return 0.0
 
     def _wait(
-        self, pod: pods.Pod, state: pod_state.PodState, name: str, error: errors.InputsNotReady
+        self, pod: pod_types.Pod, state: pod_state.PodState, name: str, error: errors.InputsNotReady
     ) -> float:
         self._reporter.report_waiting(pod, state, name, error)
         state.waits += 1
@@ -355,18 +357,18 @@ class Reconciler:
 
     async def _run_post_start(
         self,
-        pod: pods.Pod,
+        pod: pod_types.Pod,
         state: pod_state.PodState,
-        wanted: pods.Container,
-        record: container.ContainerRecord,
+        wanted: pod_types.Container,
+        record: shim_container.ContainerRecord,
     ) -> None:
         why = await self._hooks.post_start(wanted, record)
         if why:
             self._reporter.warn(pod, "FailedPostStartHook", f"PostStartHook failed: {why}")
-        # Unless the container was started again meanwhile.
+        # Nothing is done if the container was started again meanwhile.
         if state.view(wanted.name).last == record:
             if why:
-                state.change(wanted.name, failing=True)
+                state.change(wanted.name, failing="PostStart")
             elif wanted.startup_probe is None:
                 state.change(wanted.name, started=True)
             self._tools.queue.add(state.key)
@@ -374,9 +376,12 @@ class Reconciler:
     def _directory(self, uid: str) -> volumes.PodDirectory:
         return volumes.PodDirectory(self._tools.directory, uid, links=self._tools.links)
 
-    async def _probe_and_refresh(self, pod: pods.Pod, state: pod_state.PodState) -> float | None:
-        """Probe running containers and refresh files that are due. Return the seconds until the
-        next look.
+    async def _probe_and_refresh(
+        self, pod: pod_types.Pod, state: pod_state.PodState
+    ) -> float | None:
+        """Probe running containers and refresh files that are due.
+
+        Returns the seconds until the next check.
         """
         for wanted in pod.all_containers:
             view = state.view(wanted.name)
@@ -395,7 +400,7 @@ class Reconciler:
         return (state.renew_at or now) - now
 
     async def _stop(
-        self, pod: pods.Pod, state: pod_state.PodState, name: str, *, grace_s: float
+        self, pod: pod_types.Pod, state: pod_state.PodState, name: str, *, grace_s: float
     ) -> None:
         view, wanted = state.view(name), pod.container(name)
         if view.last is None:
@@ -412,9 +417,9 @@ class Reconciler:
 
     async def _run_pre_stop(
         self,
-        pod: pods.Pod,
-        wanted: pods.Container,
-        record: container.ContainerRecord,
+        pod: pod_types.Pod,
+        wanted: pod_types.Container,
+        record: shim_container.ContainerRecord,
         *,
         grace_s: float,
     ) -> None:
@@ -422,7 +427,7 @@ class Reconciler:
         why = await self._hooks.pre_stop(wanted, record, grace_s=grace_s)
         if why:
             self._reporter.warn(pod, "FailedPreStopHook", f"PreStopHook failed: {why}")
-        # The hook's time counts as grace period, as in the kubelet (killContainer).
+        # The time of the hook is part of the grace period, as in the kubelet (killContainer).
         left_s = max(hooks.LEAST_S, grace_s - (self._tools.now.monotonic() - began))
         with contextlib.suppress(errors.ShimAway):  # the next reconcile asks the next shim
             await self._tools.link().stop(record.id, grace_s=left_s)
@@ -435,28 +440,28 @@ class Reconciler:
                 self._probers.drop(view.last.id)
                 await self._tools.link().stop(view.last.id, grace_s=least_s)
                 state.change(name, stop_s=least_s)
-        # The end of each container queues the Pod again.
+        # The Pod is queued again when each container ends.
         if state.running:
             return
         for record in state.records():
             await self._tools.link().forget(record.id)
         if self._held.pop(state.uid, None) is not None:
             self._drop_key(state)
-        # In a thread, as volumes may hold many files.
+        # Removed in a thread, as volumes may hold many files.
         await asyncio.to_thread(state.directory.remove)
 
-    async def _forget(self, record: container.ContainerRecord) -> None:
+    async def _forget(self, record: shim_container.ContainerRecord) -> None:
         await self._tools.link().forget(record.id)
-        path = container.log_path(record)
-        for log_path in (path, cri_log.previous(path)):
+        path = shim_container.log_path(record)
+        for log_path in (path, log_writer.previous(path)):
             log_path.unlink(missing_ok=True)
 
 
-def _name(record: container.ContainerRecord) -> tuple[str, str]:
+def _name(record: shim_container.ContainerRecord) -> tuple[str, str]:
     uid, name, _ = record.id.split("/")
     return uid, name
 
 
 def _key_text(key: objects.Key) -> str:
-    """Return `name_namespace`, as the kubelet writes Pods in messages."""
+    """Return `name_namespace`, as messages of the kubelet name Pods."""
     return f"{key[1]}_{key[0]}"

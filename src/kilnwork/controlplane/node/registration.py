@@ -1,5 +1,4 @@
-"""The Node object of a node, which describes the machine, and its Lease, which shows that it is
-alive.
+"""The Node object, which describes the machine, and the Lease, which shows that the node is alive.
 
 Used by `local_node` and `virtual_node`. The Node's status is written at the start and every five
 minutes, the Lease (`node_lease`) every ten seconds, as by the kubelet.
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kilnwork import version
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane import kubernetes_version
 from kilnwork.controlplane.node import errors as node_errors
 from kilnwork.controlplane.node import node_lease
@@ -27,18 +26,21 @@ from kilnwork.kube import client, errors
 log = logging.getLogger(__name__)
 
 AGAIN_S = 2.0
-"""Delay between attempts while the API server cannot be reached: a late Node counts as lost."""
+"""Delay between attempts while the API server cannot be reached. It is short, since a node that
+reports late counts as lost."""
 
 STATUS_EVERY = 30
-"""Renewals between two writes of the Node's status: five minutes."""
+"""Number of renewals between two writes of the Node's status, so it is written every five
+minutes."""
 
 PODS = 500
-"""Pods are processes here; the kubelet's 110 is a limit of container networks."""
+"""Maximum number of Pods. Pods are processes here; the kubelet's 110 is a limit of container
+networks."""
 
 LABEL_LOCAL = "kilnwork.dev/local"
 
 REMOVE = "kilnwork.dev/remove"
-"""Annotation of a Node that asks its process to drain it, delete it and exit."""
+"""Annotation of a Node that asks its process to drain the node, delete the Node and exit."""
 
 DRAINED = "drained"
 """Value of `REMOVE` on a drained Node that its process is not allowed to delete, as with a node's
@@ -56,8 +58,9 @@ _HEALTHY_CONDITIONS = (
 
 
 class NodeTaint(NamedTuple):
-    """Taint of a node (core/v1): Pods that do not tolerate it are not scheduled there, or are
-    evicted.
+    """Taint of a node (core/v1).
+
+    Pods that do not tolerate the taint are not scheduled there, or are evicted.
     """
 
     key: str
@@ -72,17 +75,19 @@ class NodeIdentity(NamedTuple):
     address: str
     port: int
     labels: Mapping[str, str] = types.MappingProxyType({})
-    """Labels besides the well-known ones."""
+    """Labels in addition to the well-known ones."""
     taints: tuple[NodeTaint, ...] = ()
     holder: str | None = None
-    """Who runs the node (`node_lease.holder`); None: any process, under the node's own name."""
+    """Identity of the process that runs the node (`node_lease.holder`); None: the node's own name,
+    which any process may use."""
 
 
 class Registration:
-    """Keeps the Node and the Lease of one name up to date; call `register`, then run `keep`.
+    """Keeps the Node and the Lease of one name up to date. Call `register`, then run `keep`.
 
-    `on_remove` is called when a client has marked the Node with `REMOVE`, `on_back` when the API
-    server responds again, `on_taken` when another process has the name: nothing is renewed then.
+    `on_remove` is called when a client has marked the Node with `REMOVE`, and `on_back` when the
+    API server responds again. `on_taken` is called when another process has the name: nothing is
+    renewed from then on.
     """
 
     def __init__(
@@ -107,33 +112,35 @@ class Registration:
         )
         self._ready_since = clock.rfc3339(now.wall())
         self._uid = ""
+        self._taken = False
 
     async def claim(self, *, seize: bool = False) -> None:
-        """Claim the name. Raises ConfigurationError if a kubelet or another process has it.
+        """Claim the node's name. Raises ConfigurationError if a kubelet or another process has it.
 
-        `seize`: take it from another process, which stops when it notices.
+        `seize`: take the name from another process, which stops when it notices this.
         """
         with contextlib.suppress(errors.NotFound):
-            check_ours(await self._client.get(resource.NODES, self._name))
+            check_ours(await self._client.get(api_resources.NODES, self._name))
         await self._lease.claim(seize=seize)
 
     async def register(self) -> None:
-        """Create the Node, or take over our existing one. ConfigurationError if a kubelet owns
-        it.
+        """Create the Node, or take over our existing one.
+
+        Raises ConfigurationError if a kubelet owns the Node.
         """
         metadata = {"name": self._name, "labels": self._labels()}
         taints = [taint._asdict() for taint in self._identity.taints]
         spec = {"taints": taints} if taints else {}
-        wanted = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
+        new_node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
         try:
-            node = await self._client.create(resource.NODES, wanted)
+            node = await self._client.create(api_resources.NODES, new_node)
         except errors.AlreadyExists:
-            check_ours(await self._client.get(resource.NODES, self._name))
-            # A null deletes the mark, which was meant for an earlier run.
+            check_ours(await self._client.get(api_resources.NODES, self._name))
+            # The null deletes the mark, which was meant for an earlier process.
             patch = {"metadata": {"labels": self._labels(), "annotations": {REMOVE: None}}}
-            node = await self._client.merge_patch(resource.NODES, self._name, patch)
+            node = await self._client.merge_patch(api_resources.NODES, self._name, patch)
             await self._taint(node)
-        # The Lease names it as its owner, and is deleted with it.
+        # The Lease names the Node as its owner, and is deleted with it.
         self._uid = node["metadata"]["uid"]
         await self._write_status(node)
 
@@ -141,25 +148,26 @@ class Registration:
         return {**labels(self._name), **self._identity.labels}
 
     async def _taint(self, node: meta.JsonObject) -> None:
-        """Add taints that an existing Node lacks; taints of other clients stay."""
-        known = list((node.get("spec") or {}).get("taints") or ())
-        pairs = {(t.get("key"), t.get("effect")) for t in known}
+        """Add the taints that an existing Node lacks. Taints of other clients stay."""
+        present = list((node.get("spec") or {}).get("taints") or ())
+        pairs = {(t.get("key"), t.get("effect")) for t in present}
         missing = [t for t in self._identity.taints if (t.key, t.effect) not in pairs]
         if not missing:
             return
-        # The patch replaces the whole list: a taint that is added meanwhile must not be lost.
+        # The patch replaces the whole list, and a taint that is added meanwhile must not be lost.
         version = {"resourceVersion": node["metadata"]["resourceVersion"]}
-        taints = [*known, *(taint._asdict() for taint in missing)]
+        taints = [*present, *(taint._asdict() for taint in missing)]
         patch = {"metadata": version, "spec": {"taints": taints}}
         try:
-            await self._client.merge_patch(resource.NODES, self._name, patch)
-        except errors.Forbidden as error:  # NodeRestriction allows it only at creation
+            await self._client.merge_patch(api_resources.NODES, self._name, patch)
+        except errors.Forbidden as error:  # NodeRestriction allows taints only at creation
             facts = {"node": self._name, "error": str(error)}
             log.warning("taints not set: set them by kubectl, or delete the Node", extra=facts)
 
     async def keep(self) -> None:
-        """Renew the Lease until cancelled; failures are logged and tried again in the next
-        round.
+        """Renew the Lease until cancelled.
+
+        Failures are logged, and the renewal is tried again in the next round.
         """
         turn, away = 0, False
         while True:
@@ -179,21 +187,23 @@ class Registration:
             except node_errors.NameTaken as error:
                 facts = {"node": self._name, "by": str(error)}
                 log.error("node is run elsewhere now, ending here", extra=facts)  # noqa: TRY400
+                self._taken = True
                 self._on_taken()
                 return
             turn += 1
             await asyncio.sleep(AGAIN_S if away else node_lease.RENEW_S)
 
     async def _restore(self) -> meta.JsonObject:
-        """Restore the Node and its Ready condition, whatever was done to it: otherwise no Pod is
-        bound.
+        """Restore the Node and its Ready condition if another client has deleted or changed them.
+
+        Otherwise no Pod would be bound to the node.
         """
         try:
-            node = await self._client.get(resource.NODES, self._name)
+            node = await self._client.get(api_resources.NODES, self._name)
         except errors.NotFound:
             log.warning("node was deleted, registering again", extra={"node": self._name})
             await self.register()
-            return await self._client.get(resource.NODES, self._name)
+            return await self._client.get(api_resources.NODES, self._name)
         if not _is_ready(node):
             await self._write_status(node)
         if REMOVE in (node["metadata"].get("annotations") or {}):
@@ -203,16 +213,21 @@ class Registration:
     async def cordon(self) -> None:
         """Mark the Node as unschedulable."""
         patch = {"spec": {"unschedulable": True}}
-        await self._client.merge_patch(resource.NODES, self._name, patch)
+        await self._client.merge_patch(api_resources.NODES, self._name, patch)
 
     async def leave(self) -> None:
-        """Mark the node as not ready, and release its name to any process."""
-        node = await self._client.get(resource.NODES, self._name)
+        """Mark the node as not ready, and release its name.
+
+        Does nothing if another process has the name.
+        """
+        if self._taken:
+            return
+        node = await self._client.get(api_resources.NODES, self._name)
         message = "the node was stopped; its Pods have ended"
         away = self._condition("Ready", "False", "NodeStopped", message)
         others = [c for c in _conditions(node) if c.get("type") != "Ready"]
         await self._patch_status({"conditions": [*others, away]})
-        # Last: from now on another process may run the node.
+        # Released last: from now on another process may run the node.
         await self._lease.release()
 
     async def remove(self) -> None:
@@ -223,7 +238,7 @@ class Registration:
             facts = {"node": self._name, "error": str(error)}
             log.warning("the node is drained, but not deleted", extra=facts)
             patch = {"metadata": {"annotations": {REMOVE: DRAINED}}}
-            await self._client.merge_patch(resource.NODES, self._name, patch)
+            await self._client.merge_patch(api_resources.NODES, self._name, patch)
             await self.leave()
 
     async def _write_status(self, node: meta.JsonObject) -> None:
@@ -249,7 +264,7 @@ class Registration:
 
     async def _patch_status(self, status: dict[str, Any]) -> None:
         await self._client.merge_patch(
-            resource.NODES, self._name, {"status": status}, subresource="status"
+            api_resources.NODES, self._name, {"status": status}, subresource="status"
         )
 
     def _condition(self, kind: str, status: str, reason: str, message: str) -> dict[str, str]:
@@ -266,18 +281,22 @@ class Registration:
 
 
 async def delete(kube: client.Client, name: str) -> None:
-    """Delete Node and Lease; both may be gone already."""
-    for kind, namespace in ((resource.NODES, None), (resource.LEASES, node_lease.NAMESPACE)):
+    """Delete the Node and its Lease. Either may be gone already."""
+    for kind, namespace in (
+        (api_resources.NODES, None),
+        (api_resources.LEASES, node_lease.NAMESPACE),
+    ):
         with contextlib.suppress(errors.NotFound):
             await kube.delete(kind, name, namespace)
 
 
 def check_ours(node: meta.JsonObject) -> None:
-    """Raise ConfigurationError if a kubelet owns the Node: two processes cannot run the same
-    Pods.
+    """Raise ConfigurationError if a kubelet owns the Node.
+
+    Two processes cannot run the same Pods.
     """
     info = (node.get("status") or {}).get("nodeInfo") or {}
-    # Without this field the Node is new and its status not written yet.
+    # Without this field the Node is new, and its status was not written yet.
     runtime = str(info.get("containerRuntimeVersion") or RUNTIME)
     if not runtime.startswith(RUNTIME):
         name = node["metadata"]["name"]
@@ -296,7 +315,7 @@ def _is_ready(node: meta.JsonObject) -> bool:
 
 
 def labels(name: str) -> dict[str, str]:
-    """Return the well-known labels of a Node, and ours."""
+    """Return the well-known labels of a Node, and our own labels."""
     return {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
@@ -312,7 +331,7 @@ def architecture() -> str:
 
 
 def capacity() -> dict[str, str]:
-    """Return what this machine has, as resource quantities."""
+    """Return the resources of this machine as quantities."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024
     return {
         "cpu": str(len(os.sched_getaffinity(0))),
@@ -322,7 +341,7 @@ def capacity() -> dict[str, str]:
 
 
 def node_info() -> dict[str, str]:
-    """Return the core/v1 NodeSystemInfo."""
+    """Return the NodeSystemInfo (core/v1) of this machine."""
     return {
         "architecture": architecture(),
         "operatingSystem": "linux",

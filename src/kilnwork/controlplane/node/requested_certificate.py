@@ -1,9 +1,9 @@
-"""Serving certificate from the cluster: signer `kubernetes.io/kubelet-serving`, once approved.
+"""Serving certificate that the cluster signs (signer `kubernetes.io/kubelet-serving`).
 
-Used by `virtual_node` when the user asks for it; the kubelet's `serverTLSBootstrap`. Until a user
-has approved the request (`kubectl certificate approve`), the certificate of `own_certificate` is
-presented. Only a node's own identity (`system:node:NAME`) may request one. A new one is requested
-before it expires.
+Used by `virtual_node` when the user asks for it; corresponds to the kubelet's `serverTLSBootstrap`.
+Until a user has approved the request (`kubectl certificate approve`), the node presents the
+certificate of `own_certificate`. Only a node's own identity (`system:node:NAME`) may request a
+certificate. A new one is requested before the present one expires.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from kilnwork.api import meta, resource
-from kilnwork.kit import certificate_primitives, clock, paths
+from kilnwork.api import api_resources, meta
+from kilnwork.kit import certificate_primitives, clock, data_directories
 from kilnwork.kube import client, errors
 
 log = logging.getLogger(__name__)
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 SIGNER = "kubernetes.io/kubelet-serving"
 LOOK_S = 5.0
 AGAIN_S = 300.0
-"""Delay after a refusal: an administrator may have granted the permission by then."""
+"""Delay after a refusal, by which an administrator may have granted the permission."""
 
 RENEW_AT = 0.8
 
-_REQUESTS = resource.Resource(
+_REQUESTS = api_resources.Resource(
     group="certificates.k8s.io",
     version="v1",
     kind="CertificateSigningRequest",
@@ -46,9 +46,7 @@ class CertificateRefused(Exception):
 
 
 class Requester(NamedTuple):
-    """Requester of certificates for a node. `on_issued` is called when the two files have
-    changed.
-    """
+    """Requests certificates for a node."""
 
     kube: client.Client
     name: str
@@ -56,6 +54,7 @@ class Requester(NamedTuple):
     certificate: Path
     key: Path
     on_issued: Callable[[], None]
+    """Called when the two files have changed."""
     now: clock.Clock
 
     async def keep(self) -> None:
@@ -74,23 +73,24 @@ class Requester(NamedTuple):
             await asyncio.sleep(renewal_s(issued, self.now.wall()))
 
     def _left_s(self) -> float:
-        """Return how long the present certificate needs no renewal; 0 for a self-signed one."""
-        found = x509.load_pem_x509_certificate(self.certificate.read_bytes())
-        return 0.0 if found.issuer == found.subject else renewal_s(found, self.now.wall())
+        """Return the seconds until the certificate must be renewed; 0 if it is self-signed."""
+        stored = x509.load_pem_x509_certificate(self.certificate.read_bytes())
+        return 0.0 if stored.issuer == stored.subject else renewal_s(stored, self.now.wall())
 
     async def _request(self) -> x509.Certificate:
-        """Create a request, wait for its approval and store the certificate."""
+        """Create a request, wait until it is approved, and store the certificate."""
         private = certificate_primitives.new_key()
-        made = await self.kube.create(_REQUESTS, self._body(private))
-        name = made["metadata"]["name"]
+        request = await self.kube.create(_REQUESTS, self._body(private))
+        name = request["metadata"]["name"]
         log.info("approve it: kubectl certificate approve", extra={"request": name})
-        while not (text := _issued(made)):
+        while not (text := _issued(request)):
             await asyncio.sleep(LOOK_S)
-            # The cluster deletes a request that stays pending: `keep` then makes another.
-            made = await self.kube.get(_REQUESTS, name)
-        # After a crash between the two, `own_certificate` replaces the pair, which does not match.
-        paths.write_private(self.key, certificate_primitives.key_pem(private))
-        paths.write_private(self.certificate, text)
+            # The cluster deletes a request that stays pending. `keep` then creates another.
+            request = await self.kube.get(_REQUESTS, name)
+        # After a crash between the two writes, key and certificate do not match, and
+        # `own_certificate` replaces them.
+        data_directories.write_private(self.key, certificate_primitives.key_pem(private))
+        data_directories.write_private(self.certificate, text)
         return x509.load_pem_x509_certificate(text)
 
     def _body(self, private: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Requester(NamedTuple):
 
 
 def _issued(request: meta.JsonObject) -> bytes:
-    """Return the certificate in PEM, b"" while there is none. Raises CertificateRefused."""
+    """Return the certificate in PEM, or b"" while there is none. Raises CertificateRefused."""
     status = request.get("status") or {}
     for condition in status.get("conditions") or ():
         if condition.get("type") in ("Denied", "Failed"):
@@ -125,7 +125,7 @@ def _issued(request: meta.JsonObject) -> bytes:
 
 
 def renewal_s(issued: x509.Certificate, now: float) -> float:
-    """Return the seconds until a certificate must be requested again."""
+    """Return the seconds until a new certificate must be requested."""
     begins, ends = issued.not_valid_before_utc, issued.not_valid_after_utc
     at = begins + (ends - begins) * RENEW_AT
     return max(LOOK_S, (at - datetime.datetime.fromtimestamp(now, datetime.UTC)).total_seconds())

@@ -1,16 +1,17 @@
-"""The shim: parent and subreaper of every container process, so that they outlive the server.
+"""The shim: parent and subreaper of every container process, so that these survive the server.
 
-`shim_link.launch` starts it as `python -S -P -m …shim` with the package's directory in PYTHONPATH
-(no site-packages: it stays small and starts in milliseconds), in a session of its own. There is one
-per data directory, which a lock ensures. It serves one node at a time on a Unix socket: a request
-is one JSON object per line, `{"n": 1, "do": "start", …}`, with the reply `{"n": 1, …}`; between
-replies it sends `{"event": "ended", "container": {…}}`. A connection becomes the node's with its
-request `hello`; one that begins with `exec` or `attach` is served separately (`exec_shim`,
-`attach_shim`); any other is closed.
+`shim_link.launch` starts the shim as `python -S -P -m …shim` with the package's directory in
+PYTHONPATH (no site-packages: the shim stays small and starts in milliseconds), in a session of its
+own. There is one shim per data directory, which a lock ensures. It serves one node at a time on a
+Unix socket. A request is one JSON object per line, `{"n": 1, "do": "start", …}`, with the reply
+`{"n": 1, …}`; between replies the shim sends `{"event": "ended", "container": {…}}`. A connection
+whose first request is `hello` becomes the node's; a connection that begins with `exec` or `attach`
+is served separately (`shim_exec_server`, `shim_attach_server`); any other connection is closed.
 
-Without a node for `patience` seconds it stops all containers and exits. If it is killed itself, the
-next shim adopts what it finds by pid and start time (`container.ContainerRecord`). Containers
-receive their environment through the socket, never in a command line. Standard library only.
+Without a node for `patience` seconds, the shim stops all containers and exits. If the shim itself
+is killed, the next one adopts the containers that it finds by pid and start time
+(`shim_container.ContainerRecord`). Containers receive their environment through the socket, never
+in a command line. Standard library only.
 
 A process that clears its environment *and* leaves its parent cannot be identified; it is killed
 together with the last container that may have started it.
@@ -27,31 +28,33 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kilnwork.controlplane.node import attach_shim, exec_shim
-from kilnwork.controlplane.node import container as containers
+from kilnwork.controlplane.node import shim_attach_server, shim_exec_server
+from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kit import clock, locks, processes
 
 PROTOCOL = 3
 PATIENCE_S = 65.0
-"""Longer than a worker waits for a server (60 s), so that workers exit by themselves first."""
+"""Seconds without a node before the shim exits. Longer than a worker waits for a server (60 s), so
+that workers exit by themselves first."""
 
 LEAVE_GRACE_S = 2.0
 MAX_REQUEST = 8 * 1024 * 1024
 _RECEIVE = 64 * 1024
 _WAITING = 1024
-"""Backlog of the listening socket: each exec is a connection; beyond it connections are refused."""
+"""Backlog of the listening socket: each exec is a connection, and connections beyond it are
+refused."""
 
 _TICK_S = 5.0
 
 LOCK = "lock"
-"""Lock file in the directory; contains the pid of the shim."""
+"""Lock file in the directory, which contains the pid of the shim."""
 
 LOCKED = 3
 """Exit code when another shim holds the directory."""
 
 
 class Shim:
-    """The event loop of the shim: signals, connections, output pipes and deadlines. One thread."""
+    """The event loop of the shim, in one thread: signals, connections, output pipes, deadlines."""
 
     def __init__(
         self, directory: Path, socket_path: Path, *, patience_s: float, now: clock.Clock
@@ -63,9 +66,9 @@ class Shim:
         self._selector = selectors.DefaultSelector()
         self._held: dict[str, containers.ShimContainer] = {}
         self._running: dict[str, containers.ShimContainer] = {}
-        """Containers in `_held` that have not ended; a Pod may leave hundreds that have."""
-        self._execs = exec_shim.Execs()
-        self._attachments = attach_shim.Attachments()
+        """Containers in `_held` that have not ended. A Pod may leave hundreds of ended ones."""
+        self._execs = shim_exec_server.Execs()
+        self._attachments = shim_attach_server.Attachments()
         self._connection: socket.socket | None = None
         self._received = b""
         self._unsent = b""
@@ -80,8 +83,8 @@ class Shim:
         }
 
     def run(self) -> None:
-        """Serve until asked to leave, or until there was no node for longer than the patience."""
-        # Signals first: a child that ends during adoption must wake the loop.
+        """Serve until a node asks the shim to leave, or no node connects for `patience_s`."""
+        # Signals come first: a child that ends during adoption must wake the loop.
         wakeup = self._catch_signals()
         self._adopt()
         listener = self._listen()
@@ -91,14 +94,14 @@ class Shim:
                 if key.fileobj is listener:
                     self._accept(listener)
                 elif key.fileobj is wakeup:
-                    # Before the reaping: a signal during it must wake the next round.
+                    # Received before reaping: a signal during the reaping must wake the next round.
                     wakeup.recv(_RECEIVE)
                     self._reap()
                 elif key.fileobj is self._connection:
                     self._read_node()
                 elif isinstance(key.data, containers.ShimContainer):
                     self._read_pipe(key.fd, key.data)
-                elif isinstance(key.data, exec_shim.ExecConnection):
+                elif isinstance(key.data, shim_exec_server.ExecConnection):
                     self._read_first_request(key.data)
             self._tick()
         self._flush()
@@ -109,7 +112,7 @@ class Shim:
         receiver.setblocking(False)
         sender.setblocking(False)
         signal.set_wakeup_fd(sender.detach(), warn_on_full_buffer=False)
-        # Without a Python handler nothing is written to the wakeup descriptor.
+        # Without a Python handler, nothing is written to the wakeup descriptor.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self._leave({}))
@@ -118,7 +121,7 @@ class Shim:
         return receiver
 
     def _listen(self) -> socket.socket:
-        # We hold the lock, so an existing socket was left by a shim that has ended.
+        # We hold the lock, so an existing socket belongs to a shim that has ended.
         self._socket_path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self._socket_path))
@@ -140,15 +143,16 @@ class Shim:
 
     def _accept(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()
-        client = exec_shim.ExecConnection(connection)
+        client = shim_exec_server.ExecConnection(connection)
         self._selector.register(connection, selectors.EVENT_READ, client)
 
-    def _read_first_request(self, client: exec_shim.ExecConnection) -> None:
-        """Read the first request of a new connection, which decides what it is; before, it has no
-        rights.
+    def _read_first_request(self, client: shim_exec_server.ExecConnection) -> None:
+        """Read the first request of a new connection, which decides about its use.
+
+        Until then the connection has no rights.
         """
         if client.connection.fileno() < 0:
-            return  # closed earlier in this round: its process has ended
+            return  # closed earlier in this round, as its process has ended
         alive = client.read()
         first_line = client.take() if alive else None
         if first_line is None:
@@ -169,8 +173,10 @@ class Shim:
         elif start is None or not start(client, request, held):
             self._drop_connection(client)
 
-    def _take_over(self, client: exec_shim.ExecConnection, first_line: tuple[bytes, bytes]) -> None:
-        """Make this the node's connection. An older one belongs to a server that no longer runs."""
+    def _take_over(
+        self, client: shim_exec_server.ExecConnection, first_line: tuple[bytes, bytes]
+    ) -> None:
+        """Make this the node's connection. An older one belongs to a server that has ended."""
         self._disconnect()
         for descriptor in client.take_descriptors():
             os.close(descriptor)
@@ -180,7 +186,7 @@ class Shim:
         self._execute_request(line)
         self._flush()
 
-    def _drop_connection(self, client: exec_shim.ExecConnection) -> None:
+    def _drop_connection(self, client: shim_exec_server.ExecConnection) -> None:
         self._selector.unregister(client.connection)
         client.close()
 
@@ -197,7 +203,7 @@ class Shim:
         try:
             piece = self._connection.recv(_RECEIVE)
         except BlockingIOError:
-            # Called because the socket can be written to again.
+            # The call came because the socket can be written to again.
             piece = None
         except OSError:
             piece = b""
@@ -213,8 +219,9 @@ class Shim:
         self._flush()
 
     def _execute_request(self, line: bytes) -> bool:
-        """Execute one request and reply. Return False for invalid JSON, which ends the
-        connection.
+        """Execute one request and reply.
+
+        Returns False for invalid JSON, which ends the connection.
         """
         try:
             request = json.loads(line)
@@ -232,11 +239,11 @@ class Shim:
     # Requests
 
     def _hello(self, _: dict[str, Any]) -> dict[str, Any]:
-        known = [held.record._asdict() for held in self._held.values()]
-        return {"version": PROTOCOL, "pid": os.getpid(), "containers": known}
+        records = [held.record._asdict() for held in self._held.values()]
+        return {"version": PROTOCOL, "pid": os.getpid(), "containers": records}
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Start a container. A container whose id is known is not started again."""
+        """Start a container, unless a container with this id is known."""
         order = containers.StartRequest(
             *(request[field] for field in containers.StartRequest._fields)
         )
@@ -249,7 +256,7 @@ class Shim:
             record = containers.ContainerRecord(
                 order.id, order.directory, boot=containers.boot_id()
             )
-            # Before the start: if this shim is killed, the next one ends what has the marker.
+            # Saved first: if this shim is killed, the next one ends all processes with the marker.
             self._records.save(record)
             held = self._held[order.id] = containers.ShimContainer(record, now=self._now)
             held.start(order)
@@ -300,16 +307,16 @@ class Shim:
         self._flush()
 
     def _step_all(self, due: list[containers.ShimContainer]) -> None:
-        """Step all due containers, with one scan of the processes for those that end together.
+        """Step all due containers, with one scan of all processes for containers that end together.
 
-        A scan for each would take a minute when hundreds are killed at once.
+        A scan for each container would take a minute when hundreds are killed at once.
         """
         alone = self._childless()
-        over = [held.marker for held in due if held.root is None]
-        # A process that has cleared its environment has no marker.
-        if over and not alone:
+        markers = [held.marker for held in due if held.root is None]
+        # Strays are killed here, since a process that has cleared its environment has no marker.
+        if markers and not alone:
             self._end_strays()
-        clear = processes.unused_markers(over) if len(over) > 1 and not alone else set()
+        clear = processes.unused_markers(markers) if len(markers) > 1 and not alone else set()
         for held in due:
             self._step(held, alone=alone, clear=held.marker in clear)
 
@@ -324,12 +331,12 @@ class Shim:
             self._send({"event": "ended", "container": held.record._asdict()})
 
     def _end_strays(self) -> None:
-        """Kill children that no container which still runs can have started."""
+        """Kill children that cannot have been started by a container that still runs."""
         roots = [root for h in self._running.values() if (root := h.root) is not None]
-        known = {root.pid for root in roots}
+        root_pids = {root.pid for root in roots}
         for pid in processes.children(os.getpid()):
             child = processes.identify(pid)
-            if pid in known or child is None or not child.alive():
+            if pid in root_pids or child is None or not child.alive():
                 continue
             # A process that started after the child cannot be its ancestor.
             if all(root.started > child.started for root in roots):
@@ -337,13 +344,13 @@ class Shim:
 
     def _reap(self) -> None:
         roots = {held.root.pid: held for held in self._running.values() if held.root is not None}
-        # One SIGCHLD may stand for several ended children, as signals are not counted (signal(7)).
+        # One SIGCHLD may stand for several ended children: signals are not counted (signal(7)).
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
-            # Children are left, but none of them has ended.
+            # There are children, but none of them has ended.
             if pid == 0:
                 return
             # A child that is neither a root nor an exec is an adopted orphan of a container.
@@ -367,7 +374,7 @@ class Shim:
             self._close_pipe(pipe, held)
 
     def _watch_pipes(self, held: containers.ShimContainer) -> None:
-        """Start to read the pipes of a container, or close them if it has ended."""
+        """Start to read the pipes of a container, or close them if the container has ended."""
         for pipe in list(held.pipes):
             if held.ended:
                 self._close_pipe(pipe, held)
@@ -394,7 +401,7 @@ class Shim:
         if self._connection is None or not self._unsent:
             return
         try:
-            # Not sendall: a node that does not read must not stop the shim.
+            # `sendall` would block the shim if the node does not read.
             sent = self._connection.send(self._unsent)
         except BlockingIOError:
             sent = 0
@@ -407,7 +414,7 @@ class Shim:
 
 
 def log_line(text: str) -> None:
-    """Write one line to standard error, which is the shim's log file. Ignores a full disk."""
+    """Write one line to standard error, which is the shim's log file. A full disk is ignored."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{clock.rfc3339_micro(clock.SystemClock().wall())} shim {text}\n")
         sys.stderr.flush()
@@ -416,14 +423,14 @@ def log_line(text: str) -> None:
 def main() -> int:
     """Run the shim with the arguments DIRECTORY SOCKET PATIENCE; return the exit code.
 
-    The arguments are read without argparse, to keep the process small.
+    The arguments are read without argparse to keep the process small.
     """
     directory, socket_path, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
-    # For the socket and the records, which only this user may open.
+    # Only this user may open the socket and the records.
     os.umask(0o077)
     if not locks.OwnerLock(directory / LOCK).take():
         return LOCKED
-    # Before any container starts: orphans of it must come to this process and not to init.
+    # Called before any container starts: orphans of containers must come to this process, not init.
     processes.become_subreaper()
     Shim(directory, socket_path, patience_s=patience, now=clock.SystemClock()).run()
     return 0

@@ -3,9 +3,9 @@
 Kubernetes carries exec, attach and port-forward over SPDY, although browsers no longer support it.
 Sources: https://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1/ (frames, dictionary)
 and github.com/moby/spdystream, which the API server, kubectl and the kubelet use. The header blocks
-of one direction share one zlib stream, so that each must be decoded, even that of a refused stream.
-Used by `streams_spdy`. Flow control (WINDOW_UPDATE, SETTINGS) is parsed and ignored, as by moby:
-only TCP slows a sender down.
+of one direction share one zlib stream, so each must be decoded, even that of a refused stream. Used
+by `streams_spdy`. Flow control (WINDOW_UPDATE, SETTINGS) is parsed and ignored, as by moby: only
+TCP slows a sender down.
 """
 
 import struct
@@ -16,10 +16,10 @@ from typing import NamedTuple
 from kilnwork.controlplane.node import streams
 
 MAX_CONTROL = 64 * 1024
-"""Maximum size of a control frame. Those of Kubernetes stay below 1 KiB."""
+"""Maximum size of a control frame. Control frames of Kubernetes stay below 1 KiB."""
 
 MAX_HEADERS = 64 * 1024
-"""Maximum size of an inflated header block, against decompression bombs."""
+"""Maximum size of a decompressed header block, against decompression bombs."""
 
 MAX_DATA = 32 * 1024
 """Maximum size of a data frame that we send: the buffer size of Go's io.Copy."""
@@ -28,7 +28,7 @@ SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS = 1, 2, 3, 4
 PING, GOAWAY, HEADERS, WINDOW_UPDATE = 6, 7, 8, 9
 
 PROTOCOL_ERROR, INVALID_STREAM, REFUSED_STREAM, CANCEL = 1, 2, 3, 5
-"""Why a stream is reset (draft 3.1, 2.6.3)."""
+"""Status codes of RST_STREAM (draft 3.1, 2.6.3)."""
 
 FIN = 1
 _CONTROL = 0x8000
@@ -64,11 +64,11 @@ DICTIONARY = (
 """Initial dictionary of both zlib streams (draft 3.1, 2.6.10.1): 1,423 bytes."""
 
 Headers = Mapping[str, str]
-"""By lower-case name. Repeated values are joined by NUL."""
+"""Header values by lower-case name. Repeated values are joined by NUL."""
 
 
 class SynStream(NamedTuple):
-    """Frame with which the peer opens a stream; `fin`: it will send nothing on it."""
+    """Frame with which the peer opens a stream. `fin`: the peer will send nothing on it."""
 
     stream: int
     headers: Headers
@@ -91,7 +91,7 @@ class RstStream(NamedTuple):
 
 
 class DataPiece(NamedTuple):
-    """A piece of a data frame as it arrives; `fin` with the last piece of the stream."""
+    """A piece of a data frame as it arrives. The last piece of the stream has `fin`."""
 
     stream: int
     data: bytes
@@ -99,13 +99,13 @@ class DataPiece(NamedTuple):
 
 
 class Ping(NamedTuple):
-    """Ping frame to send back unchanged, unless it is our own."""
+    """Ping frame, to be sent back unchanged unless it is our own."""
 
     number: int
 
 
 class GoAway(NamedTuple):
-    """Frame that says that the peer opens no more streams and accepts none."""
+    """Frame with which the peer announces that it opens and accepts no more streams."""
 
     last: int
     status: int
@@ -123,7 +123,7 @@ Frame = SynStream | SynReply | RstStream | DataPiece | Ping | GoAway | HeadersFr
 
 
 class FrameReader:
-    """Parser of the SPDY frames of one direction."""
+    """Parses the SPDY frames of one direction."""
 
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(zdict=DICTIONARY)
@@ -134,7 +134,7 @@ class FrameReader:
     def feed(self, piece: bytes) -> Iterator[Frame]:
         """Yield all frames that `piece` completes.
 
-        Raises `streams.ProtocolError`: close the connection then.
+        Raises `streams.ProtocolError`; the connection must be closed then.
         """
         self._buffer += piece
         while True:
@@ -146,7 +146,7 @@ class FrameReader:
                 return
             first, second = struct.unpack_from(">II", self._buffer)
             flags, length = second >> 24, second & 0xFFFFFF
-            # A data frame, which may have 16 MiB: it is passed on in pieces as it arrives.
+            # A data frame may have 16 MiB, so it is passed on in pieces as it arrives.
             if not first >> 31:
                 del self._buffer[:_HEAD]
                 self._data = (_stream_id(first), length, bool(flags & FIN))
@@ -188,8 +188,8 @@ class FrameReader:
             return SynStream(_stream_id(stream), self._headers(payload[10:]), fin)
         if kind in (SYN_REPLY, HEADERS):
             (stream,) = struct.unpack_from(">I", payload)
-            made = SynReply if kind == SYN_REPLY else HeadersFrame
-            return made(_stream_id(stream), self._headers(payload[4:]), fin)
+            frame_type = SynReply if kind == SYN_REPLY else HeadersFrame
+            return frame_type(_stream_id(stream), self._headers(payload[4:]), fin)
         if kind == RST_STREAM:
             stream, status = struct.unpack_from(">II", payload)
             return RstStream(_stream_id(stream), status)
@@ -205,17 +205,17 @@ class FrameReader:
             plain = self._inflate.decompress(block, MAX_HEADERS)
         except zlib.error as error:
             raise streams.ProtocolError(f"header block: {error}") from error
-        # zlib has stopped at the limit and left the rest of the block here.
+        # zlib stops at the limit and leaves the rest of the block here.
         if self._inflate.unconsumed_tail:
             raise streams.ProtocolError(f"header block of more than {MAX_HEADERS} bytes")
-        found: dict[str, str] = {}
+        headers: dict[str, str] = {}
         words = _words(plain)
-        # The same iterator twice: names and values alternate.
+        # The same iterator is passed twice, since names and values alternate.
         for name, value in zip(words, words, strict=True):
-            if name in found or name != name.lower():
+            if name in headers or name != name.lower():
                 raise streams.ProtocolError("header block: names must be lower case and unique")
-            found[name] = value
-        return found
+            headers[name] = value
+        return headers
 
 
 def _words(plain: bytes) -> Iterator[str]:
@@ -236,7 +236,7 @@ def _stream_id(word: int) -> int:
 
 
 class FrameWriter:
-    """Encoder of the SPDY frames of one direction. Send its results in the order of the calls."""
+    """Encodes the SPDY frames of one direction. Send the results in the order of the calls."""
 
     def __init__(self) -> None:
         self._deflate = zlib.compressobj(zdict=DICTIONARY)
@@ -259,13 +259,13 @@ class FrameWriter:
 
 
 def data(stream: int, content: bytes, *, fin: bool = False) -> bytes:
-    """Return data frames with all of `content`; an empty frame if there is only `fin` to send."""
+    """Return data frames with all of `content`, or an empty frame if only `fin` is to be sent."""
     pieces = [content[at : at + MAX_DATA] for at in range(0, len(content), MAX_DATA)] or [b""]
-    made = bytearray()
+    encoded = bytearray()
     for number, piece in enumerate(pieces, 1):
         flags = FIN if fin and number == len(pieces) else 0
-        made += struct.pack(">II", stream, flags << 24 | len(piece)) + piece
-    return bytes(made)
+        encoded += struct.pack(">II", stream, flags << 24 | len(piece)) + piece
+    return bytes(encoded)
 
 
 def rst_stream(stream: int, status: int) -> bytes:
@@ -279,7 +279,7 @@ def ping(number: int) -> bytes:
 
 
 def go_away(last: int, status: int = 0) -> bytes:
-    """Return the frame that refuses streams after `last`, the newest one that we accepted."""
+    """Return the frame that refuses streams after `last`, the newest accepted stream."""
     return _control(GOAWAY, struct.pack(">II", last, status))
 
 

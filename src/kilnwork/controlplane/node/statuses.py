@@ -1,54 +1,55 @@
-"""Status of a Pod, computed from its object and what the node knows of its containers. Pure.
+"""Status of a Pod, computed from its object and the node's views of its containers. Pure.
 
-Used by the reconciler, which writes it when it differs from the previous one. Formats and reasons
-are the kubelet's (core/v1 PodStatus; k8s.io/kubernetes pkg/kubelet/kubelet_pods.go, getPhase, and
-pkg/kubelet/status/generate.go), so that `kubectl get pods` shows what people expect.
+Used by the reconciler, which writes a status that differs from the previous one. Formats and
+reasons are the kubelet's (core/v1 PodStatus; k8s.io/kubernetes pkg/kubelet/kubelet_pods.go,
+getPhase, and pkg/kubelet/status/generate.go), so that `kubectl get pods` shows what people expect.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kilnwork.api import field_effects
-from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import container_plan, lifecycle, pods
+from kilnwork.api import field_support
+from kilnwork.controlplane.node import container_plan, lifecycle, pod_types
+from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kit import clock
 
 _ENDED = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}
 FIELDS_IGNORED = "kilnwork.dev/FieldsIgnored"
-"""Type of the condition that names fields of the Pod without effect on this node."""
+"""Type of the condition that names the fields of a Pod that have no effect on this node."""
 
 _OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", FIELDS_IGNORED)
 _SHOWN_FIELDS = 20
-"""Maximum number of fields that a condition names; the rest is counted."""
+"""Maximum number of fields that a condition names. Further fields are counted."""
 
 EPHEMERAL = "ephemeralContainerStatuses"
 _SHUT_DOWN = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
-"""As a kubelet reports it (pkg/kubelet/nodeshutdown), so that readers attribute it to the node."""
+"""Reason and message of a kubelet (pkg/kubelet/nodeshutdown), so that readers attribute the end to
+the node."""
 
 UNSUPPORTED = "UnsupportedPod"
 """Reason of a Pod that this node can never run."""
 
 
 class PodFacts(NamedTuple):
-    """Facts, besides its containers, from which the status of a Pod is computed."""
+    """Facts from which the status of a Pod is computed, besides its containers."""
 
     address: str
     wall: float
     """The present time (wall clock, seconds)."""
     written: Mapping[str, Any] | None = None
-    """The status that was written last, from which start and transition times are kept; None: use
+    """The status that was written last, from which start and transition times are kept. None: use
     the object's status."""
     leaving: bool = False
     """Whether the node stops all containers because it shuts down."""
 
 
-def refused(pod: pods.Pod, message: str) -> dict[str, Any]:
+def refused(pod: pod_types.Pod, message: str) -> dict[str, Any]:
     """Return the status of a Pod that fails without having been started."""
     return {"phase": "Failed", "reason": UNSUPPORTED, "message": message}
 
 
-def status(pod: pods.Pod, views: lifecycle.Views, facts: PodFacts) -> dict[str, Any]:
-    """Return the whole status that the node writes."""
+def status(pod: pod_types.Pod, views: lifecycle.Views, facts: PodFacts) -> dict[str, Any]:
+    """Return the whole status for the node to write."""
     before = pod.status if facts.written is None else facts.written
     phase = _phase(pod, views)
     failure = lifecycle.failure(pod, facts.wall)
@@ -64,7 +65,7 @@ def status(pod: pods.Pod, views: lifecycle.Views, facts: PodFacts) -> dict[str, 
         "podIPs": [{"ip": facts.address}],
         "startTime": before.get("startTime") or clock.rfc3339(facts.wall),
         "conditions": [
-            # Conditions of other writers: a merge patch replaces the whole list.
+            # Conditions of other writers are kept: a merge patch replaces the whole list.
             *(c for c in pod.status.get("conditions") or () if c.get("type") not in _OURS),
             *_dated(conditions, before.get("conditions") or (), clock.rfc3339(facts.wall)),
         ],
@@ -92,36 +93,38 @@ def _view(views: lifecycle.Views, name: str) -> lifecycle.ContainerView:
 # The Pod as a whole
 
 
-def _phase(pod: pods.Pod, views: lifecycle.Views) -> str:
+def _phase(pod: pod_types.Pod, views: lifecycle.Views) -> str:
     if pod.final:
         return pod.phase
-    known = {c.name: _view(views, c.name) for c in pod.spec.containers}
-    ends = [_end(pod, c, known[c.name]) for c in pod.spec.containers]
+    by_name = {c.name: _view(views, c.name) for c in pod.spec.containers}
+    ends = [_end(pod, c, by_name[c.name]) for c in pod.spec.containers]
     if all(end is not None for end in ends):
         if _any_running(views):
             return "Running"
         return "Failed" if any(ends) else "Succeeded"
     if pod.metadata.deletion_timestamp is not None and not _any_running(views):
-        return "Failed"  # none will be started (kubelet, status manager, TerminatePod)
+        return "Failed"  # no container will be started (kubelet, status manager, TerminatePod)
     if not _initialised(pod, views):
         failed = any(_end(pod, c, _view(views, c.name)) for c in pod.init_containers)
         return "Failed" if failed and not _any_running(views) else "Pending"
-    begun = all(view.last is not None for view in known.values())
+    begun = all(view.last is not None for view in by_name.values())
     return "Running" if begun else "Pending"
 
 
-def _end(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView) -> int | None:
-    """Return the exit code with which a container has ended for good, or None while it has not."""
+def _end(
+    pod: pod_types.Pod, container: pod_types.Container, view: lifecycle.ContainerView
+) -> int | None:
+    """Return the exit code of a container that has ended for good, or None."""
     if view.last is None or view.running:
         return None
     deleted = pod.metadata.deletion_timestamp is not None
-    # In a Pod that is deleted or has ended nothing is started again.
-    again = lifecycle.restarts(pod, container, view) and not (deleted or pod.final)
-    return None if again else view.last.exit_code
+    # In a Pod that is deleted or has ended, no container is started again.
+    restarts_again = lifecycle.restarts(pod, container, view) and not (deleted or pod.final)
+    return None if restarts_again else view.last.exit_code
 
 
-def _initialised(pod: pods.Pod, views: lifecycle.Views) -> bool:
-    """Return the kubelet's Initialized: init containers have succeeded, sidecars have started."""
+def _initialised(pod: pod_types.Pod, views: lifecycle.Views) -> bool:
+    """Return whether all init containers have succeeded and all sidecars have started."""
     if lifecycle.has_begun(pod, views):
         return True
     for container in pod.init_containers:
@@ -135,10 +138,13 @@ def _initialised(pod: pods.Pod, views: lifecycle.Views) -> bool:
     return True
 
 
-def is_ready(pod: pods.Pod, container: pods.Container, view: lifecycle.ContainerView) -> bool:
-    """Return a container's `ready`.
+def is_ready(
+    pod: pod_types.Pod, container: pod_types.Container, view: lifecycle.ContainerView
+) -> bool:
+    """Return whether a container is ready.
 
-    It runs and its probes succeed, or it is an init container that has succeeded.
+    An init container is ready once it has succeeded, any other container while it runs and its
+    probes succeed.
     """
     if container in pod.init_containers and not container.sidecar:
         return view.last is not None and view.last.exit_code == 0
@@ -146,7 +152,7 @@ def is_ready(pod: pods.Pod, container: pods.Container, view: lifecycle.Container
     return view.running and view.started and view.ready and not dying
 
 
-def _conditions(pod: pods.Pod, views: lifecycle.Views, phase: str) -> list[dict[str, str]]:
+def _conditions(pod: pod_types.Pod, views: lifecycle.Views, phase: str) -> list[dict[str, str]]:
     initialised = _initialised(pod, views) or phase == "Succeeded"
     unready = [
         c.name
@@ -176,7 +182,7 @@ def _conditions(pod: pods.Pod, views: lifecycle.Views, phase: str) -> list[dict[
     ]
 
 
-def _fields_ignored(pod: pods.Pod) -> Iterator[dict[str, str]]:
+def _fields_ignored(pod: pod_types.Pod) -> Iterator[dict[str, str]]:
     if message := ignored_message(pod):
         yield {
             "type": FIELDS_IGNORED,
@@ -186,16 +192,20 @@ def _fields_ignored(pod: pods.Pod) -> Iterator[dict[str, str]]:
         }
 
 
-def ignored_message(pod: pods.Pod) -> str:
-    """Return which fields of the Pod have no effect on this node, and why; "" if there are none."""
+def ignored_message(pod: pod_types.Pod) -> str:
+    """Return a text that names the fields without effect on this node, and why; "" if none."""
     return sentences(container_plan.ignored(pod))
 
 
-def sentences(ignored: Sequence[field_effects.Finding]) -> str:
-    """Return the text that names fields without effect, and why; "" if there are none."""
-    found = [field_effects.describe_finding(one) for one in ignored]
-    more = [f"and {len(found) - _SHOWN_FIELDS} more"] if len(found) > _SHOWN_FIELDS else []
-    return "; ".join([*found[:_SHOWN_FIELDS], *more])
+def sentences(ignored: Sequence[field_support.Finding]) -> str:
+    """Return the text for findings about fields without effect; "" if there are none."""
+    descriptions = [field_support.describe_finding(one) for one in ignored]
+    more = (
+        [f"and {len(descriptions) - _SHOWN_FIELDS} more"]
+        if len(descriptions) > _SHOWN_FIELDS
+        else []
+    )
+    return "; ".join([*descriptions[:_SHOWN_FIELDS], *more])
 
 
 def _condition(kind: str, holds: bool, why: tuple[str, str] | None) -> dict[str, str]:  # noqa: FBT001
@@ -212,21 +222,24 @@ def _why(phase: str, reason: str, what: str, names: Sequence[str]) -> tuple[str,
     return reason, f"containers with {what}: [{' '.join(names)}]"
 
 
-def _holds(pod: pods.Pod, kind: str) -> bool:
-    known = pod.status.get("conditions") or ()
-    return any(c.get("type") == kind and c.get("status") == "True" for c in known)
+def _holds(pod: pod_types.Pod, kind: str) -> bool:
+    conditions = pod.status.get("conditions") or ()
+    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
 
 
 def _dated(
     conditions: Sequence[Mapping[str, str]], before: Sequence[Mapping[str, Any]], moment: str
 ) -> list[dict[str, Any]]:
-    """Add the time of the last transition, which is kept while the status is the same."""
-    known = {str(c.get("type")): c for c in before}
+    """Return the conditions with the time of their last transition.
+
+    The time is kept while the status of the condition stays the same.
+    """
+    old_by_type = {str(c.get("type")): c for c in before}
     result = []
     for condition in conditions:
-        old = known.get(condition["type"], {})
-        kept = old.get("status") == condition["status"] and "lastTransitionTime" in old
-        when = old["lastTransitionTime"] if kept else moment
+        old = old_by_type.get(condition["type"], {})
+        unchanged = old.get("status") == condition["status"] and "lastTransitionTime" in old
+        when = old["lastTransitionTime"] if unchanged else moment
         result.append({**condition, "lastTransitionTime": when})
     return result
 
@@ -234,7 +247,9 @@ def _dated(
 # One container
 
 
-def _container(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> dict[str, Any]:
+def _container(
+    pod: pod_types.Pod, container: pod_types.Container, views: lifecycle.Views
+) -> dict[str, Any]:
     view = _view(views, container.name)
     last = view.last
     status: dict[str, Any] = {
@@ -249,7 +264,7 @@ def _container(pod: pods.Pod, container: pods.Container, views: lifecycle.Views)
     }
     if last is not None:
         status["containerID"] = f"kiln://{last.id}"
-        # While it waits, its newest end is not in `state`, so it is shown as the last one.
+        # While a container waits, its newest end is not in `state`, so it goes into `lastState`.
         older = view.before if "waiting" not in status["state"] else last
         if older is not None and older.exit_code is not None:
             status["lastState"] = {"terminated": _terminated(older)}
@@ -257,38 +272,36 @@ def _container(pod: pods.Pod, container: pods.Container, views: lifecycle.Views)
 
 
 def _ephemeral(
-    pod: pods.Pod, views: lifecycle.Views, before: Mapping[str, Any]
+    pod: pod_types.Pod, views: lifecycle.Views, before: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the statuses of the ephemeral containers; those of ended ones are reused as written.
+    """Return the statuses of the ephemeral containers.
 
-    A Pod may have hundreds.
+    Statuses of ended containers are reused as written, since a Pod may have hundreds.
     """
     written = {s.get("name"): s for s in before.get(EPHEMERAL) or ()}
-    made = []
+    result = []
     for container in pod.ephemeral_containers:
-        known = written.get(container.name)
-        if known is None or "terminated" not in (known.get("state") or {}):
-            known = _ephemeral_status(pod, container, _view(views, container.name))
-        made.append(known)
-    return made
+        entry = written.get(container.name)
+        if entry is None or "terminated" not in (entry.get("state") or {}):
+            entry = _ephemeral_status(pod, container, _view(views, container.name))
+        result.append(entry)
+    return result
 
 
 def only_started(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether the only news of ephemeral containers is that some were added or have
-    started.
-    """
-    known = {s.get("name"): s for s in before.get(EPHEMERAL) or ()}
+    """Return whether the only change of ephemeral containers is that some were added or started."""
+    old_by_name = {s.get("name"): s for s in before.get(EPHEMERAL) or ()}
     return not any(
         "terminated" in now["state"] or "message" in now["state"].get("waiting", {})
         for now in after[EPHEMERAL]
-        if now is not (was := known.get(now["name"])) and now != was
+        if now is not (was := old_by_name.get(now["name"])) and now != was
     )
 
 
 def ephemeral_patch(
     uid: str, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the JSON patch between two statuses that differ only in their ephemeral containers."""
+    """Return the JSON patch between two statuses that differ only in ephemeral containers."""
     path, old, new = f"/status/{EPHEMERAL}", before.get(EPHEMERAL) or [], after[EPHEMERAL]
     operations = [{"op": "test", "path": "/metadata/uid", "value": uid}]
     if not old or [s.get("name") for s in old] != [s["name"] for s in new[: len(old)]]:
@@ -303,7 +316,7 @@ def ephemeral_patch(
 
 
 def _ephemeral_status(
-    pod: pods.Pod, container: pods.EphemeralContainer, view: lifecycle.ContainerView
+    pod: pod_types.Pod, container: pod_types.EphemeralContainer, view: lifecycle.ContainerView
 ) -> dict[str, Any]:
     last = view.last
     state: dict[str, Any] = {
@@ -327,7 +340,9 @@ def _ephemeral_status(
     }
 
 
-def _state(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> dict[str, Any]:
+def _state(
+    pod: pod_types.Pod, container: pod_types.Container, views: lifecycle.Views
+) -> dict[str, Any]:
     view = _view(views, container.name)
     last = view.last
     if last is not None and view.running:

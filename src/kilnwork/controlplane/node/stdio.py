@@ -1,10 +1,10 @@
-"""Standard input, output and error of one container: the shim's ends.
+"""The shim's ends of the standard input, output and error of one container.
 
 Output passes through named pipes that the container holds open for reading *and* writing, so that
-it gets no SIGPIPE and loses no line while one shim is replaced by the next (except for what a shim
-has read and not yet written when it is killed). A container with `tty` has a pseudo-terminal
-instead, and one with `stdin` a pipe; their other ends belong to the shim alone, so such containers
-see the end of their input, or SIGHUP, when the shim is killed. Standard library only.
+it gets no SIGPIPE and loses no line while one shim is replaced by the next (except for what a
+killed shim had read and not yet written). A container with `tty` has a pseudo-terminal instead, and
+a container with `stdin` has a pipe. The other ends of these belong to the shim alone, so such
+containers see the end of their input, or SIGHUP, when the shim is killed. Standard library only.
 """
 
 import contextlib
@@ -15,7 +15,10 @@ STREAMS = ("stdout", "stderr")
 
 
 class Stdio:
-    """The shim's ends. The named pipes are `NUMBER.stdout` and `NUMBER.stderr` in `directory`."""
+    """The shim's ends for one start of a container.
+
+    The named pipes are `NUMBER.stdout` and `NUMBER.stderr` in `directory`.
+    """
 
     def __init__(self, directory: Path, number: int) -> None:
         self._directory = directory
@@ -26,10 +29,9 @@ class Stdio:
         self._once = False
 
     def open(self, *, stdin: bool, once: bool, tty: bool) -> tuple[int, int, int]:
-        """Create everything. Return the container's three descriptors, each of which the caller
-        closes once.
+        """Create pipes or a terminal. Return the container's three descriptors.
 
-        Raises OSError and leaves nothing open then.
+        The caller closes each descriptor once. Raises OSError without leaving anything open.
         """
         self._once = once
         ends: list[int] = []
@@ -51,7 +53,7 @@ class Stdio:
         ends += (theirs, theirs, theirs)
         os.set_blocking(ours, False)
         self.pipes[ours] = STREAMS[0]
-        # A copy, since the shim closes the read end by itself at the end of the output.
+        # A copy, since the shim itself closes the read end at the end of the output.
         self._input = os.dup(ours)
 
     def _open_input(self) -> int:
@@ -63,24 +65,23 @@ class Stdio:
         path = self._path(stream)
         path.unlink(missing_ok=True)
         os.mkfifo(path, 0o600)
-        # Without O_NONBLOCK this would wait for a writer; O_RDWR below never waits (fifo(7)).
+        # Without O_NONBLOCK this open would wait for a writer; O_RDWR below never waits (fifo(7)).
         self.pipes[os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)] = stream
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def adopt(self) -> None:
         """Take over the named pipes of an earlier shim."""
         for stream in STREAMS:
-            # There are none if it had a terminal or has ended.
+            # There are no pipes if the container had a terminal or has ended.
             with contextlib.suppress(OSError):
                 pipe = os.open(self._path(stream), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 self.pipes[pipe] = stream
 
     def lend_input(self) -> int | None:
-        """Return a copy of our end of the input for one writer, who closes it; None if there is
-        none.
+        """Return a copy of our end of the input, or None if there is none.
 
-        With `once` it is the last one: when the writer closes it, the container sees the end of its
-        input.
+        The writer who gets the copy closes it. With `once`, it is the last copy: when the writer
+        closes it, the container sees the end of its input.
         """
         if self._input < 0:
             return None
@@ -90,8 +91,9 @@ class Stdio:
         return lent
 
     def close(self) -> None:
-        """Close the input and remove the names of the pipes; the shim closes their ends at end of
-        file.
+        """Close the input and remove the names of the pipes.
+
+        The shim closes the read ends at end of file.
         """
         self._close_input()
         for stream in STREAMS:
@@ -107,6 +109,6 @@ class Stdio:
 
 
 def close(descriptors: tuple[int, ...] | list[int]) -> None:
-    # A terminal is three times the same descriptor.
+    # For a terminal, all three descriptors are the same.
     for descriptor in set(descriptors):
         os.close(descriptor)

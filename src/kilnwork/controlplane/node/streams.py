@@ -1,8 +1,8 @@
-"""Multiplexed streams on one connection: events and the port of the protocols. Pure.
+"""Multiplexed streams on one connection: their events, and the port for protocols. Pure.
 
-exec, attach and port-forward need streams with names (stdin, stdout, …), whatever the protocol:
-SPDY (`streams_spdy`), WebSocket channels and SPDY inside a WebSocket (`streams_websocket`) are each
-a `Codec`. `stream_connection` connects a codec to a transport.
+exec, attach and port-forward need streams with names (stdin, stdout, …) in any protocol. SPDY
+(`streams_spdy`), WebSocket channels and SPDY inside a WebSocket (`streams_websocket`) are each a
+`Codec`. `multiplexed_connection` connects a codec to a transport.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,18 +18,18 @@ ERROR, RESIZE, DATA = "error", "resize", "data"
 
 
 class ProtocolError(errors.NodeError):
-    """The peer violates the protocol: the connection must be closed."""
+    """The peer has violated the protocol. The connection must be closed."""
 
 
 class StreamOpened(NamedTuple):
-    """Event: the peer opened a stream. `Codec.accept` it or `Codec.reset` it."""
+    """Event: the peer opened a stream, which needs `Codec.accept` or `Codec.reset`."""
 
     stream: int
     headers: Mapping[str, str]
 
 
 class StreamData(NamedTuple):
-    """Event: bytes arrived on an accepted stream. They are never empty."""
+    """Event: bytes, at least one, arrived on an accepted stream."""
 
     stream: int
     data: bytes
@@ -55,7 +55,7 @@ Event = StreamOpened | StreamData | StreamFinished | StreamReset | PeerGone
 
 
 class Codec(Protocol):
-    """Protocol of one connection. `take` returns the bytes to send, in order."""
+    """Port for the protocol of one connection. `take` returns the bytes to send, in order."""
 
     def receive(self, piece: bytes) -> Iterable[Event]:
         """Return the events of these bytes. Raises `ProtocolError`."""
@@ -64,7 +64,7 @@ class Codec(Protocol):
         """Accept a stream that the peer has opened."""
 
     def send(self, stream: int, content: bytes) -> None:
-        """Send bytes to the peer; dropped if the stream has ended."""
+        """Send bytes to the peer. They are dropped if the stream has ended."""
 
     def finish(self, stream: int) -> None:
         """Send nothing more on this stream."""
@@ -73,7 +73,7 @@ class Codec(Protocol):
         """End the stream in both directions."""
 
     def close(self) -> None:
-        """Close all streams; the transport may be closed once that is sent."""
+        """Close all streams. The transport may be closed once the bytes of `take` are sent."""
 
     def take(self) -> bytes:
-        """Return everything that is to be sent now, once."""
+        """Return all bytes to send now, and forget them."""

@@ -1,8 +1,8 @@
 """The streams of one SPDY/3.1 connection, from the server's side. Pure: see `streams.Codec`.
 
-As github.com/moby/spdystream (connection.go): the peer opens streams with odd, increasing ids; each
-gets a SYN_REPLY before anything is sent on it; data on an unknown stream is dropped, since a reset
-may cross it; pings are sent back. Header names are lower case.
+Follows github.com/moby/spdystream (connection.go): the peer opens streams with odd, increasing ids;
+each stream gets a SYN_REPLY before anything is sent on it; data on an unknown stream is dropped,
+since a reset may have crossed it; pings are sent back. Header names are lower case.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from kilnwork.controlplane.node import spdy, streams
 
 MAX_STREAMS = 1000
-"""Maximum of open streams per connection; a port-forward needs two for each TCP connection."""
+"""Maximum number of open streams per connection. A port-forward needs two per TCP connection."""
 
 
 @dataclass(slots=True)
 class _State:
-    """Which directions of a stream are still open."""
+    """The directions of a stream that are still open."""
 
     accepted: bool = False
     sending: bool = True
@@ -24,7 +24,7 @@ class _State:
 
 
 class SpdySession:
-    """`streams.Codec` for SPDY: all streams of a connection."""
+    """`streams.Codec` for SPDY, with all streams of a connection."""
 
     def __init__(self) -> None:
         self._reader = spdy.FrameReader()
@@ -44,7 +44,7 @@ class SpdySession:
                     yield from self._data(frame)
                 case spdy.RstStream(stream) if self._open.pop(stream, None) is not None:
                     yield streams.StreamReset(stream)
-                # Odd: a ping of the client; an even one would be the reply to ours (2.6.5).
+                # Odd numbers are pings of the client, even ones replies to ours (2.6.5).
                 case spdy.Ping(number) if number % 2:
                     self._out += spdy.ping(number)
                 case spdy.GoAway():
@@ -88,7 +88,7 @@ class SpdySession:
             self._out += self._writer.syn_reply(stream, {})
 
     def send(self, stream: int, content: bytes) -> None:
-        """Send data frames; dropped if the stream has ended."""
+        """Send data frames. They are dropped if the stream has ended."""
         state = self._open.get(stream)
         if state is not None and state.sending and content:
             self._out += spdy.data(stream, content)
@@ -109,7 +109,7 @@ class SpdySession:
             self._out += spdy.rst_stream(stream, status)
 
     def close(self) -> None:
-        """Reset everything that is still open, then send GOAWAY."""
+        """Reset all open streams, then send GOAWAY."""
         if self._leaving:
             return
         for stream in list(self._open):
@@ -118,7 +118,7 @@ class SpdySession:
         self._out += spdy.go_away(self._newest)
 
     def take(self) -> bytes:
-        """Return everything that is to be sent now, once."""
+        """Return all bytes to send now, and forget them."""
         out = bytes(self._out)
         self._out.clear()
         return out

@@ -1,9 +1,9 @@
 """Streams over WebSocket messages, from the server's side. Pure: see `streams.Codec`.
 
-Two protocols are in use. *Channels*: the first byte of a message is the number of its stream
+There are two protocols. *Channels*: the first byte of a message is the number of its stream
 (k8s.io/apimachinery wsstream/conn.go; KEP-4006 for version 5, whose message `255, n` ends stream
-n); in the base64 variants it is a digit, and the rest is base64. *Tunnel*: the messages are the
-bytes of an SPDY connection (`SPDY/3.1+portforward.k8s.io`, KEP-4006).
+n). In the base64 variants the number is a digit, and the rest is base64. *Tunnel*: the messages are
+the bytes of an SPDY connection (`SPDY/3.1+portforward.k8s.io`, KEP-4006).
 
 The library `websockets` reads and writes the frames of RFC 6455; the HTTP part is in `upgrades`.
 """
@@ -17,7 +17,7 @@ from websockets import frames, protocol
 from kilnwork.controlplane.node import streams, streams_spdy
 
 MAX_MESSAGE = 16 * 1024 * 1024
-"""Maximum size of a peer's message. kubectl's have 32 KiB."""
+"""Maximum size of a message from the peer. Messages of kubectl have 32 KiB."""
 
 CLOSE_SIGNAL = 255
 _NORMAL_CLOSURE = 1000
@@ -25,7 +25,7 @@ _PIECE = 32 * 1024
 
 
 class _Messages:
-    """Whole messages of one WebSocket. The library replies to pings."""
+    """Reads and writes whole messages of one WebSocket. The library replies to pings."""
 
     def __init__(self) -> None:
         self._protocol = protocol.Protocol(protocol.Side.SERVER, max_size=MAX_MESSAGE)
@@ -43,12 +43,12 @@ class _Messages:
                 if event.fin:
                     message, self._parts = b"".join(self._parts), []
                     yield message
-        # After the events: what came before the violation is still valid.
+        # Raised after the events, since messages before the violation are still valid.
         if self._protocol.parser_exc is not None:
             raise streams.ProtocolError(f"WebSocket: {self._protocol.parser_exc}")
 
     def send(self, message: bytes, *, text: bool = False) -> None:
-        """Send one message; dropped once either side has closed."""
+        """Send one message. It is dropped once either side has closed."""
         if self._protocol.state is protocol.State.OPEN:
             send = self._protocol.send_text if text else self._protocol.send_binary
             send(message)
@@ -58,16 +58,16 @@ class _Messages:
             self._protocol.send_close(_NORMAL_CLOSURE)
 
     def take(self) -> bytes:
-        """Return everything that is to be sent now, once."""
+        """Return all bytes to send now, and forget them."""
         return b"".join(self._protocol.data_to_send())
 
 
 class Channels:
     """`streams.Codec` for WebSocket channels: streams by number.
 
-    `headers` are those of stream 0, 1, …, None for an unused number. `subprotocol` is the result of
-    the handshake, empty for the oldest variant. All streams are open from the start: the first
-    `receive` returns their `StreamOpened` events.
+    `headers` are the headers of stream 0, 1, …; None stands for an unused number. `subprotocol` is
+    the result of the handshake, empty for the oldest variant. All streams are open from the start:
+    the first `receive` returns their `StreamOpened` events.
     """
 
     def __init__(self, subprotocol: str, headers: Sequence[dict[str, str] | None]) -> None:
@@ -110,10 +110,10 @@ class Channels:
             yield streams.StreamData(number, content)
 
     def accept(self, stream: int) -> None:
-        """Do nothing: streams need no reply in this protocol."""
+        """Do nothing, as streams need no reply in this protocol."""
 
     def send(self, stream: int, content: bytes) -> None:
-        """Send messages with all of `content`; an empty one is sent too, as a sign of life."""
+        """Send messages with all of `content`. An empty message is sent too, as a sign of life."""
         if stream not in self._sending:
             return
         for at in range(0, max(1, len(content)), _PIECE):
@@ -125,13 +125,14 @@ class Channels:
                 self._messages.send(bytes([stream]) + piece)
 
     def finish(self, stream: int) -> None:
-        """Send nothing more. A server has no signal for it: the peer notices when the connection
-        ends.
+        """Send nothing more on this stream.
+
+        A server has no signal for this: the peer notices when the connection ends.
         """
         self._sending.discard(stream)
 
     def reset(self, stream: int) -> None:
-        """Ignore what arrives on the stream, and send nothing more."""
+        """Ignore data that arrives on the stream, and send nothing more."""
         self._sending.discard(stream)
         self._receiving.discard(stream)
 
@@ -139,7 +140,7 @@ class Channels:
         self._messages.close()
 
     def take(self) -> bytes:
-        """Return everything that is to be sent now, once."""
+        """Return all bytes to send now, and forget them."""
         return self._messages.take()
 
 
@@ -152,7 +153,7 @@ class Tunnel(streams_spdy.SpdySession):
 
     def receive(self, piece: bytes) -> Iterable[streams.Event]:
         """Return the events of these bytes. Raises `ProtocolError`."""
-        # A message need not hold whole SPDY frames: the reader keeps the rest.
+        # A message may end in the middle of an SPDY frame: the reader keeps the rest.
         for message in self._messages.receive(piece):
             if message is None:
                 yield streams.PeerGone()
@@ -162,12 +163,12 @@ class Tunnel(streams_spdy.SpdySession):
     def close(self) -> None:
         """Send GOAWAY, then close the WebSocket."""
         super().close()
-        # GOAWAY first: nothing may follow the close frame of the WebSocket.
+        # GOAWAY is sent first, since nothing may follow the close frame of the WebSocket.
         self._wrap()
         self._messages.close()
 
     def take(self) -> bytes:
-        """Return everything that is to be sent now, once."""
+        """Return all bytes to send now, and forget them."""
         self._wrap()
         return self._messages.take()
 

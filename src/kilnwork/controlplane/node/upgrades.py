@@ -1,10 +1,10 @@
-"""Negotiation of the stream protocol with a client: the HTTP part of exec, attach and port-forward.
-Pure.
+"""Negotiation of stream protocols: the HTTP part of exec, attach and port-forward. Pure.
 
-As the kubelet does (k8s.io/apimachinery httpstream and wsstream): SPDY with the version of the
+Works like the kubelet (k8s.io/apimachinery httpstream and wsstream): SPDY with the version of the
 streams in `X-Stream-Protocol-Version`, or WebSocket with the version as a subprotocol. It also
-supports what the real API server translates for a kubelet, and ours passes on: `v5.channel.k8s.io`,
-and port-forward's SPDY inside a WebSocket (KEP-4006). Used by `kubelet_streaming`.
+supports the protocols that the real API server translates for a kubelet and that our API server
+passes on: `v5.channel.k8s.io`, and port-forward's SPDY inside a WebSocket (KEP-4006). Used by
+`kubelet_streaming`.
 """
 
 import base64
@@ -33,18 +33,19 @@ CHANNELS = (streams.STDIN, streams.STDOUT, streams.STDERR, streams.ERROR, stream
 
 
 class UpgradeAgreement(NamedTuple):
-    """Result of the negotiation: the response `head`, the codec, and the `version` of the
-    streams.
-    """
+    """Result of a negotiation."""
 
     head: bytes
+    """Head of the response."""
     codec: streams.Codec
     version: str
+    """Protocol version of the streams."""
 
     @property
     def has_status(self) -> bool:
-        """Return whether the error stream carries a JSON Status; before version 4 it was plain
-        text.
+        """Return whether the error stream carries a JSON Status.
+
+        Before version 4 it carried plain text.
         """
         return self.version.startswith(("v4.", "v5."))
 
@@ -52,23 +53,24 @@ class UpgradeAgreement(NamedTuple):
 def remote_command(
     headers: asgi.Headers, wanted: Collection[str]
 ) -> UpgradeAgreement | asgi.Refusal:
-    """Negotiate exec or attach. `wanted` are the streams of the query, including `error`."""
-    asked = _ClientOffer(headers)
-    if asked.websocket:
+    """Negotiate exec or attach. `wanted` are the requested streams, including `error`."""
+    offer = _ClientOffer(headers)
+    if offer.websocket:
         opened = [{streams.TYPE: name} if name in wanted else None for name in CHANNELS]
-        return asked.channels(_WEBSOCKET, opened)
-    return asked.spdy(_REMOTE_COMMAND)
+        return offer.channels(_WEBSOCKET, opened)
+    return offer.spdy(_REMOTE_COMMAND)
 
 
 def port_forward(headers: asgi.Headers, ports: Sequence[int]) -> UpgradeAgreement | asgi.Refusal:
-    """Negotiate port-forward. `ports` are those of the query, which only WebSocket channels
-    need.
+    """Negotiate port-forward.
+
+    `ports` are the ports in the query, which only WebSocket channels need.
     """
-    asked = _ClientOffer(headers)
-    if TUNNEL in asked.subprotocols:
-        return asked.switch_websocket(streams_websocket.Tunnel(), TUNNEL)
-    if not asked.websocket:
-        return asked.spdy(_PORT_FORWARD)
+    offer = _ClientOffer(headers)
+    if TUNNEL in offer.subprotocols:
+        return offer.switch_websocket(streams_websocket.Tunnel(), TUNNEL)
+    if not offer.websocket:
+        return offer.spdy(_PORT_FORWARD)
     if not ports:
         return asgi.Refusal(400, 'query parameter "port" is required')
     opened = [
@@ -76,7 +78,7 @@ def port_forward(headers: asgi.Headers, ports: Sequence[int]) -> UpgradeAgreemen
         for number, port in enumerate(ports)
         for kind in (streams.DATA, streams.ERROR)
     ]
-    return asked.channels(_PORT_WEBSOCKET, opened)
+    return offer.channels(_PORT_WEBSOCKET, opened)
 
 
 class _ClientOffer:
@@ -88,7 +90,7 @@ class _ClientOffer:
             values = self._headers.setdefault(name.decode("latin-1").lower(), [])
             values += [part.strip() for part in value.decode("latin-1").split(",") if part.strip()]
         upgrades = [value.lower() for value in self._all("upgrade")]
-        # Connection is a list: `keep-alive, Upgrade`.
+        # The header Connection is a list, such as `keep-alive, Upgrade`.
         upgrade = any("upgrade" in value.lower() for value in self._all("connection"))
         self.websocket = upgrade and "websocket" in upgrades
         self._is_spdy = upgrade and SPDY.lower() in upgrades
@@ -119,8 +121,9 @@ class _ClientOffer:
     def channels(
         self, supported: Sequence[str], opened: Sequence[dict[str, str] | None]
     ) -> UpgradeAgreement | asgi.Refusal:
-        """Agree on the first of the client's subprotocols that is supported; none means the
-        oldest.
+        """Agree on the first of the client's subprotocols that is supported.
+
+        A client that offers none gets the oldest.
         """
         chosen = next((s for s in self.subprotocols if s in supported), "")
         if self.subprotocols and not chosen:
@@ -139,12 +142,12 @@ class _ClientOffer:
         if len(keys) != 1 or self._all("sec-websocket-version") != ["13"]:
             supported = ((b"sec-websocket-version", b"13"),)
             return asgi.Refusal(400, "not a WebSocket handshake of version 13", supported)
-        # RFC 6455 prescribes SHA-1, and no security depends on it.
+        # RFC 6455 prescribes SHA-1; no security depends on it.
         digest = hashlib.sha1((keys[0] + _GUID).encode("latin-1"), usedforsecurity=False).digest()
-        more = {"Sec-WebSocket-Accept": base64.b64encode(digest).decode()}
+        headers = {"Sec-WebSocket-Accept": base64.b64encode(digest).decode()}
         if subprotocol:
-            more["Sec-WebSocket-Protocol"] = subprotocol
-        return UpgradeAgreement(_head("websocket", more), codec, subprotocol)
+            headers["Sec-WebSocket-Protocol"] = subprotocol
+        return UpgradeAgreement(_head("websocket", headers), codec, subprotocol)
 
 
 def _head(protocol: str, more: dict[str, str]) -> bytes:

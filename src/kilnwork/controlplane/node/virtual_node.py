@@ -1,8 +1,8 @@
-"""Virtual node: our node attached to another API server, like those of virtual-kubelet.
+"""Virtual node: our node attached to another API server, like a node of virtual-kubelet.
 
-Used by `kiln node`. It assembles a client, a serving certificate and a `local_node.LocalNode`, in a
-directory that only one process uses at a time. Images are only labels, as on all our nodes, so the
-Node is tainted: only Pods that tolerate this are scheduled here.
+Used by `kiln node`. A virtual node is assembled from a client, a serving certificate and a
+`local_node.LocalNode`, in a directory that only one process uses at a time. Images are only labels,
+as on all our nodes, so the Node is tainted: only Pods that tolerate this are scheduled here.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane import lock
 from kilnwork.controlplane.node import (
     kubelet,
@@ -23,7 +23,7 @@ from kilnwork.controlplane.node import (
     requested_certificate,
     shim,
 )
-from kilnwork.kit import clock, coroutines, errors, paths
+from kilnwork.kit import clock, coroutines, data_directories, errors
 from kilnwork.kube import client, config
 from kilnwork.kube import errors as kube_errors
 
@@ -35,7 +35,10 @@ PROVIDER = registration.NodeTaint("virtual-kubelet.io/provider", "kilnwork", "No
 _CERTIFICATE, _KEY = "kubelet.crt", "kubelet.key"
 
 GRACE_S = 10.0
-"""Time between SIGTERM and SIGKILL for the Pods of a node that stops."""
+"""Seconds between SIGTERM and SIGKILL for the Pods of a node that stops."""
+
+_YIELD_S = GRACE_S + 30.0
+"""How long `stop` waits until a node that was taken has ended its Pods; normally much shorter."""
 
 Say = Callable[[str], None]
 
@@ -55,10 +58,10 @@ class VirtualNodeSettings(NamedTuple):
     taints: tuple[registration.NodeTaint, ...] = (PROVIDER,)
     labels: dict[str, str] | None = None
     client_ca: Path | None = None
-    """PEM file of the CA whose client certificates may use the kubelet API; None: the one that the
-    API server publishes, else its own."""
+    """PEM file of the CA whose client certificates may use the kubelet API. None: the CA that the
+    API server publishes, else the CA of the API server itself."""
     patience_s: float = shim.PATIENCE_S
-    """How long Pods keep running without this process."""
+    """Seconds for which Pods keep running without this process."""
     keeps_pods: bool = False
     """Leave Pods running when the node stops, for the next process to take over."""
     asks_certificate: bool = False
@@ -68,10 +71,11 @@ class VirtualNodeSettings(NamedTuple):
 
 
 class VirtualNode:
-    """One node of a cluster. `start` it in a running loop, then `stop` it.
+    """One node of a cluster. Call `start` in a running event loop, then `stop`.
 
     `on_removed` is called when a removal requested by `registration.REMOVE` is complete, and when
-    another process has taken the node over and nothing runs here any more. Call `stop` then.
+    another process has taken the node over and nothing runs here any more. The owner then calls
+    `stop`.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class VirtualNode:
         self._background = coroutines.BackgroundWork("virtual node")
         self._leaving = False
         self._taken = False
+        self._stopping = False
         self.settings = settings
         self._now = time or clock.SystemClock()
         self._lock = lock.DirectoryLock(settings.directory)
@@ -100,7 +105,7 @@ class VirtualNode:
         return self._node.port
 
     async def start(self, *, say: Say = _say_nothing) -> None:
-        """Start the node; it is Ready on return. Raises KilnError; nothing runs after a failure."""
+        """Start the node, which is Ready on return. Nothing keeps running after a KilnError."""
         say(f"registering node {self.settings.name}")
         async with contextlib.AsyncExitStack() as exits:
             self._open_directory(exits)
@@ -108,12 +113,12 @@ class VirtualNode:
                 client.Client(self._kube, user_agent="kiln-node", time=self._now)
             )
             settings = self._local_settings(await self._client_ca(kube))
-            paths.make_private(settings.run_dir)
+            data_directories.make_private(settings.run_dir)
             self._node = local_node.LocalNode(kube, settings, time=self._now)
             await self._node.start()
             if self.settings.asks_certificate:
                 self._background.start("certificate", self._requester(kube).keep())
-            # Everything has started: from now on `stop` closes it.
+            # Everything has started: from now on `stop` closes what `exits` holds.
             self._exits = exits.pop_all()
             self._started = True
 
@@ -129,14 +134,19 @@ class VirtualNode:
         )
 
     async def stop(self, *, say: Say = _say_nothing) -> None:
-        """Stop every Pod of the node, or leave them to the next process (`keeps_pods`); then
-        close.
+        """Stop the node.
+
+        Its Pods are stopped, or left to the next process (`keeps_pods`).
         """
+        self._stopping = True
         async with self._exits:
+            if self._taken:
+                # Cancelled, `_yield` would leave the Pods running beside those of the new holder.
+                await self._background.wait(timeout_s=_YIELD_S)
             await self._background.stop()
             if not self._started or self._taken:
                 return
-            # A node that is removed leaves no Pods behind.
+            # When a node is removed, no Pods are left behind.
             if self.settings.keeps_pods and not self._leaving:
                 await self._node.abandon()
                 return
@@ -144,7 +154,7 @@ class VirtualNode:
             await self._node.stop(grace_s=GRACE_S)
 
     async def remove(self, *, say: Say = _say_nothing) -> None:
-        """Evict every Pod and delete the Node; call `stop` afterwards. Raises KubeError."""
+        """Evict every Pod and delete the Node. Call `stop` afterwards. Raises KubeError."""
         self._leaving = True
         await self._node.remove(say)
 
@@ -154,11 +164,15 @@ class VirtualNode:
             self._background.start("remove", self._remove())
 
     def _on_taken(self) -> None:
-        # Nothing is removed from here any more: the node belongs to another process.
+        # `stop` ends the Pods already.
+        if self._stopping:
+            return
         self._taken = self._leaving = True
         self._background.start("yield", self._yield())
 
     async def _yield(self) -> None:
+        # Nothing is removed from here any more: the node belongs to another process.
+        await self._background.stop()
         await self._node.stop_without_statuses(grace_s=GRACE_S)
         self._on_removed()
 
@@ -195,8 +209,9 @@ class VirtualNode:
             ) from error
 
     async def _client_ca(self, kube: client.Client) -> Path:
-        """Return the CA of client certificates: the user's, else the API server's, else the
-        kubeconfig's.
+        """Return the CA of client certificates.
+
+        It is the user's, else the API server's, else the kubeconfig's.
         """
         if self.settings.client_ca is not None:
             return self.settings.client_ca
@@ -215,24 +230,24 @@ class VirtualNode:
                 "name the CA of client certificates with --client-ca-file"
             )
         path = self.settings.directory / "client-ca.crt"
-        paths.write_private(path, text.encode())
+        data_directories.write_private(path, text.encode())
         return path
 
     def _local_settings(self, client_ca: Path) -> local_node.LocalNodeSettings:
         chosen = self.settings
-        shown = (chosen.directory / _CERTIFICATE, chosen.directory / _KEY)
+        pair = (chosen.directory / _CERTIFICATE, chosen.directory / _KEY)
         return local_node.LocalNodeSettings(
             name=chosen.name,
             directory=chosen.directory,
-            run_dir=paths.runtime_dir(chosen.directory),
+            run_dir=data_directories.runtime_dir(chosen.directory),
             workdir=chosen.workdir,
-            certificates=kubelet.Certificates(*shown, client_ca),
+            certificates=kubelet.Certificates(*pair, client_ca),
             address=chosen.address,
             port=chosen.port,
             patience_s=chosen.patience_s,
             labels=chosen.labels or {},
             taints=chosen.taints,
-            # A real API server adds the volume to each Pod (ServiceAccount admission plugin).
+            # A real API server adds the account volume to each Pod (admission plugin).
             mounts_accounts=False,
             on_remove=self._on_remove,
             on_taken=self._on_taken,
@@ -241,12 +256,13 @@ class VirtualNode:
 
 
 async def _published_ca(kube: client.Client) -> str:
-    """Return the CA of client certificates that kube-apiserver publishes; "" if it is not
-    readable.
+    """Return the CA of client certificates that kube-apiserver publishes.
+
+    Returns "" if it is not readable.
     """
     name, namespace = "extension-apiserver-authentication", "kube-system"
     try:
-        found = await kube.get(resource.CONFIG_MAPS, name, namespace)
+        config_map = await kube.get(api_resources.CONFIG_MAPS, name, namespace)
     except (kube_errors.NotFound, kube_errors.Forbidden):
         return ""
-    return str((found.get("data") or {}).get("client-ca-file") or "")
+    return str((config_map.get("data") or {}).get("client-ca-file") or "")

@@ -1,7 +1,7 @@
 """Files in the volumes of a Pod, computed from their sources. Pure: the objects are passed in.
 
-Used by `container_plan` and the reconciler; `volumes` writes them. Keys and paths are data: one
-that would leave its directory makes the Pod fail and is never followed.
+Used by `container_plan` and the reconciler; `volumes` writes the files. Keys and paths are data: a
+path that would leave its directory is never followed and makes the Pod fail.
 """
 
 import base64
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kilnwork.api import meta
-from kilnwork.controlplane.node import container_input_types, downward_fields, errors, pods
+from kilnwork.controlplane.node import container_input_types, downward_fields, errors, pod_types
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _FILE_MODE = 0o644
 _TOKEN_S = 3600
-"""Default lifetime of a projected token (ServiceAccountTokenProjection)."""
+"""Default lifetime of a projected token in seconds (ServiceAccountTokenProjection)."""
 
 
 class VolumeFile(NamedTuple):
@@ -41,13 +41,13 @@ class VolumeContent(NamedTuple):
 class VolumeContext(NamedTuple):
     """Inputs of the files of a Pod's volumes."""
 
-    pod: pods.Pod
+    pod: pod_types.Pod
     found: container_input_types.Found
     tokens: container_input_types.Tokens
     facts: container_input_types.NodeFacts
 
 
-def check(pod: pods.Pod) -> None:
+def check(pod: pod_types.Pod) -> None:
     """Raise `Unsupported` for a volume that this node does not support."""
     for volume in pod.spec.volumes or ():
         if not _LABEL.fullmatch(str(volume.get("name"))):
@@ -61,12 +61,12 @@ def check(pod: pods.Pod) -> None:
             _read(volume, kind, source)
 
 
-def wanted(pod: pods.Pod) -> Iterator[container_input_types.ObjectWant]:
+def wanted(pod: pod_types.Pod) -> Iterator[container_input_types.ObjectWant]:
     """Yield the Secrets and ConfigMaps that the volumes name."""
     for volume in pod.spec.volumes or ():
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
-            if isinstance(source, pods.ObjectVolume):
+            if isinstance(source, pod_types.ObjectVolume):
                 object_kind: container_input_types.Kind = (
                     "Secret" if kind == "secret" else "ConfigMap"
                 )
@@ -75,12 +75,12 @@ def wanted(pod: pods.Pod) -> Iterator[container_input_types.ObjectWant]:
                 )
 
 
-def tokens(pod: pods.Pod) -> Iterator[container_input_types.TokenWant]:
+def tokens(pod: pod_types.Pod) -> Iterator[container_input_types.TokenWant]:
     """Yield the service-account tokens that the volumes need."""
     for volume in pod.spec.volumes or ():
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
-            if isinstance(source, pods.TokenVolume):
+            if isinstance(source, pod_types.TokenVolume):
                 yield _token_want(source)
 
 
@@ -92,18 +92,18 @@ def volume(volume: dict[str, Any], context: VolumeContext) -> VolumeContent:
     name = str(volume["name"])
     if is_container_owned(volume):
         return VolumeContent(name, None)
-    found: dict[str, VolumeFile] = {}
+    files: dict[str, VolumeFile] = {}
     try:
         for kind, raw in _parts(volume):
             source = _read(volume, kind, raw)
             mode = _default_mode(volume)
             for file in _WRITERS[kind](source, context, mode):
-                # Of two sources with the same path the later one counts, as in a projected volume.
-                found[file.path] = file
+                # If two sources have the same path, the later one wins, as in a projected volume.
+                files[file.path] = file
     except errors.InputsNotReady as error:
         text = f'MountVolume.SetUp failed for volume "{name}" : {error}'
         raise errors.InputsNotReady(text) from error
-    return VolumeContent(name, tuple(found.values()))
+    return VolumeContent(name, tuple(files.values()))
 
 
 def is_container_owned(volume: dict[str, Any]) -> bool:
@@ -111,11 +111,11 @@ def is_container_owned(volume: dict[str, Any]) -> bool:
     return [kind for kind, _ in _parts(volume)] in (["emptyDir"], ["hostPath"])
 
 
-def host_path(volume: dict[str, Any]) -> pods.HostPath | None:
-    """Return the path on this machine that the volume is, or None for another type of volume."""
+def host_path(volume: dict[str, Any]) -> pod_types.HostPath | None:
+    """Return the hostPath of a volume, or None for another type of volume."""
     for kind, raw in _parts(volume):
         source = _read(volume, kind, raw)
-        if isinstance(source, pods.HostPath):
+        if isinstance(source, pod_types.HostPath):
             return source
     return None
 
@@ -124,10 +124,10 @@ def host_path(volume: dict[str, Any]) -> pods.HostPath | None:
 
 
 def _parts(volume: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield (kind, source) for each source; those of a projected volume one by one."""
+    """Yield (kind, source) for each source of a volume, also for each part of a projected one."""
     given = [key for key in volume if key != "name" and volume[key] is not None]
     if not given:
-        # The API server's default for a volume without a source.
+        # Default of the API server for a volume without a source.
         yield "emptyDir", {}
     for kind in given:
         if kind != "projected":
@@ -165,7 +165,7 @@ def _config_map(source: Any, context: VolumeContext, mode: int) -> Iterator[Volu
 
 def _object(
     kind: container_input_types.Kind,
-    source: pods.ObjectVolume,
+    source: pod_types.ObjectVolume,
     context: VolumeContext,
     *,
     mode: int,
@@ -187,7 +187,7 @@ def _object(
 
 
 def _downward(source: Any, context: VolumeContext, mode: int) -> Iterator[VolumeFile]:
-    downward: pods.DownwardVolume = source
+    downward: pod_types.DownwardVolume = source
     for item in downward.items or ():
         own = mode if item.mode is None else item.mode & 0o777
         if item.field_ref is not None:
@@ -201,7 +201,7 @@ def _downward(source: Any, context: VolumeContext, mode: int) -> Iterator[Volume
         yield VolumeFile(normalize_inside(item.path), text.encode("utf-8", "surrogatepass"), own)
 
 
-def _resource(reference: pods.ResourceReference, context: VolumeContext) -> str:
+def _resource(reference: pod_types.ResourceReference, context: VolumeContext) -> str:
     named = (c for c in context.pod.all_containers if c.name == reference.container_name)
     container = next(named, None)
     if container is None:
@@ -216,16 +216,16 @@ def _token(source: Any, context: VolumeContext, mode: int) -> Iterator[VolumeFil
     yield VolumeFile(normalize_inside(source.path), context.tokens[want].encode(), mode)
 
 
-def _token_want(source: pods.TokenVolume) -> container_input_types.TokenWant:
+def _token_want(source: pod_types.TokenVolume) -> container_input_types.TokenWant:
     return container_input_types.TokenWant(source.audience, source.expiration_seconds or _TOKEN_S)
 
 
 _SHAPES: dict[str, type[msgspec.Struct]] = {
-    "secret": pods.ObjectVolume,
-    "configMap": pods.ObjectVolume,
-    "downwardAPI": pods.DownwardVolume,
-    "serviceAccountToken": pods.TokenVolume,
-    "hostPath": pods.HostPath,
+    "secret": pod_types.ObjectVolume,
+    "configMap": pod_types.ObjectVolume,
+    "downwardAPI": pod_types.DownwardVolume,
+    "serviceAccountToken": pod_types.TokenVolume,
+    "hostPath": pod_types.HostPath,
 }
 
 _WRITERS: dict[str, Callable[[Any, VolumeContext, int], Iterator[VolumeFile]]] = {
@@ -246,7 +246,7 @@ def read(
     *,
     optional: bool,
 ) -> dict[str, bytes] | None:
-    """Return all keys of an object, or None for an optional one that does not exist.
+    """Return all keys of an object with their values, or None for a missing optional object.
 
     Raises `InputsNotReady` if a required object does not exist.
     """

@@ -1,7 +1,7 @@
 """Volumes of a Pod on disk: directories, files of Secrets and ConfigMaps, and the links to them.
 
 Carries out a `container_plan.ContainerPlan` below `DIR/pods/UID` (mode 0700): `volumes/NAME` holds
-each volume, `account` the service account's files, `containers/NAME` the logs of a container and
+each volume, `account` the service account's files, `containers/NAME` the logs of a container, and
 `containers/NAME/root` a link for each of its mounts. Files are replaced atomically, so that a
 reader sees the old or the new content. A container gets its `root` as a short link elsewhere, since
 paths of Unix sockets in volumes have at most 107 bytes (unix(7)), wherever the node keeps its Pods.
@@ -15,12 +15,13 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from kilnwork.controlplane.node import container_plan, errors, pods, volume_sources
-from kilnwork.kit import paths
+from kilnwork.controlplane.node import container_plan, errors, pod_types, volume_sources
+from kilnwork.kit import data_directories
 
 _LINK_LENGTH = 12
 _MAX_RUN_DIR = 50
-"""Leaves 40 bytes for the path of a socket in a container."""
+"""Maximum length of `run_dir` in bytes, which leaves 40 bytes for the path of a socket in a
+container."""
 
 
 class PodDirectory:
@@ -41,23 +42,24 @@ class PodDirectory:
         return self.container(name) / "root"
 
     def mount_point(self, name: str) -> Path:
-        """Return the path that a container gets instead of `root`: a short link to it."""
+        """Return the path that a container gets instead of `root`, which is a short link to it."""
         digest = hashlib.sha256(os.fsencode(self.root(name))).hexdigest()
         return self._links / digest[:_LINK_LENGTH]
 
     def link(self, name: str, links: Iterable[container_plan.MountLink]) -> None:
-        """Create or update the mounts of a container. Repeatable. Raises `InputsNotReady` or
-        OSError.
+        """Create or update the mounts of a container. Calls may be repeated.
+
+        Raises `InputsNotReady` or OSError.
         """
         for directory in (self.path, self.root(name)):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        paths.make_private(self._links)
+        data_directories.make_private(self._links)
         _point(self.mount_point(name), self.root(name))
         for link in links:
             self._link(self.root(name) / link.path, link)
 
     def fill(self, volumes: Iterable[volume_sources.VolumeContent]) -> None:
-        """Create or update the files of volumes. Repeatable. Raises OSError."""
+        """Create or update the files of volumes. Calls may be repeated. Raises OSError."""
         for directory in (self.path, self._volumes):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for volume in volumes:
@@ -73,14 +75,14 @@ class PodDirectory:
         self.account.mkdir(mode=0o700, parents=True, exist_ok=True)
         content = {"ca.crt": ca, "namespace": namespace.encode(), "token": token.encode()}
         for name, data in content.items():
-            paths.write_private(self.account / name, data)
+            data_directories.write_private(self.account / name, data)
 
     def remove(self) -> None:
-        """Remove everything; files that cannot be removed stay."""
+        """Remove the directory of the Pod. Files that cannot be removed stay."""
         with contextlib.suppress(OSError):
             for container in (self.path / "containers").iterdir():
                 self.mount_point(container.name).unlink(missing_ok=True)
-            self._links.rmdir()  # only if empty; the start of a container creates it again
+            self._links.rmdir()  # only if empty: the start of a container creates it again
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _fill(self, volume: volume_sources.VolumeContent) -> None:
@@ -95,14 +97,14 @@ class PodDirectory:
         for file in volume.files:
             path = directory / file.path
             path.parent.mkdir(parents=True, exist_ok=True)
-            paths.write_private(path, file.content)
+            data_directories.write_private(path, file.content)
             path.chmod(file.mode)
 
     def _link(self, path: Path, link: container_plan.MountLink) -> None:
         directory = self._directory_of(link)
         target = directory / link.sub if link.sub else directory
         if link.sub:
-            # A container may have put links into its volume (CVE-2017-1002101).
+            # The container may have put links into its volume (CVE-2017-1002101).
             if not target.resolve().is_relative_to(directory.resolve()):
                 raise errors.InputsNotReady(f'subPath "{link.sub}" leaves volume "{link.volume}"')
             if link.makes:
@@ -116,8 +118,9 @@ class PodDirectory:
 
 
 def links_directory(run_dir: Path, pods_directory: Path) -> Path:
-    """Return the directory for a node's short links: within `run_dir`, or within /tmp if the path
-    of `run_dir` is too long.
+    """Return the directory for a node's short links.
+
+    It is within `run_dir`, or within /tmp if the path of `run_dir` is too long.
     """
     if len(os.fsencode(run_dir)) <= _MAX_RUN_DIR:
         return run_dir / "m"
@@ -144,10 +147,10 @@ _HOST_CHECKS: Mapping[str, tuple[Callable[[int], bool], str]] = {
 }
 
 
-def check_host(name: str, host: pods.HostPath) -> None:
-    """Check that the host path has the requested type, as the kubelet does.
+def check_host(name: str, host: pod_types.HostPath) -> None:
+    """Check that a host path has the requested type, as the kubelet does.
 
-    Raises `InputsNotReady` if it has not.
+    Raises `InputsNotReady` for another type.
     """
     path, kind = Path(host.path), host.type or ""
     if kind == "DirectoryOrCreate":
@@ -163,7 +166,7 @@ def check_host(name: str, host: pods.HostPath) -> None:
 
 
 def _discard(path: Path) -> None:
-    # rmtree refuses links, and what they point to is not ours.
+    # rmtree refuses links, and their targets are not ours.
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

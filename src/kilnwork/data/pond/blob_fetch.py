@@ -10,7 +10,7 @@ different content.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kilnwork.data import blobs, errors
+from kilnwork.data import errors, local_blobs
 from kilnwork.data.pond import blob_files, origins, store
 
 TRIES = 2
@@ -91,7 +91,7 @@ def fetch(
             raise failure
     why = f": {from_peers[-1]}" if from_peers else ", and its source is not known"
     raise errors.SourceUnreachable(
-        f"no node of the pond that responds has blob {blobs.text(digest)}{why}"
+        f"no node of the pond that responds has blob {local_blobs.text(digest)}{why}"
     )
 
 
@@ -113,7 +113,7 @@ def _from_origin(
             continue
         if whole:
             return Fetched(digest, size, origin.name, origin.peer, progress.received - before)
-    name, wanted = origin.name, blobs.text(digest)
+    name, wanted = origin.name, local_blobs.text(digest)
     if not origin.peer and len(set(found)) == 1:
         raise errors.SourceChanged(
             f"source {name} has other content ({found[0]}) than {wanted}, which was pinned: pin it "
@@ -151,7 +151,9 @@ def _try_once(
         if resumed:
             partial.discard()
             return False
-        found = blobs.text(partial.digest) if partial.size == size else f"{partial.size} bytes"
+        found = (
+            local_blobs.text(partial.digest) if partial.size == size else f"{partial.size} bytes"
+        )
         partial.set_aside(digest)
         raise _Mismatch(found)
 

@@ -1,8 +1,8 @@
 """Blob files of a pond: files named by the SHA-256 of their content, and partial files being
 fetched.
 
-Used by `store`. This is not `data.blobs`, where the modification time keeps a blob alive. Here
-leases say who needs a blob, its file is shared with the trees of runs by hard links, and it is
+Used by `store`. This is not `data.local_blobs`, where the modification time keeps a blob alive.
+Here leases say who needs a blob, its file is shared with the trees of runs by hard links, and it is
 fetched for minutes by a process that may be killed at any moment. Therefore
 
 - a partial file has a name of its own in the same file system and survives: `partial/NAME`, next to
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.data import blobs, closing, disk_checks, errors
+from kilnwork.data import context_managers, disk_checks, errors, local_blobs
 from kilnwork.kit import digests
 
 STAMP_NS = 1_000_000_000_000_000_000
@@ -140,7 +140,7 @@ class BlobFiles:
         except FileNotFoundError:
             self._forget(digest)
             raise errors.BlobMissing(
-                f"blob {blobs.text(digest)} is not in {self.root}: ask for the snapshot again"
+                f"blob {local_blobs.text(digest)} is not in {self.root}: ask for the snapshot again"
             ) from None
 
     def partial(self, name: str) -> "PartialFile":
@@ -208,7 +208,7 @@ class BlobFiles:
             return size
 
 
-class PartialFile(closing.Closeable):
+class PartialFile(context_managers.Closeable):
     """A file with the bytes of a blob received so far, which are kept when it is closed.
 
     `size`: number of bytes so far, including those of earlier tries. `facts`: origin of the bytes,

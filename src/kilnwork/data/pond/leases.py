@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 
 from kilnwork.data import errors
-from kilnwork.kit import paths
+from kilnwork.kit import data_directories
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9._]{0,251}[a-z0-9])?")
@@ -106,7 +106,7 @@ class LeaseFiles:
             return
         path = self._path(lease.namespace, lease.name)
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        paths.write_private(path, msgspec.json.encode(lease), durable=True)
+        data_directories.write_private(path, msgspec.json.encode(lease), durable=True)
         self._leases[lease.namespace, lease.name] = lease
 
     def remove(self, namespace: str, name: str) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kilnwork.data import blobs, errors
-from kilnwork.kit import digests, snapshot_paths
+from kilnwork.data import errors, local_blobs
+from kilnwork.kit import digests, snapshot_path_validation
 
 FORMAT = 1
 MAX_FILES = 1_000_000
@@ -62,7 +62,7 @@ class Manifest:
                 f"the manifest has {len(self.encoded):,} bytes, above {MAX_BYTES:,}: make several "
                 "snapshots of it"
             )
-        self.digest = blobs.text(digests.sha256_of((self.encoded,)))
+        self.digest = local_blobs.text(digests.sha256_of((self.encoded,)))
         self.size = sum(file.size for file in self.files)
         """Total size of all files in bytes."""
 
@@ -87,7 +87,7 @@ def parse(encoded: bytes, *, digest: str) -> Manifest:
             f"the manifest has {len(encoded):,} bytes, above {MAX_BYTES:,}: make several snapshots "
             "of it"
         )
-    found = blobs.text(digests.sha256_of((encoded,)))
+    found = local_blobs.text(digests.sha256_of((encoded,)))
     if found != digest:
         raise errors.ManifestRefused(f"the manifest of {digest} has digest {found}: fetch it again")
     try:
@@ -146,7 +146,7 @@ def _check(files: tuple[File, ...]) -> None:
             raise errors.ManifestRefused(f"files[{index}].{problem}")
         if index and files[index - 1].path == file.path:
             raise errors.ManifestRefused(f"files[{index}].path: {file.path!r} is there twice")
-        for parent in snapshot_paths.parents(file.path):
+        for parent in snapshot_path_validation.parents(file.path):
             if parent in paths:
                 raise errors.ManifestRefused(
                     f"files[{index}].path: {file.path!r} is below {parent!r}, which is a file"
@@ -154,7 +154,7 @@ def _check(files: tuple[File, ...]) -> None:
 
 
 def _problem(file: File) -> str:
-    if why := snapshot_paths.problem(file.path):
+    if why := snapshot_path_validation.problem(file.path):
         return f"path: {file.path!r} {why}"
     if file.mode not in (PLAIN, EXECUTABLE):
         known = 0 <= file.mode < 1 << 16 and stat.S_IFMT(file.mode)
@@ -164,7 +164,7 @@ def _problem(file: File) -> str:
     if not 0 <= file.size < 1 << 63:
         return f"size: {file.size} of {file.path!r} is no size of a file"
     try:
-        canonical = blobs.text(blobs.parse(file.digest)) == file.digest
+        canonical = local_blobs.text(local_blobs.parse(file.digest)) == file.digest
     except ValueError:
         canonical = False
     return "" if canonical else f"digest: {file.digest!r} must be sha256: and 64 hex digits"

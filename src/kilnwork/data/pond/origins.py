@@ -1,8 +1,8 @@
 """Origins of blobs: ports for sources and peers, and sources that are files of this machine.
 
-Used by `blob_fetch` and `pinning`. HTTP is implemented by the agent (`kilnwork.pond`). A *stamp* is
-a text that differs whenever the content differs: an ETag, or size and times of a file; "" if the
-origin has none. All methods raise `SourceMissing`, `SourceRefused`, `SourceChanged`, or
+Used by `blob_fetch` and `source_pinning`. HTTP is implemented by the agent (`kilnwork.pond`). A
+*stamp* is a text that differs whenever the content differs: an ETag, or size and times of a file;
+"" if the origin has none. All methods raise `SourceMissing`, `SourceRefused`, `SourceChanged`, or
 `SourceUnreachable`, which may be retried.
 """
 
@@ -16,9 +16,9 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from kilnwork.data import closing, errors
+from kilnwork.data import context_managers, errors
 from kilnwork.data.pond import blob_files, globs, manifest
-from kilnwork.kit import digests, snapshot_paths
+from kilnwork.kit import digests, snapshot_path_validation
 
 LOCAL_RATE_NS = 50_000_000
 """Coarsest resolution of file times: a file that was written less than this before it was examined
@@ -43,7 +43,7 @@ class ListedFile(NamedTuple):
     stamp: str
 
 
-class Content(closing.Closeable):
+class Content(context_managers.Closeable):
     """Content of a file that is being read, from byte `start` on. `total`: whole size of the file,
     None if unknown.
     """
@@ -137,7 +137,7 @@ class FileSource:
     def _inside(self, path: str) -> Path:
         """Return the path of a file below the root. No component may be a link, which could lead
         elsewhere."""
-        if why := snapshot_paths.problem(path):
+        if why := snapshot_path_validation.problem(path):
             raise errors.SourceRefused(f"source {self.name}: path {path!r} {why}")
         at = self.root / path
         depth = path.count("/") + 1
@@ -152,7 +152,7 @@ class FileSource:
                 )
 
     def _listed(self, path: str, at: Path) -> ListedFile:
-        if why := snapshot_paths.problem(path):
+        if why := snapshot_path_validation.problem(path):
             raise errors.SourceRefused(f"source {self.name}: file {path!r} {why}")
         found = at.stat() if at == self.root else at.lstat()
         if why := manifest.type_problem(found.st_mode):
@@ -215,7 +215,7 @@ class InlineSource:
 
     def list(self, selection: Selection) -> Sequence[ListedFile]:
         for path in self._files:
-            if why := snapshot_paths.problem(path):
+            if why := snapshot_path_validation.problem(path):
                 raise errors.SourceRefused(f"source {self.name}: file {path!r} {why}")
         for path in selection.paths:
             if path not in self._files:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kilnwork.data import errors
 from kilnwork.data.pond import origins
-from kilnwork.kit import snapshot_paths
+from kilnwork.kit import snapshot_path_validation
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -27,7 +27,7 @@ class OutputSource:
 
     def __init__(self, name: str, directory: Path, attempts: Sequence[str]) -> None:
         for attempt in attempts:
-            if "/" in attempt or snapshot_paths.problem(attempt):
+            if "/" in attempt or snapshot_path_validation.problem(attempt):
                 raise errors.SourceRefused(f"output {name}: {attempt!r} is no attempt of a task")
         self.name = name
         self._directory, self._attempts = directory, tuple(attempts)

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from kilnwork.data.pond import blob_files
-from kilnwork.kit import clock, paths
+from kilnwork.kit import clock, data_directories
 
 PASS_S = 7 * 86_400.0
 """Time from the end of a pass to the start of the next. Large disks return damaged bytes once in
@@ -82,7 +82,7 @@ class Scrubber:
             return Position()
 
     def _note(self, position: Position) -> None:
-        paths.write_private(self._path, msgspec.json.encode(position))
+        data_directories.write_private(self._path, msgspec.json.encode(position))
 
 
 def position_path(root: Path) -> Path:

@@ -2,7 +2,8 @@
 
 Used by code that runs a step for each shard, and that decides which node needs which files. Pure:
 the same manifest, scheme and count give the same shards, whatever was planned before; another count
-gives other shards of the same files, and transfers no blob. `records` reads the records of a shard.
+gives other shards of the same files, and transfers no blob. `shard_records` reads the records of a
+shard.
 """
 
 import hashlib
@@ -59,8 +60,8 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
     `digest`: digest of the snapshot; `id`: identifier of this shard, the same for the same digest,
     scheme, index and count. `rows`: the shard is number `index` of `count` equal parts of the
-    records of its files; its reader counts where it begins (`records.locate_rows`), since that is
-    unknown when the snapshot is pinned.
+    records of its files; its reader counts where it begins (`shard_records.locate_rows`), since
+    that is unknown when the snapshot is pinned.
     """
 
     snapshot: str

@@ -10,7 +10,7 @@ that an agent that was killed continues where it stopped:
     leases/NAMESPACE/NAME.json             which runs need which snapshots (`leases`)
     runs/NAMESPACE/LEASE/SNAPSHOT/…        trees (`trees`), which Pods mount
     outputs/NAMESPACE/LEASE/ATTEMPT/…      files written by tasks of a run, until its release
-    sources/                               files of sources that were read (`pin_journal`)
+    sources/                               files of sources that were read (`seen_files`)
 
 Nothing here waits for a network. Thread-safe.
 """
@@ -25,9 +25,9 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.data import blobs, disk_checks, errors
+from kilnwork.data import disk_checks, errors, local_blobs
 from kilnwork.data.pond import blob_files, eviction, leases, manifest, trees
-from kilnwork.kit import clock, ids, locks, paths
+from kilnwork.kit import clock, data_directories, ids, locks
 
 FORMAT = "kilnwork pond 1\n"
 
@@ -194,9 +194,9 @@ class PondStore:
     def _make_identity(self) -> None:
         if self.identity is None:
             made = msgspec.json.encode(PondIdentity(pond=self._pond, id=ids.new_uid()))
-            paths.write_private(self.root / "identity", made, durable=True)
+            data_directories.write_private(self.root / "identity", made, durable=True)
         if not (self.root / "format").exists():
-            paths.write_private(self.root / "format", FORMAT.encode(), durable=True)
+            data_directories.write_private(self.root / "format", FORMAT.encode(), durable=True)
 
     # snapshots
 
@@ -206,7 +206,7 @@ class PondStore:
         if found is None:
             found = manifest.parse(encoded, digest=digest)
             with full_disk(self.root):
-                paths.write_private(self._manifest_path(digest), encoded, durable=True)
+                data_directories.write_private(self._manifest_path(digest), encoded, durable=True)
             self._manifests[digest] = found
         return found
 
@@ -218,7 +218,9 @@ class PondStore:
         """Return the files whose blobs this node does not have, one file per blob."""
         found: dict[str, manifest.File] = {}
         for file in files:
-            if file.digest not in found and not self.blobs.has(blobs.parse(file.digest), file.size):
+            if file.digest not in found and not self.blobs.has(
+                local_blobs.parse(file.digest), file.size
+            ):
                 found[file.digest] = file
         return list(found.values())
 
@@ -233,7 +235,7 @@ class PondStore:
     def _holding(
         self, of: manifest.Manifest, sizes: dict[bytes, int], *, leased: bool
     ) -> SnapshotHolding:
-        here = [f for f in of.files if sizes.get(blobs.parse(f.digest)) == f.size]
+        here = [f for f in of.files if sizes.get(local_blobs.parse(f.digest)) == f.size]
         return SnapshotHolding(
             digest=of.digest,
             files=len(of.files),
@@ -574,7 +576,7 @@ def _is_foreign_entry(entry: Path) -> bool:
 
 
 def _blobs(of: manifest.Manifest) -> tuple[bytes, ...]:
-    return tuple(blobs.parse(file.digest) for file in of.files)
+    return tuple(local_blobs.parse(file.digest) for file in of.files)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ import msgspec
 
 from kilnwork.data import disk_checks
 from kilnwork.data.pond import blob_files, manifest
-from kilnwork.kit import paths
+from kilnwork.kit import data_directories
 
 READ, COPY = "read", "copy"
 
@@ -81,7 +81,9 @@ def make(
         _replace_tree(run, name, blobs=blobs, files=files, access=access)
     _make_read_only(run / name, access)
     disk_checks.sync_directory(run)
-    paths.write_private(_marker_path(run, name), msgspec.json.encode(wanted), durable=True)
+    data_directories.write_private(
+        _marker_path(run, name), msgspec.json.encode(wanted), durable=True
+    )
     _marker_path(run, name).chmod(0o444)
     return wanted
 

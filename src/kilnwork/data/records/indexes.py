@@ -1,6 +1,6 @@
 """Port of the indexes that find the records of a file, and selection of the index for a format.
 
-Used by `intake` and `stored_index`.
+Used by `intake` and `in_place_indexing`.
 """
 
 from typing import Protocol

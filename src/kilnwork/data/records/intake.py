@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors
-from kilnwork.data.records import foreign_formats, gzip_unpacker, indexes, json_arrays, lines
+from kilnwork.data.records import gzip_unpacker, indexes, json_arrays, lines, unsupported_formats
 
 _SLOW = (filejobs.Format.CSV, filejobs.Format.JSON)
 
@@ -57,7 +57,7 @@ class Intake:
         """
         if self._head is not None:
             data = self._head + data
-            if len(data) < foreign_formats.HEAD_BYTES:
+            if len(data) < unsupported_formats.HEAD_BYTES:
                 self._head = data
                 return
             self._begin(data)
@@ -98,12 +98,12 @@ class Intake:
         self._head = None
         gzip = self._spec.gzip
         if gzip is None:
-            gzip = head.startswith(foreign_formats.GZIP)
-        elif gzip and head and not head.startswith(foreign_formats.GZIP):
+            gzip = head.startswith(unsupported_formats.GZIP)
+        elif gzip and head and not head.startswith(unsupported_formats.GZIP):
             raise errors.InputRefused(
                 "the file is not compressed with gzip, though input.gzip is true: leave that out"
             )
-        found = foreign_formats.foreign(head, gzip=True)
+        found = unsupported_formats.foreign(head, gzip=True)
         if found is not None:
             raise errors.InputRefused(f"the file {found.what}: {found.remedy}")
         if gzip and head:

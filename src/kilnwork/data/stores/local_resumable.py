@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kilnwork.data import closing, errors
+from kilnwork.data import context_managers, errors
 from kilnwork.data.stores import directories, file_writing, local, port
 
 _BYTES, _KEPT = "bytes", "kept"
@@ -173,7 +173,7 @@ class LocalResumableUpload:
         return f"{self.directory}/{name}"
 
 
-class LocalStretch(closing.Abortable):
+class LocalStretch(context_managers.Abortable):
     """Bytes that are being appended to the confirmed bytes of an upload (`port.Writer`)."""
 
     def __init__(self, growing: LocalResumableUpload, offset: int, mine: str) -> None:

@@ -20,10 +20,10 @@ from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import (
     attempt_logs,
     authentication,
-    callbacks,
-    child_requests,
+    callback_results,
+    child_request_rules,
     commits,
-    containers,
+    container_requests,
     links,
 )
 from kilnwork.dispatch.machine import inputs
@@ -115,8 +115,8 @@ class Agents:
         authenticator: authentication.Authenticator,
         logs: attempt_logs.AttemptLogs,
         view: View,
-        in_pods: containers.Containers,
-        concluded: callbacks.Concluded,
+        in_pods: container_requests.Containers,
+        concluded: callback_results.Concluded,
         variables: Callable[[links.Link, messages.GetVariables], None],
     ) -> None:
         self._core = core
@@ -316,16 +316,18 @@ class Agents:
             self._authenticator.forget_slot(message.slot)
 
     def _spawn(self, link: links.Link, message: messages.Spawn) -> None:
-        refusal = child_requests.refusal(message, executors=self._core.limits.executors)
+        refusal = child_request_rules.refusal(message, executors=self._core.limits.executors)
         if refusal:
-            link.respond(message.serial, 422, child_requests.error_response(refusal))
+            link.respond(message.serial, 422, child_request_rules.error_response(refusal))
             return
-        parent, key = message.parent, child_requests.child_key(message)
+        parent, key = message.parent, child_request_rules.child_key(message)
         task = self._core.machine.task(parent.task)
         namespace = "" if task is None else task.namespace
-        use = child_requests.with_image(message, namespace, self._core.limits.images)
+        use = child_request_rules.with_image(message, namespace, self._core.limits.images)
         if use.refusal:
-            link.respond(message.serial, use.status, child_requests.error_response(use.refusal))
+            link.respond(
+                message.serial, use.status, child_request_rules.error_response(use.refusal)
+            )
             return
         found = None
         if self._core.machine.may_have_child(parent, key):
@@ -334,19 +336,19 @@ class Agents:
             found = self._core.reader.child(parent.task, parent.run, key)
         new_id = ids.new_task_id()
         self._core.apply(
-            child_requests.spawn(link.number, message, use=use, new_id=new_id, found=found)
+            child_request_rules.spawn(link.number, message, use=use, new_id=new_id, found=found)
         )
 
     def _request_status(self, link: links.Link, message: messages.GetTask) -> None:
         parent_task = self._core.machine.held_by(link.number, message.parent)
         if parent_task is None:
             refusal = f"attempt {message.parent} is over"
-            link.respond(message.serial, 409, child_requests.error_response(refusal))
+            link.respond(message.serial, 409, child_request_rules.error_response(refusal))
             return
         view = self._view(message.task)
         if view is None or view.namespace != parent_task.namespace:
             refusal = f"there is no task {ids.task_text(message.task)} in this namespace"
-            link.respond(message.serial, 404, child_requests.error_response(refusal))
+            link.respond(message.serial, 404, child_request_rules.error_response(refusal))
             return
         # From the look at the view to here without an await: no end is missed.
         self._requesting[link.number] = link
@@ -362,7 +364,7 @@ class Agents:
             link.respond(
                 request.serial,
                 200 if view.state.final else 202,
-                child_requests.status_response(view),
+                child_request_rules.status_response(view),
             )
 
 

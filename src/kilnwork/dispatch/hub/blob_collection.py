@@ -1,10 +1,10 @@
 """Removes blobs to which neither a row nor a template refers.
 
 Used by `retention`. A blob to which a row or template refers is never removed. Any other blob is
-removed when it was not renewed for an hour (`data.blobs`), or for ten minutes if a forgotten task
-referred to it. Either period counts only while the wall clock keeps pace with a clock that stops
-while the machine sleeps: so the holder of a reference has time to renew it after a laptop wakes up,
-or after the wall clock was set.
+removed when it was not renewed for an hour (`data.local_blobs`), or for ten minutes if a forgotten
+task referred to it. Either period counts only while the wall clock keeps pace with a clock that
+stops while the machine sleeps: so the holder of a reference has time to renew it after a laptop
+wakes up, or after the wall clock was set.
 """
 
 import itertools
@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from kilnwork.data import blob_renewal, blobs
+from kilnwork.data import blob_renewal, local_blobs
 from kilnwork.kit import clock as clocks
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class Collector:
         return later
 
     def _collect(self, directory: Path) -> int:
-        store = blobs.Blobs(directory, durable=False, time=self._clock)
+        store = local_blobs.Blobs(directory, durable=False, time=self._clock)
         before = self._before(KEEP_S)
         # What a writer that was killed has left behind.
         store.discard_unfinished(before=before)
@@ -141,7 +141,7 @@ class Collector:
         """Remove a released blob if it is due; return its size if it will be removed later,
         else 0.
         """
-        store = blobs.Blobs(self._root / namespace, durable=False, time=self._clock)
+        store = local_blobs.Blobs(self._root / namespace, durable=False, time=self._clock)
         before = self._before(RELEASED_KEEP_S)
         size = 0
         try:

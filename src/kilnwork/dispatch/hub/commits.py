@@ -137,6 +137,7 @@ class Core:
         mem.longest_lease_s = max(mem.lease_s, opened.longest_lease_s)
         if opened.saved is not None:
             restore.restore(mem, opened.saved, self.reader.values, self.now())
+            restore.expect_workers(mem, self.now())
         self.machine = machine.Machine(mem)
 
     def close(self) -> None:
@@ -195,10 +196,19 @@ class Core:
     def tick(self) -> None:
         """Apply a `Tick` if a deadline of the machine has passed, and a `Stalled` after a
         suspension.
+
+        The dispatcher fails if the machine does.
         """
         if self._stopped is not None:
             return
-        mono = self.clock.monotonic()
+        try:
+            self._apply_time(self.clock.monotonic())
+        # The deadline is no longer in memory, and perhaps half handled: a worker or a task would be
+        # waited for without end.
+        except Exception as error:  # noqa: BLE001 - only a restart mends that
+            self._fail(error)
+
+    def _apply_time(self, mono: float) -> None:
         if mono - self._last_heartbeat > HEARTBEAT_S + STALL_S:
             log.warning(
                 "dispatcher was away", extra={"seconds": round(mono - self._last_heartbeat, 3)}
@@ -289,10 +299,11 @@ class Core:
                 self._timer = self._loop.call_later(max(delay, 0.001), self.tick)
 
     def _heartbeat(self) -> None:
-        # First, so that an error in `tick` does not end the heartbeat.
+        # First: `tick` cancels it if the dispatcher fails.
         self._heartbeat_timer = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
         self.tick()
-        self._set_timer()
+        if self._stopped is None:
+            self._set_timer()
 
     def _fail(self, error: BaseException) -> None:
         log.error("dispatcher failed", exc_info=error)

@@ -16,7 +16,7 @@ import msgspec
 
 from kilnwork.api import attempts, http_task
 from kilnwork.channel import errors, frames, messages
-from kilnwork.dispatch.hub import attempt_logs, child_requests, links
+from kilnwork.dispatch.hub import attempt_logs, child_request_rules, links
 from kilnwork.dispatch.machine import instructions, records
 
 log = logging.getLogger(__name__)
@@ -287,7 +287,7 @@ class Delivery:
 
 def _response(send: instructions.Respond) -> messages.Response:
     if send.task is None:
-        body = child_requests.error_response(send.message)
+        body = child_request_rules.error_response(send.message)
     else:
-        body = child_requests.created_response(send.task, warning=send.message)
+        body = child_request_rules.created_response(send.task, warning=send.message)
     return messages.Response(send.serial, send.status, body)

@@ -13,16 +13,16 @@ from kilnwork.dispatch.hub import (
     agents,
     attempt_logs,
     authentication,
-    callbacks,
+    callback_results,
     commits,
-    containers,
+    container_requests,
     delivery,
-    executor_links,
+    in_process_executors,
     links,
     retry_requests,
     submitters,
 )
-from kilnwork.dispatch.hub import variables as values
+from kilnwork.dispatch.hub import environment_variables as values
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import coroutines, ids
 
@@ -56,8 +56,8 @@ class Peers:
         self._authenticator = authentication.Authenticator(
             verifier, background, self._authenticated
         )
-        self.containers = containers.Containers(core, frames.links, logs)
-        self.concluded = callbacks.Concluded()
+        self.containers = container_requests.Containers(core, frames.links, logs)
+        self.concluded = callback_results.Concluded()
         handle_variables = values.Variables(core, variables, background).handle
         self._agents = agents.Agents(
             core, self._authenticator, logs, view, self.containers, self.concluded, handle_variables
@@ -103,14 +103,14 @@ class Peers:
         return link
 
     async def join_executor(
-        self, executor: str, *, capacity: int, receive: executor_links.Receive
-    ) -> executor_links.ExecutorLink:
+        self, executor: str, *, capacity: int, receive: in_process_executors.Receive
+    ) -> in_process_executors.ExecutorLink:
         """Let an executor in this process take up to `capacity` attempts at a time.
 
         When this returns, `receive` was given all attempts that the executor had before.
         """
         self._numbers += 1
-        link = executor_links.ExecutorLink(self._numbers, self._core, self._logs)
+        link = in_process_executors.ExecutorLink(self._numbers, self._core, self._logs)
         # Before the input: its batch has the first instructions for this link.
         self._delivery.executors[link.number] = receive
         self._core.apply(inputs.JoinExecutor(link.number, executor, capacity))

@@ -174,6 +174,7 @@ class Retention:
         """
         with self._core.machine.memory.pins.retire(tasks):
             # Output first: after a crash in between no output is left behind.
+            self._logs.forget_tasks(tasks)
             await asyncio.to_thread(self._delete_logs, tasks)
             # Before the rows are gone, which are the only record of it.
             digests = await asyncio.to_thread(self._core.reader.blobs_of, tasks)
@@ -219,7 +220,9 @@ class Retention:
 
     def _delete_logs(self, tasks: tuple[ids.TaskId, ...]) -> None:
         for task in tasks:
-            self._logs.delete(task)
+            # A run that was submitted since then has its output in the same directory.
+            if self._core.machine.task(task) is None:
+                self._logs.delete(task)
 
 
 def _size_of(directory: Path) -> int:

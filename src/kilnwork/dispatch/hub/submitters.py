@@ -13,7 +13,7 @@ import msgspec
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
-from kilnwork.dispatch.hub import attempt_logs, child_requests, commits, links, retry_requests
+from kilnwork.dispatch.hub import attempt_logs, child_request_rules, commits, links, retry_requests
 from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import coroutines
 
@@ -125,7 +125,7 @@ class Submitters:
 
     def _template(self, link: links.Link, message: messages.Template) -> None:
         executors = self._core.limits.executors
-        refusal = child_requests.template_refusal(message.spec, executors=executors)
+        refusal = child_request_rules.template_refusal(message.spec, executors=executors)
         if refusal:
             link.refuse("Invalid", f"template {message.number}: {refusal}", retry=False)
             return
@@ -178,14 +178,14 @@ class Submitters:
         refusal = ""
         try:
             await self._retries.ask(message, submitter.namespace)
-        except errors.RunRefused as error:
-            refusal = str(error)
-        except errors.HubStopped:
-            return
-        if not refusal:
             # Not before: the old run is over, so watching it would push its result at once.
             watched = calls.Watched(message.number, message.task)
             self._watch(link, messages.Watch((watched,)))
+        except errors.RunRefused as error:
+            refusal = str(error)
+        # Perhaps since the new run is on disk: the driver asks the next dispatcher.
+        except errors.HubStopped:
+            return
         # After the Watch is applied; its result goes with a later batch, so this arrives first.
         link.write_all([messages.Retried(message.number, refusal)])
 

@@ -1,7 +1,8 @@
 """Restores memory from rows of the journal: after a start, and for a new run of a task. Pure.
 
 Used by the hub. After a start, queued tasks wait again. Running tasks are held by workers that are
-not connected yet, whose leases get one full term. None of that counts against a task's budgets.
+not connected yet, whose leases get one full term from the end of the restore. None of that counts
+against a task's budgets.
 """
 
 import logging
@@ -14,15 +15,15 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors
 from kilnwork.dispatch.journal import port, task_rows
 from kilnwork.dispatch.machine import (
-    completion,
     dependencies,
     families,
     inputs,
-    lifecycle,
     memory,
     records,
     retries,
-    transitions,
+    task_ends,
+    task_starts,
+    transition_table,
     workers,
 )
 from kilnwork.kit import ids
@@ -44,7 +45,10 @@ Values = Callable[[str | None, Iterable[ids.TaskId]], Mapping[ids.TaskId, calls.
 
 
 def restore(mem: memory.Memory, saved: port.Saved, values: Values, now: inputs.Moment) -> None:
-    """Fill an empty memory with the stored templates and unfinished runs."""
+    """Fill an empty memory with the stored templates and unfinished runs.
+
+    Call `expect_workers` afterwards.
+    """
     # Families and templates first: tasks refer to them.
     sizes = _families(saved)
     templates = _templates(mem, saved)
@@ -106,9 +110,9 @@ def _fail_unreadable(mem: memory.Memory, task: records.Task, now: inputs.Moment)
     """Fail a task whose spec cannot be read."""
     message = "the journal has its spec in a form that this kilnwork cannot read"
     if task.state is _S.KILLING:
-        completion.finish(mem, task, now, state=_S.KILLED, reason=_R.KILLED, message=message)
+        task_ends.finish(mem, task, now, state=_S.KILLED, reason=_R.KILLED, message=message)
     else:
-        completion.finish(mem, task, now, state=_S.FAILED, reason=_R.INVALID_SPEC, message=message)
+        task_ends.finish(mem, task, now, state=_S.FAILED, reason=_R.INVALID_SPEC, message=message)
 
 
 def _count(family: records.Family, state: str, number: int) -> None:
@@ -139,7 +143,9 @@ def _task(
         spec or api_task.TaskSpec(cluster_name=row.cluster, run=row.run),
         inputs=row.inputs,
         state=api_task.State(row.state),
-        attempt_state=None if attempt_state is None else transitions.AttemptState(attempt_state),
+        attempt_state=None
+        if attempt_state is None
+        else transition_table.AttemptState(attempt_state),
     )
     # It has a row: without this its next change would be written and counted as a new task.
     task.stored = task.state
@@ -169,7 +175,7 @@ def _spec(row: task_rows.TaskRow) -> api_task.TaskSpec | None:
 def _resume(
     mem: memory.Memory, task: records.Task, row: task_rows.TaskRow, now: inputs.Moment
 ) -> None:
-    lifecycle.watch_deadlines(mem, task, now)
+    task_starts.watch_deadlines(mem, task, now)
     if task.held:
         _hold(mem, task, row, now)
         return
@@ -190,7 +196,7 @@ def _resume(
 def _hold(
     mem: memory.Memory, task: records.Task, row: task_rows.TaskRow, now: inputs.Moment
 ) -> None:
-    """Expect the task's worker to come back within one lease of the length that it was granted."""
+    """Let the task be held by its worker, which is not connected yet."""
     session = row.session or b""
     worker = mem.workers.get(session)
     if worker is None:
@@ -199,22 +205,36 @@ def _hold(
         worker.from_before = True
         mem.workers[session] = worker
         worker.cluster.workers[session] = worker
-        # Executors of the manager hold no lease: they join again as soon as the manager is up.
-        if not worker.cluster.is_executor or task.spec.executor in api_task.OUTSIDE:
-            # An earlier dispatcher may have granted longer leases than this one does.
-            worker.lease_until = now.mono + mem.longest_lease_s
-            mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
     task.worker = worker
     workers.expect(worker, task)
-    lifecycle.watch_running(mem, task, now)
+    task_starts.watch_running(mem, task, now)
     # The intent is not stored: state and reason tell it.
     if task.state is _S.KILLING:
         task.intent = records.Intent.KILL
     else:
         task.intent = _INTENTS.get(task.reason, records.Intent.NONE)
-    if task.intent is not records.Intent.NONE:
-        # For the timers: the message follows when its worker has joined.
-        completion.send_stop(mem, task, now)
+
+
+def expect_workers(mem: memory.Memory, now: inputs.Moment) -> None:
+    """Give each restored worker a full lease to come back, and each attempt that is being stopped
+    its time to end.
+
+    `now`: the time after `restore`, which may take longer than a lease: no worker could renew
+    meanwhile.
+    """
+    for worker in mem.workers.values():
+        held = (*worker.held.values(), *worker.unclaimed.values())
+        # Executors of the manager hold no lease: they join again as soon as the manager is up.
+        if not worker.cluster.is_executor or any(
+            task.spec.executor in api_task.OUTSIDE for task in held
+        ):
+            # An earlier dispatcher may have granted longer leases than this one does.
+            worker.lease_until = now.mono + mem.longest_lease_s
+            workers.watch_lease(mem, worker)
+        for task in held:
+            if task.intent is not records.Intent.NONE:
+                # For the timers: the message follows when its worker has joined.
+                task_ends.send_stop(mem, task, now)
 
 
 def _worker(mem: memory.Memory, row: task_rows.TaskRow) -> records.Worker:

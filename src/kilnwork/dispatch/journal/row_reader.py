@@ -15,7 +15,7 @@ from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.journal import task_rows
-from kilnwork.dispatch.machine import inputs, instructions, transitions
+from kilnwork.dispatch.machine import inputs, instructions, transition_table
 from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
@@ -292,7 +292,7 @@ def _was_lost(attempt: model.AttemptView) -> bool:
 
 
 def _newest_attempt(row: task_rows.TaskRow) -> model.AttemptView:
-    succeeded = row.attempt_state == transitions.AttemptState.SUCCEEDED
+    succeeded = row.attempt_state == transition_table.AttemptState.SUCCEEDED
     return model.AttemptView(
         ref=attempts.AttemptRef(row.task, row.run, row.attempt),
         worker=row.worker_name or "",

@@ -1,11 +1,11 @@
 """Decides where tasks run: reserves attempts, opens slots, sends calls ahead and takes them back.
 Pure.
 
-Used by `machine`, once for each batch. A worker has a capacity, its `slots`. The first task in the
-queue gets the worker with most free capacity: a command at once, a call if a slot process is idle
-there. Where capacity is free but no process is idle, processes are opened. Where no capacity is
-free, calls that are known to be short are queued in the slots themselves (sent ahead), so that a
-slot never waits for the dispatcher.
+Used by `machine`, once for each batch. A worker has a capacity, its `slots`. The first
+task in the queue gets the worker with most free capacity: a command at once, a call if a slot
+process is idle there. Where capacity is free but no process is idle, processes are opened. Where no
+capacity is free, calls that are known to be short are queued in the slots themselves (sent ahead),
+so that a slot never waits for the dispatcher.
 """
 
 import heapq
@@ -16,17 +16,17 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import (
     inputs,
     instructions,
-    lifecycle,
     memory,
     records,
-    reservations,
-    transitions,
+    slot_occupancy,
+    task_starts,
+    transition_table,
 )
 from kilnwork.kit import ids
 
 # What every call passes: a member by way of its class takes ten times as long to look up.
 _STAGING = api_task.State.STAGING
-_RESERVED, _STARTED = transitions.AttemptState.RESERVED, transitions.AttemptState.STARTED
+_RESERVED, _STARTED = transition_table.AttemptState.RESERVED, transition_table.AttemptState.STARTED
 _STARTING = reasons.Reason.STARTING
 _NO_INTENT = records.Intent.NONE
 
@@ -202,14 +202,14 @@ def reserve(mem: memory.Memory, task: records.Task, slot: records.Slot, now: inp
     slot.held[task.id] = task
     # Otherwise its count cannot change; most calls come here to a slot that runs others.
     if not slot.occupied:
-        reservations.update(mem, slot)
+        slot_occupancy.update(mem, slot)
     runs = mem.batch.runs.get(slot.link)
     if runs is None:
         mem.batch.runs[slot.link] = [(task, task.attempt)]
     else:
         runs.append((task, task.attempt))
     if task.spec.timeouts.running_seconds is not None:
-        lifecycle.watch_running(mem, task, now)
+        task_starts.watch_running(mem, task, now)
 
 
 def _begin(
@@ -320,7 +320,7 @@ def _open_slots(
         if best is None:
             return
         name = mem.entropy.randbytes(16)
-        slot = reservations.add(mem, best, name)
+        slot = slot_occupancy.add(mem, best, name)
         mem.send(instructions.OpenSlot(best.link, name))
         # An agent that can open none says so; this is for one whose report never comes.
         mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
@@ -422,4 +422,4 @@ def kill(mem: memory.Memory, slot: records.Slot) -> None:
 def stop_assigning(mem: memory.Memory, slot: records.Slot) -> None:
     """Assign no more attempts to a slot."""
     slot.leaving = True
-    reservations.update(mem, slot)
+    slot_occupancy.update(mem, slot)

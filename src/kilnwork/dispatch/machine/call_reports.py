@@ -7,23 +7,23 @@ that runs it; a late report is acknowledged and changes nothing.
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import (
-    completion,
     dependencies,
     end_notifications,
     inputs,
     instructions,
-    lifecycle,
     memory,
     records,
-    reservations,
-    transitions,
+    slot_occupancy,
+    task_ends,
+    task_starts,
+    transition_table,
     workers,
 )
 
 _R = reasons.Reason
 # What every call passes: a member by way of its class takes ten times as long to look up.
 _SUCCESS = api_task.State.SUCCESS
-_RESERVED, _OVER = transitions.AttemptState.RESERVED, transitions.AttemptState.SUCCEEDED
+_RESERVED, _OVER = transition_table.AttemptState.RESERVED, transition_table.AttemptState.SUCCEEDED
 _NO_INTENT = records.Intent.NONE
 _SUCCEEDED = attempts.Ending.SUCCEEDED
 _OWN_ENDS = (_SUCCEEDED, attempts.Ending.FAILED)
@@ -51,16 +51,16 @@ def handle_ends(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment)
             _learn(task, end)
             # Anything but a plain call takes the long way.
             if task.waiting or task.in_place or task.family is not None:
-                completion.conclude(mem, task, _outcome(end), now)
+                task_ends.conclude(mem, task, _outcome(end), now)
             else:
-                # What `reservations.release_attempt` does; the slot's count follows the loop.
+                # What `slot_occupancy.release_attempt` does; the slot's count follows the loop.
                 del held[ref.task]
                 _succeed(mem, task, end, now)
         else:
             _learn(task, end)
             _conclude(mem, task, end, item, now)
     if len(held) <= len(slot.stack):
-        reservations.update(mem, slot)
+        slot_occupancy.update(mem, slot)
     mem.touch(slot.worker.cluster)
 
 
@@ -83,7 +83,7 @@ def _conclude(
     item: inputs.CallsEnded,
     now: inputs.Moment,
 ) -> None:
-    completion.conclude(mem, task, _outcome(end), now)
+    task_ends.conclude(mem, task, _outcome(end), now)
     # `conclude` decides whether the task delegates: it may have been killed instead.
     if end.delegate is not None and task in mem.delegating:
         known = dependencies.outcome(mem, task, end.delegate)
@@ -101,7 +101,7 @@ def _learn(task: records.Task, end: calls.CallEnd) -> None:
 def _succeed(
     mem: memory.Memory, task: records.Task, end: calls.CallEnd, now: inputs.Moment
 ) -> None:
-    """Conclude a call that only ran and returned, as `completion.conclude` does, but in one
+    """Conclude a call that only ran and returned, as `task_ends.conclude` does, but in one
     step.
     """
     unreported = task.attempt_state is _RESERVED
@@ -159,7 +159,7 @@ def handle_returns(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.M
     for ref in reversed(item.refs):
         task = slot.held.get(ref.task)
         if task is not None and task.ref == ref and task.attempt_state is _RESERVED:
-            completion.take_back(mem, task, now)
+            task_ends.take_back(mem, task, now)
 
 
 def forward_yield(mem: memory.Memory, item: inputs.Yielded, now: inputs.Moment) -> None:
@@ -169,7 +169,7 @@ def forward_yield(mem: memory.Memory, item: inputs.Yielded, now: inputs.Moment) 
     task = mem.attempt_behind(item.link, ref) if slot is None else slot.held.get(ref.task)
     if task is None or task.ref != item.ref:
         return
-    lifecycle.start(mem, task, now, at=now.wall)
+    task_starts.start(mem, task, now, at=now.wall)
     recipients = [] if task.submitter is None else [(task.submitter, task.number)]
     for submitter, number in (*recipients, *(task.watchers or ())):
         if submitter.link:

@@ -10,14 +10,14 @@ import msgspec
 from kilnwork.api import reasons
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import (
-    completion,
     end_notifications,
     families,
     inputs,
     instructions,
-    lifecycle,
     memory,
     records,
+    task_ends,
+    task_starts,
 )
 from kilnwork.kit import ids
 
@@ -33,7 +33,7 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
         _respond(mem, item, 409, message=refusal)
         return
     # An attempt that asks for a child runs, though its executor may not have seen that yet.
-    lifecycle.start(mem, parent, now, at=now.wall)
+    task_starts.start(mem, parent, now, at=now.wall)
     family = families.of_run(parent)
     known = family.members.get(item.child_key)
     found = _stored(known) if known is not None else _newest(mem, item.found)
@@ -116,7 +116,7 @@ def _make(
     families.adopt(family, child, item.parent, child_key=item.child_key)
     family.total += 1
     end_notifications.publish_parent(mem, family)
-    lifecycle.admit(mem, child, now)
+    task_starts.admit(mem, child, now)
     return child
 
 
@@ -134,7 +134,7 @@ def _make_again(
     families.adopt(family, child, item.parent, child_key=item.child_key)
     families.replace_failed(mem, child, family)
     families.take_over(mem, child, found.earlier)
-    lifecycle.admit(mem, child, now)
+    task_starts.admit(mem, child, now)
 
 
 def _record(
@@ -149,7 +149,7 @@ def _record(
         declared=False,
     )
     cluster = mem.cluster(parent.namespace, item.spec.queue_name)
-    child = lifecycle.new_run(next(mem.task_rows), submission, cluster)
+    child = task_starts.new_run(next(mem.task_rows), submission, cluster)
     child.digest = item.digest
     return child
 
@@ -167,7 +167,7 @@ def replace(
     # Otherwise only the journal has that child, and it is over.
     if known is not None:
         message = f"attempt {parent.attempt} of its parent asked for another child instead"
-        completion.kill(mem, known, now, reason=_R.REPLACED, message=message)
+        task_ends.kill(mem, known, now, reason=_R.REPLACED, message=message)
     parent.reason = _R.NON_DETERMINISTIC_RETRY
     parent.message = f"child {child_key} differs from the one that an earlier attempt asked for"
     mem.mark(parent)

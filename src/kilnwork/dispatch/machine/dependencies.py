@@ -12,7 +12,7 @@ import msgspec
 
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch.machine import completion, inputs, lifecycle, memory, records, waits
+from kilnwork.dispatch.machine import inputs, memory, records, task_ends, task_starts, waits
 from kilnwork.kit import ids
 
 _S = api_task.State
@@ -116,7 +116,7 @@ def fail(mem: memory.Memory, task: records.Task, needed: calls.Value, now: input
         message = f"{message} ({detail})"
     info = attempts.ErrorInfo("kilnwork.InputFailed", message, "", cause=_cause(needed))
     task.result = attempts.Payload(attempts.ERROR, _encode(info))
-    completion.finish(mem, task, now, state=_S.FAILED, reason=_R.INPUT_FAILED, message=message)
+    task_ends.finish(mem, task, now, state=_S.FAILED, reason=_R.INPUT_FAILED, message=message)
 
 
 def _cause(needed: calls.Value) -> attempts.ErrorInfo | None:
@@ -181,7 +181,7 @@ def _link(
         _adopt(mem, task, known or _missing(name), now)
     elif waits.find_cycle(mem, task, (name,)) is not None:
         message = "it returned a future that depends on its own outcome"
-        completion.finish(mem, task, now, state=_S.FAILED, reason=_R.INPUT_FAILED, message=message)
+        task_ends.finish(mem, task, now, state=_S.FAILED, reason=_R.INPUT_FAILED, message=message)
     elif target.state.final:
         _adopt(mem, task, value(target), now)
     else:
@@ -214,7 +214,7 @@ def _start(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
         fail(mem, task, needed, now)
     else:
         mem.mark(task)
-        lifecycle.enqueue(mem, task)
+        task_starts.enqueue(mem, task)
 
 
 def _adopt(
@@ -233,7 +233,7 @@ def _adopt(
         # The table has no other way to Killed.
         mem.move(task, _S.KILLING)
         task.stopped = reason != _R.UNCONFIRMED
-    completion.finish(mem, task, now, state=state, reason=reason, message=message)
+    task_ends.finish(mem, task, now, state=state, reason=reason, message=message)
 
 
 def missing(mem: memory.Memory) -> set[ids.TaskId]:
@@ -263,6 +263,6 @@ def ready(mem: memory.Memory, tasks: Iterable[records.Task], now: inputs.Moment)
     """Start or fail those of the new calls whose inputs have all ended; the other calls wait."""
     for task in tasks:
         if task.unmet:
-            lifecycle.enqueue(mem, task)
+            task_starts.enqueue(mem, task)
         else:
             _start(mem, task, now)

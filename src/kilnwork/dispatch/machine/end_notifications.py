@@ -1,11 +1,11 @@
 """Notifies the parent, the submitters and the dependents of a task of its end. Pure.
 
-Used by `completion`, `call_reports`, `submitters` and the modules that add children.
+Used by `task_ends`, `call_reports`, `submitters` and the modules that add children.
 """
 
 from kilnwork.api import calls
 from kilnwork.api import task as api_task
-from kilnwork.dispatch.machine import memory, records, reservations
+from kilnwork.dispatch.machine import memory, records, slot_occupancy
 
 _SUCCESS = api_task.State.SUCCESS
 
@@ -23,7 +23,7 @@ def notify(mem: memory.Memory, task: records.Task) -> None:
     if task.dependents is not None:
         mem.ended.append(task)
     if mem.waits_by_task:
-        reservations.reoccupy_waiting_slots(mem, task)
+        slot_occupancy.reoccupy_waiting_slots(mem, task)
     submitter = task.submitter
     if submitter is not None and submitter.link:
         report(mem, task, submitter, task.number)

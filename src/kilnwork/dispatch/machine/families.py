@@ -1,7 +1,7 @@
 """Families: the children of one run of a task, and how a task becomes a member of a family. Pure.
 
-Used by `child_spawning`, `submissions` and `reruns`, which decide who belongs to a family, and by
-`restore`. A run may take over the children of the previous run.
+Used by `child_spawning`, `submissions` and `requested_reruns`, which decide who belongs to a
+family, and by `restore`. A run may take over the children of the previous run.
 """
 
 from kilnwork.api import attempts

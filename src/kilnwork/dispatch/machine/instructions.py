@@ -150,7 +150,7 @@ Send = (
 class RunContainer(msgspec.Struct, frozen=True):
     """Run an attempt as a container that is added to the Pod of its worker.
 
-    `hub.containers` makes this instruction when that worker asks for the container.
+    `hub.container_requests` makes this instruction when that worker asks for the container.
     """
 
     link: int

@@ -1,10 +1,10 @@
 """The task state machine: inputs in, instructions out. Pure: no clock, no disk, no socket.
 
 Used by the hub, which gives it inputs (`handle`) and carries out its instructions (`take`). The
-decisions are in `lifecycle` and `completion` (one task), `workers` and `slots` (where it can run),
-`assignment` (where it runs), `child_spawning`, `submitters` and `submissions` (who requests),
-`call_reports` and `waits` (reports of slots) and `dependencies`; legal moves are in the table of
-`transitions`. Only unfinished tasks are in memory.
+decisions are in `task_starts` and `task_ends` (one task), `workers` and `slot_lifecycle` (where it
+can run), `assignment` (where it runs), `child_spawning`, `submitters` and `submissions` (who
+requests), `call_reports` and `waits` (reports of slots) and `dependencies`; legal moves are in the
+table of `transition_table`. Only unfinished tasks are in memory.
 """
 
 import functools
@@ -18,19 +18,19 @@ from kilnwork.dispatch.machine import (
     assignment,
     call_reports,
     child_spawning,
-    completion,
     dependencies,
-    executors,
     families,
+    in_process_executors,
     inputs,
     instructions,
-    lifecycle,
     memory,
     records,
-    reruns,
-    slots,
+    requested_reruns,
+    slot_lifecycle,
     submissions,
     submitters,
+    task_ends,
+    task_starts,
     waits,
     workers,
 )
@@ -50,8 +50,8 @@ class Machine:
         self._handlers: dict[type, Callable[[Any, inputs.Moment], None]] = {
             inputs.Submit: self._submit,
             inputs.SubmitNew: self._submit_new,
-            inputs.Rerun: functools.partial(reruns.rerun, mem),
-            inputs.RetryFailed: functools.partial(reruns.retry_failed, mem),
+            inputs.Rerun: functools.partial(requested_reruns.rerun, mem),
+            inputs.RetryFailed: functools.partial(requested_reruns.retry_failed, mem),
             inputs.Kill: self._kill,
             inputs.Suspend: self._suspend,
             inputs.Release: lambda item, _: self._release(item),
@@ -61,9 +61,9 @@ class Machine:
             inputs.Drain: lambda item, _: workers.drain(mem, item),
             inputs.SetPortions: lambda item, _: workers.set_portions(mem, item),
             inputs.Join: functools.partial(workers.join, mem),
-            inputs.JoinExecutor: functools.partial(executors.join, mem),
-            inputs.JoinAttempt: lambda item, _: executors.join_attempt(mem, item),
-            inputs.JoinCall: functools.partial(executors.join_call, mem),
+            inputs.JoinExecutor: functools.partial(in_process_executors.join, mem),
+            inputs.JoinAttempt: lambda item, _: in_process_executors.join_attempt(mem, item),
+            inputs.JoinCall: functools.partial(in_process_executors.join_call, mem),
             inputs.AttemptObserved: lambda item, _: self._observed(item),
             inputs.LinkClosed: self._link_closed,
             inputs.WorkerGone: functools.partial(workers.worker_gone, mem),
@@ -79,8 +79,8 @@ class Machine:
             inputs.WatchTasks: lambda item, _: submitters.watch(mem, item),
             inputs.CancelTasks: functools.partial(submitters.cancel, mem),
             inputs.SlotOpening: lambda item, _: None,
-            inputs.SlotJoined: functools.partial(slots.join, mem),
-            inputs.SlotGone: functools.partial(slots.process_ended, mem),
+            inputs.SlotJoined: functools.partial(slot_lifecycle.join, mem),
+            inputs.SlotGone: functools.partial(slot_lifecycle.process_ended, mem),
             inputs.CallsEnded: functools.partial(call_reports.handle_ends, mem),
             inputs.CallsReturned: functools.partial(call_reports.handle_returns, mem),
             inputs.Waiting: functools.partial(waits.begin, mem),
@@ -175,9 +175,9 @@ class Machine:
         """Return the reason for which a run cannot be sent to a worker, or ""."""
         spec, arguments = submission.spec, submission.arguments
         if arguments is None:
-            return lifecycle.too_large(spec, submission.inputs)
+            return task_starts.too_large(spec, submission.inputs)
         size = self.memory.shared_call(submission.namespace, spec).spec_bytes
-        return lifecycle.call_too_large(size, arguments)
+        return task_starts.call_too_large(size, arguments)
 
     def _submit(self, item: inputs.Submit, now: inputs.Moment) -> None:
         submission = item.submission
@@ -194,7 +194,7 @@ class Machine:
                 # Not admitted yet: the old attempt may run until its end is proved. The caller
                 # submits again when that has come.
                 message = f"run {run} takes its place"
-                completion.kill(self.memory, current, now, reason=_R.REPLACED, message=message)
+                task_ends.kill(self.memory, current, now, reason=_R.REPLACED, message=message)
                 return
             if past.state is _S.SUCCESS and not item.force:
                 raise errors.RunRefused(
@@ -222,21 +222,23 @@ class Machine:
             if submission.spec is not spec:
                 spec = submission.spec
                 cluster = mem.cluster(submission.namespace, spec.queue_name)
-            lifecycle.admit(mem, lifecycle.new_run(next(mem.task_rows), submission, cluster), now)
+            task_starts.admit(
+                mem, task_starts.new_run(next(mem.task_rows), submission, cluster), now
+            )
 
     def _kill(self, item: inputs.Kill, now: inputs.Moment) -> None:
         task = self.memory.tasks.get(item.task)
         if task is not None:
-            completion.kill(self.memory, task, now, reason=item.reason, message=item.message)
+            task_ends.kill(self.memory, task, now, reason=item.reason, message=item.message)
 
     def _suspend(self, item: inputs.Suspend, now: inputs.Moment) -> None:
         task = self.memory.tasks.get(item.task)
         if task is None or task.state.final or task.suspended == item.suspended:
             return
         if item.suspended:
-            lifecycle.suspend(self.memory, task)
+            task_starts.suspend(self.memory, task)
         else:
-            lifecycle.resume(self.memory, task, now)
+            task_starts.resume(self.memory, task, now)
 
     def _release(self, item: inputs.Release) -> None:
         # A task in memory has a later run by now; its caller releases it after the end of that.
@@ -270,7 +272,7 @@ class Machine:
             # What a worker has may still end well; what has delegated needs no worker.
             if not item.running and (task.held or task.delegate is not None):
                 continue
-            completion.stop(
+            task_ends.stop(
                 self.memory, task, now,
                 intent=_I.CLUSTER, reason=_R.CLUSTER_DELETED, message=message,
             )  # fmt: skip
@@ -285,10 +287,10 @@ class Machine:
     def _link_closed(self, item: inputs.LinkClosed, now: inputs.Moment) -> None:
         slot = self.memory.slot_links.get(item.link)
         if slot is not None:
-            slots.link_closed(self.memory, slot, now)
+            slot_lifecycle.link_closed(self.memory, slot, now)
         # Before the submitters: the process of a call in a Pod is in both maps, and leaves both
         # here.
-        elif executors.leave_attempt(self.memory, item.link):
+        elif in_process_executors.leave_attempt(self.memory, item.link):
             return
         elif item.link in self.memory.submitters:
             submitters.detach(self.memory, item.link)
@@ -298,7 +300,7 @@ class Machine:
     def _started(self, item: inputs.Started, now: inputs.Moment) -> None:
         task = self.held_by(item.link, item.ref)
         if task is not None:
-            lifecycle.start(self.memory, task, now, at=item.at)
+            task_starts.start(self.memory, task, now, at=item.at)
         # A late report is acknowledged, too: its sender repeats it on each new link until then.
         if item.link in self.memory.slot_links:
             self.memory.batch.acknowledged[item.link] = item.serial
@@ -314,8 +316,8 @@ class Machine:
             # At once: until its link ends it would refuse whatever it is sent.
             worker.leaving = True
         if task is not None:
-            outcome = executors.outcome(task, item.outcome)
-            completion.conclude(self.memory, task, outcome, now, reported=True)
+            outcome = in_process_executors.outcome(task, item.outcome)
+            task_ends.conclude(self.memory, task, outcome, now, reported=True)
         # Not held any more: the attempt was abandoned, and a late report may prove that it is gone.
         elif worker is not None and item.outcome.proof:
             workers.prove(self.memory, worker, item.ref)
@@ -324,7 +326,7 @@ class Machine:
     def _observed(self, item: inputs.AttemptObserved) -> None:
         task = self.held_by(item.link, item.ref)
         if task is not None:
-            executors.observe(self.memory, task, item)
+            in_process_executors.observe(self.memory, task, item)
 
     def _progress(self, item: inputs.AttemptProgress, now: inputs.Moment) -> None:
         task = self.held_by(item.link, item.ref)
@@ -338,17 +340,21 @@ class Machine:
             # Timers are never cancelled: each handler finds out whether its timer is still of use.
             kind, target, attempt = timer
             if isinstance(target, records.Worker):
-                self._worker_timer(kind, target, now)
+                self._worker_timer(kind, target, attempt, now)
             elif isinstance(target, records.Slot):
-                slots.drop_overdue(self.memory, target, attempt)
+                slot_lifecycle.drop_overdue(self.memory, target, attempt)
             elif not target.state.final:
                 self._task_timer(kind, target, attempt, now)
 
-    def _worker_timer(self, kind: memory.Timer, worker: records.Worker, now: inputs.Moment) -> None:
+    def _worker_timer(
+        self, kind: memory.Timer, worker: records.Worker, terms: int, now: inputs.Moment
+    ) -> None:
         if kind is memory.Timer.LEASE:
-            workers.lease_timer(self.memory, worker, now)
+            if terms == worker.terms:
+                workers.lease_timer(self.memory, worker, now)
         elif kind is memory.Timer.CLAIM:
-            workers.claim_timer(self.memory, worker, now)
+            if terms == worker.terms:
+                workers.claim_timer(self.memory, worker, now)
         elif kind is memory.Timer.SPARE:
             assignment.end_spares(self.memory, worker)
         else:
@@ -366,11 +372,11 @@ class Machine:
         elif attempt != task.attempt:
             return
         elif kind is memory.Timer.RETRY:
-            # It may be queued already: `lifecycle.resume` goes by the wall clock.
+            # It may be queued already: `task_starts.resume` goes by the wall clock.
             if task.state is _S.PENDING and task.ticket is None:
                 self._retry(task)
         elif kind is memory.Timer.SILENT:
-            slots.check_silent_call(self.memory, task, now)
+            slot_lifecycle.check_silent_call(self.memory, task, now)
         elif kind is memory.Timer.RUNNING:
             message = f"attempt {attempt} ran longer than {limits.running_seconds:g} s"
             # The attempt may be over, with no later one reserved yet.
@@ -382,10 +388,10 @@ class Machine:
         elif kind is memory.Timer.CONFIRM and task.held and task.intent is not _I.NONE:
             message = "it was not seen to end within its grace"
             unproven = attempts.Outcome(attempts.Ending.STOPPED, task.reason, message, proof=False)
-            completion.conclude(self.memory, task, unproven, now)
+            task_ends.conclude(self.memory, task, unproven, now)
 
     def _deadline_of_run(self, kind: memory.Timer, task: records.Task, now: inputs.Moment) -> None:
-        # Time in suspension does not count, and `lifecycle.resume` sets new timers.
+        # Time in suspension does not count, and `task_starts.resume` sets new timers.
         held_back = task.suspended and task.state is _S.PENDING
         if held_back:
             return
@@ -395,7 +401,7 @@ class Machine:
         elif task.started is not None:
             return
         elif task.state is _S.PENDING:
-            completion.stop_pending(self.memory, task, now)
+            task_ends.stop_pending(self.memory, task, now)
         # Only what others start, such as a Pod, stays in this state for long. A call that was sent
         # ahead begins within moments.
         elif task.state is _S.STAGING and (task.cluster.is_executor or task.observed is not None):
@@ -405,7 +411,7 @@ class Machine:
             self._stop(task, now, _I.PENDING_TIMEOUT, _R.PENDING_TIMED_OUT, message)
 
     def _retry(self, task: records.Task) -> None:
-        lifecycle.enqueue(self.memory, task)
+        task_starts.enqueue(self.memory, task)
         if task.declared:
             self.memory.batch.published.add(task.id)
 
@@ -417,4 +423,4 @@ class Machine:
         reason: str,
         message: str,
     ) -> None:
-        completion.stop(self.memory, task, now, intent=intent, reason=reason, message=message)
+        task_ends.stop(self.memory, task, now, intent=intent, reason=reason, message=message)

@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors
-from kilnwork.dispatch.machine import inputs, instructions, pins, records, transitions
+from kilnwork.dispatch.machine import inputs, instructions, prune_pins, records, transition_table
 from kilnwork.kit import ids
 
 MAX_BACKLOG = 1_000_000
@@ -160,7 +160,7 @@ class Memory:
         """Tasks that have just returned a future, with what the journal knows of its task."""
         self.unconfirmed: dict[records.Submitter, records.Cluster] = {}
         """Submitters whose calls are not confirmed, since the queue of that cluster is long."""
-        self.pins = pins.Pins()
+        self.pins = prune_pins.Pins()
         self.closing = False
         self.batch = instructions.Batch()
         self.task_rows = count(task_row)
@@ -294,7 +294,7 @@ class Memory:
 
     def move(self, task: records.Task, state: api_task.State) -> None:
         """Change the state of a task but not that of its attempt, or raise IllegalTransition."""
-        if state not in transitions.TASK_MOVES[task.state]:
+        if state not in transition_table.TASK_MOVES[task.state]:
             raise self._illegal(task, task.state, state)
         task.state = state
         self.batch.dirty[task] = None
@@ -302,7 +302,7 @@ class Memory:
     def move_attempt(
         self,
         task: records.Task,
-        attempt_state: transitions.AttemptState,
+        attempt_state: transition_table.AttemptState,
         *,
         state: api_task.State | None = None,
     ) -> None:
@@ -311,10 +311,10 @@ class Memory:
 
         If either change is illegal, raise IllegalTransition and change neither.
         """
-        if attempt_state not in transitions.ATTEMPT_MOVES[task.attempt_state]:
+        if attempt_state not in transition_table.ATTEMPT_MOVES[task.attempt_state]:
             raise self._illegal(task, task.attempt_state, attempt_state)
         if state is not None:
-            if state not in transitions.TASK_MOVES[task.state]:
+            if state not in transition_table.TASK_MOVES[task.state]:
                 raise self._illegal(task, task.state, state)
             task.state = state
         task.attempt_state = attempt_state

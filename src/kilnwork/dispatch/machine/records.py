@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.machine import inputs, task_queue, transitions
+from kilnwork.dispatch.machine import inputs, task_queue, transition_table
 from kilnwork.kit import ids
 
 ClusterKey = tuple[str, str]
@@ -163,7 +163,8 @@ class Slot:
         self.take_back_sent = False
         """A TakeBack was sent, and it has not replied yet."""
         self.terms = 0
-        """How often it has joined or left: alarms of earlier terms are void."""
+        """How often it has joined or left, or its worker has come back: timers of earlier terms are
+        void."""
         self.gone: inputs.SlotGone | None = None
         """Its agent's report that it is over; settled once its link has been read to the end."""
         self.held: dict[ids.TaskId, Task] = {}
@@ -178,7 +179,7 @@ class Worker:
     __slots__ = (
         "cluster", "from_before", "held", "idle", "labels", "lease_until", "leaving", "link",
         "misses", "name", "node", "occupied", "opens_at", "parked", "pod_uid", "processes", "row",
-        "session", "slots", "spare_timer_set", "unclaimed", "unproven",
+        "session", "slots", "spare_timer_set", "terms", "unclaimed", "unproven",
     )  # fmt: skip
 
     def __init__(
@@ -201,6 +202,8 @@ class Worker:
         self.slots = 0
         self.link = 0
         """0 while it is not connected."""
+        self.terms = 0
+        """How often it has joined: timers of earlier terms are void."""
         self.lease_until = 0.0
         self.held: dict[ids.TaskId, Task] = {}
         """Commands whose newest attempt it has."""
@@ -336,7 +339,7 @@ class Task(model.TaskFacts, eq=False):
     shown: bool = False
     """A caller will ask for its view, each time that it is stored."""
     state: api_task.State = api_task.State.PENDING
-    attempt_state: transitions.AttemptState | None = None
+    attempt_state: transition_table.AttemptState | None = None
     excused: int = 0
     worker: Worker | None = None
     pending_since: float = 0.0
@@ -423,5 +426,5 @@ class Task(model.TaskFacts, eq=False):
         return self.template is not None and self.spec is self.template.spec
 
 
-_RESERVED = transitions.AttemptState.RESERVED
-_STARTED = transitions.AttemptState.STARTED
+_RESERVED = transition_table.AttemptState.RESERVED
+_STARTED = transition_table.AttemptState.STARTED

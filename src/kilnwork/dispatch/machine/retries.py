@@ -1,6 +1,6 @@
 """Decides whether another attempt of a task follows, and when. Pure.
 
-Used by `completion` and `restore`. There are two budgets: failures of user code count against
+Used by `task_ends` and `restore`. There are two budgets: failures of user code count against
 `retry.maxAttempts`, losses that are not its fault against `retry.maxLosses`. An attempt that was
 taken back unstarted, or lost while the dispatcher was away, counts against neither, up to
 `MAX_EXCUSED`.

@@ -11,16 +11,16 @@ from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import (
     child_spawning,
-    completion,
     dependencies,
     end_notifications,
     families,
     inputs,
     instructions,
-    lifecycle,
     memory,
     records,
     submitters,
+    task_ends,
+    task_starts,
 )
 from kilnwork.kit import clock, ids
 
@@ -198,12 +198,12 @@ def admit(
     mem.batch.dirty[task] = None
     template = task.template
     if template is not None and template.timed:
-        lifecycle.watch_deadlines(mem, task, now)
+        task_starts.watch_deadlines(mem, task, now)
     if task.needs:
         dependencies.attach(mem, task, values)
         dependencies.ready(mem, (task,), now)
     else:
-        lifecycle.enqueue(mem, task)
+        task_starts.enqueue(mem, task)
 
 
 def _begin(
@@ -225,7 +225,7 @@ def _begin(
     mem.batch.dirty[task] = None
     task.result = reused.payload
     ended, of = clock.rfc3339(reused.finished), ids.task_text(reused.task)
-    completion.finish(
+    task_ends.finish(
         mem,
         task,
         now,
@@ -411,7 +411,7 @@ def _submit_child(
         refusal = calls.CallResult(call.number, _S.KILLED, _R.PARENT_KILLED, message)
         submitters.report(mem, submitter, refusal)
         return
-    lifecycle.start(mem, parent, now, at=now.wall)
+    task_starts.start(mem, parent, now, at=now.wall)
     family = families.of_run(parent)
     task = family.members.get(key)
     known = _known_of(task) if task is not None else _stored(mem, item.known.get(call.number))

@@ -7,12 +7,12 @@ Used by `machine`, and by `submissions`, which accepts the calls that they submi
 from kilnwork.api import calls, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import (
-    completion,
     end_notifications,
     inputs,
     instructions,
     memory,
     records,
+    task_ends,
 )
 
 _S = api_task.State
@@ -99,9 +99,9 @@ def cancel(mem: memory.Memory, item: inputs.CancelTasks, now: inputs.Moment) -> 
         if task is None or task.namespace != submitter.namespace:
             continue
         if item.recursive:
-            completion.kill(mem, task, now, reason=_R.KILLED, message="cancelled")
+            task_ends.kill(mem, task, now, reason=_R.KILLED, message="cancelled")
         else:
-            completion.stop(
+            task_ends.stop(
                 mem, task, now,
                 intent=records.Intent.KILL, reason=_R.KILLED, message="cancelled",
             )  # fmt: skip

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from kilnwork.api import reasons
 from kilnwork.dispatch.machine import (
     assignment,
-    completion,
     inputs,
-    lifecycle,
     memory,
     records,
-    reservations,
+    slot_occupancy,
+    task_ends,
+    task_starts,
 )
 from kilnwork.kit import ids
 
@@ -34,7 +34,7 @@ def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
     if slot is None or task is None or task.ref != item.ref:
         return
     # What waits has begun, though slots report the start of long calls only.
-    lifecycle.start(mem, task, now, at=now.wall)
+    task_starts.start(mem, task, now, at=now.wall)
     wait = _wait_of(mem, slot, task)
     # Any other wait may end otherwise: by a thread or coroutine, or with the first of several.
     only_these = item.in_place and not item.more and (not item.first or len(item.tasks) == 1)
@@ -47,7 +47,7 @@ def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
         wait.wants.update(dict.fromkeys(awaited, True))
         ended = len(names) - len(awaited)
         wait.left = UNKNOWN if item.more else (1 if item.first else len(names)) - ended
-    reservations.update(mem, slot)
+    slot_occupancy.update(mem, slot)
     _refuse_circle(mem, task, wait, now)
 
 
@@ -61,7 +61,7 @@ def _refuse_circle(
     message = f"it waits for {ids.task_text(name)}, which waits for its outcome"
     if name == task.id:
         message = "it waits for itself"
-    completion.stop(
+    task_ends.stop(
         mem, task, now, intent=records.Intent.DEADLOCK, reason=_R.DEADLOCK, message=message
     )
 
@@ -74,7 +74,7 @@ def _wait_of(mem: memory.Memory, slot: records.Slot, task: records.Task) -> reco
     if task.waiting:
         for wait in reversed(slot.stack):
             if wait.task is task:
-                reservations.stop_wanting(mem, wait)
+                slot_occupancy.stop_wanting(mem, wait)
                 return wait
     task.waiting = True
     wait = records.Wait(task)
@@ -92,8 +92,8 @@ def end(mem: memory.Memory, item: inputs.Resumed) -> None:
     if slot is None or task is None or task.ref != item.ref or not task.waiting:
         return
     task.waiting = False
-    reservations.unstack(mem, slot, task)
-    reservations.update(mem, slot)
+    slot_occupancy.unstack(mem, slot, task)
+    slot_occupancy.update(mem, slot)
 
 
 def _want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -> None:
@@ -107,7 +107,7 @@ def _want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -
             continue
         wait.wants[name] = False
         mem.waits_by_task.setdefault(name, []).append(wait)
-        # Otherwise `lifecycle.enqueue` offers it when it is queued.
+        # Otherwise `task_starts.enqueue` offers it when it is queued.
         if task.ticket is not None:
             wait.ready[name] = task
         elif task.unmet:

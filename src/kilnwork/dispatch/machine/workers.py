@@ -9,13 +9,13 @@ proves nothing, but it fences: results of the worker's attempts are refused from
 from kilnwork.api import attempts, reasons
 from kilnwork.dispatch.machine import (
     assignment,
-    completion,
     inputs,
     instructions,
     memory,
     records,
-    reservations,
-    transitions,
+    slot_occupancy,
+    task_ends,
+    transition_table,
 )
 from kilnwork.kit import ids
 
@@ -31,6 +31,7 @@ def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
     elif worker.link:
         _unlink(mem, worker)
     worker.link = item.link
+    worker.terms += 1
     worker.labels = dict(item.labels)
     worker.parked.clear()
     worker.slots = item.slots
@@ -39,7 +40,7 @@ def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
     worker.lease_until = now.mono + mem.lease_s
     worker.cluster.workers[worker.session] = worker
     mem.links[item.link] = worker
-    mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
+    watch_lease(mem, worker)
     _resume(mem, worker, item, now)
     _resume_slots(mem, worker, item, now)
     _publish_waiting(mem, worker.cluster)
@@ -102,13 +103,13 @@ def _resume(
     for ref, task in held.items():
         if ref in reported:
             if task.intent is not records.Intent.NONE:
-                completion.send_stop(mem, task, now)
+                task_ends.send_stop(mem, task, now)
         # Ends that are not acknowledged are in the Hello too, so this one has never begun.
-        elif task.attempt_state is transitions.AttemptState.RESERVED:
+        elif task.attempt_state is transition_table.AttemptState.RESERVED:
             _send_again(mem, task, item.link, now)
         else:
             message = f"worker {worker.name} came back without it"
-            completion.conclude(mem, task, lost(message, proof=True), now)
+            task_ends.conclude(mem, task, lost(message, proof=True), now)
 
 
 def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.Moment) -> None:
@@ -119,13 +120,14 @@ def _send_again(mem: memory.Memory, task: records.Task, link: int, now: inputs.M
         mem.send(instructions.RunAttempt(link, task.ref, task))
         return
     stopped = attempts.Outcome(attempts.Ending.STOPPED, task.reason, task.message)
-    completion.conclude(mem, task, stopped, now)
+    task_ends.conclude(mem, task, stopped, now)
 
 
 def _resume_slots(
     mem: memory.Memory, worker: records.Worker, item: inputs.Join, now: inputs.Moment
 ) -> None:
-    """Expect living slots to connect; forget slots that were requested and never joined.
+    """Expect living slots to connect within a lease from now; forget slots that were requested and
+    never joined.
 
     If a slot that has joined is not among the living, the worker will report its end.
     """
@@ -136,13 +138,21 @@ def _resume_slots(
             assignment.kill(mem, slot)
         # The OpenSlot was lost, or the process ended before it could connect.
         elif slot.opening and slot.id not in living:
-            reservations.remove(mem, slot)
+            slot_occupancy.remove(mem, slot)
     for name in item.processes:
-        if name not in worker.processes:
-            slot = reservations.add(mem, worker, name)
-            mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
+        slot = worker.processes.get(name) or slot_occupancy.add(mem, worker, name)
+        # What cut the worker off has cut off its slots, too.
+        if not slot.link and not slot.leaving:
+            expect_return(mem, slot, now)
     if worker.unclaimed:
-        mem.set_timer(now.mono + mem.lease_s, memory.Timer.CLAIM, worker)
+        due = now.mono + mem.lease_s
+        mem.set_timer(due, memory.Timer.CLAIM, worker, attempt=worker.terms)
+
+
+def expect_return(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
+    """Set the timer by which a slot must have connected, one lease from now."""
+    slot.terms += 1
+    mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
 
 
 def expect(worker: records.Worker, task: records.Task) -> None:
@@ -166,7 +176,7 @@ def claim_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
     message = f"no slot of worker {worker.name} had it after the dispatcher was away"
     outcome = attempts.Outcome(attempts.Ending.LOST, _R.DISPATCHER_AWAY, message)
     for task in list(worker.unclaimed.values()):
-        completion.conclude(mem, task, outcome, now, excused=True)
+        task_ends.conclude(mem, task, outcome, now, excused=True)
 
 
 def lost(message: str, *, proof: bool) -> attempts.Outcome:
@@ -197,6 +207,11 @@ def renew(mem: memory.Memory, item: inputs.Renew, now: inputs.Moment) -> None:
         worker.lease_until = now.mono + mem.lease_s
 
 
+def watch_lease(mem: memory.Memory, worker: records.Worker) -> None:
+    """Set the timer of a worker's lease, which is void when the worker joins again."""
+    mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker, attempt=worker.terms)
+
+
 def lease_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
     """Treat the worker as lost, unless its lease was renewed since the timer was set."""
     if (
@@ -206,7 +221,7 @@ def lease_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
     ):
         return
     if worker.lease_until > now.mono:
-        mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
+        watch_lease(mem, worker)
         return
     if worker.link:
         mem.send(instructions.CloseLink(worker.link, "lease", "its lease has ended; connect again"))
@@ -296,7 +311,7 @@ def lose(
     for slot in list(worker.processes.values()):
         _lose_slot(mem, slot, now, proof=proof, message=message)
     for task in [*worker.held.values(), *worker.unclaimed.values()]:
-        completion.conclude(mem, task, lost(message, proof=proof), now)
+        task_ends.conclude(mem, task, lost(message, proof=proof), now)
     if proof:
         for ref in list(worker.unproven):
             prove(mem, worker, ref)
@@ -315,11 +330,11 @@ def _lose_slot(
     if slot.link:
         mem.send(instructions.CloseLink(slot.link, "lost", "its worker is lost"))
         cut_off(mem, slot)
-    reservations.end_opening(mem, slot)
+    slot_occupancy.end_opening(mem, slot)
     # From the last: each goes to the front of the queue, so they keep their order.
     for task in reversed(list(slot.held.values())):
-        completion.conclude(mem, task, lost(message, proof=proof), now)
-    reservations.remove(mem, slot)
+        task_ends.conclude(mem, task, lost(message, proof=proof), now)
+    slot_occupancy.remove(mem, slot)
 
 
 def cut_off(mem: memory.Memory, slot: records.Slot) -> None:
@@ -329,7 +344,7 @@ def cut_off(mem: memory.Memory, slot: records.Slot) -> None:
     if submitter is not None:
         submitter.link = 0
     slot.link = 0
-    reservations.update(mem, slot)
+    slot_occupancy.update(mem, slot)
 
 
 def prove(mem: memory.Memory, worker: records.Worker, ref: attempts.AttemptRef) -> None:

@@ -13,17 +13,23 @@ from pathlib import Path
 import msgspec
 
 from kilnwork.api import (
+    api_resources,
     attempts,
     json_limits,
     meta,
     object_manifests,
     reasons,
-    resource,
     substitution,
 )
-from kilnwork.data import blobs
+from kilnwork.data import local_blobs
 from kilnwork.executors import port, refusals
-from kilnwork.executors.custom_resource import follower, observation, reader, served_kinds, template
+from kilnwork.executors.custom_resource import (
+    follower,
+    observation,
+    served_kinds,
+    status_reader,
+    template,
+)
 from kilnwork.kit import clock
 from kilnwork.kube import cache, client, errors, finalizers
 
@@ -54,7 +60,7 @@ _INVALID = (
 class _Place(msgspec.Struct, frozen=True):
     """The kind, namespace and name of an attempt's object, whether or not it exists."""
 
-    kind: resource.Resource
+    kind: api_resources.Resource
     name: str
 
 
@@ -77,7 +83,7 @@ class ObjectExecutor:
     `port.WatchesAttempts`.
     """
 
-    def __init__(self, kube: client.Client, reads: reader.Reader, shared: Shared) -> None:
+    def __init__(self, kube: client.Client, reads: status_reader.Reader, shared: Shared) -> None:
         self.name = reads.name
         self._client = kube
         self._reads = reads
@@ -97,7 +103,7 @@ class ObjectExecutor:
     def watch(self, wake: port.Wake) -> None:
         self._wake = wake
 
-    def changed(self, kind: resource.Resource, seen: meta.JsonObject, is_there: bool) -> None:  # noqa: FBT001 - as `follower.Changed`
+    def changed(self, kind: api_resources.Resource, seen: meta.JsonObject, is_there: bool) -> None:  # noqa: FBT001 - as `follower.Changed`
         """Wake the attempt whose object was created, changed or removed."""
         ref = template.ref_of(seen, self.name)
         if ref is None:
@@ -176,13 +182,13 @@ class ObjectExecutor:
         value = self._reads.result(attempt.spec, seen)
         if value is msgspec.UNSET:
             return None
-        made = reader.payload(value, as_bytes=attempt.spec.output_type == "bytes")
+        made = status_reader.payload(value, as_bytes=attempt.spec.output_type == "bytes")
         if len(made.data) <= attempts.MAX_INLINE_BYTES:
             return made
         if self._blobs_dir is None:
             text = f"its result has {len(made.data)} bytes, and there is no place for blobs"
             raise port.ResultError(_R.RESULT_TOO_LARGE, text)
-        store = blobs.Blobs(self._blobs_dir / attempt.namespace, durable=True)
+        store = local_blobs.Blobs(self._blobs_dir / attempt.namespace, durable=True)
         digest, size = await asyncio.to_thread(store.put, [made.data])
         return attempts.Payload(made.media_type, b"", digest, size)
 
@@ -250,13 +256,15 @@ class ObjectExecutor:
         check_s = PODS_S if pods else None if heard else UNHEARD_S
         return msgspec.structs.replace(observed, check_s=check_s)
 
-    def _timed(self, attempt: port.Attempt, reading: reader.Reading) -> reader.Reading:
+    def _timed(
+        self, attempt: port.Attempt, reading: status_reader.Reading
+    ) -> status_reader.Reading:
         """Complete a reading that has no start time by the time at which the object was first seen
         running.
         """
         if reading.started is not None:
             return reading
-        if reading.state is reader.State.RUNNING:
+        if reading.state is status_reader.State.RUNNING:
             self._running_since.setdefault(attempt.ref, self._clock.wall())
         since = self._running_since.get(attempt.ref)
         return msgspec.structs.replace(reading, started=since)
@@ -269,7 +277,7 @@ class ObjectExecutor:
         if not selector:
             return []
         listed = await self._client.list(
-            resource.PODS, attempt.namespace, type=dict, label_selector=selector
+            api_resources.PODS, attempt.namespace, type=dict, label_selector=selector
         )
         over = ("Succeeded", "Failed")
         return [
@@ -291,7 +299,7 @@ class ObjectExecutor:
         return refusals.waits(_R.EXECUTOR_UNAVAILABLE, absent.message, check_s=ABSENT_S)
 
     async def _create(
-        self, attempt: port.Attempt, kind: resource.Resource, wanted: template.Wanted
+        self, attempt: port.Attempt, kind: api_resources.Resource, wanted: template.Wanted
     ) -> meta.JsonObject | port.Observation:
         account = object_manifests.account_of(attempt.spec)
         if account:
@@ -327,7 +335,7 @@ class ObjectExecutor:
             return refusals.refusal(error) if found is None else found
 
     def _problem(
-        self, attempt: port.Attempt, kind: resource.Resource, wanted: template.Wanted
+        self, attempt: port.Attempt, kind: api_resources.Resource, wanted: template.Wanted
     ) -> str:
         """Return why a task may not create the object `wanted`, or "" if it may."""
         if not self._kinds.allowed.allows(kind):

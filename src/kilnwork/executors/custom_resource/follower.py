@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.executors.custom_resource import served_kinds
 from kilnwork.executors.pod import template
 from kilnwork.kit import coroutines
@@ -17,7 +17,7 @@ from kilnwork.kube import cache, client, errors, objects, reflector
 
 log = logging.getLogger(__name__)
 
-Changed = Callable[[resource.Resource, meta.JsonObject, bool], None]
+Changed = Callable[[api_resources.Resource, meta.JsonObject, bool], None]
 """Called with the kind, the current or last state of the object, and whether the object exists."""
 
 SELECTOR = ",".join(f"{key}={value}" for key, value in template.MANAGED.items())
@@ -45,14 +45,14 @@ class Follower:
         self._client = kube
         self._namespaces = tuple(namespaces) or (None,)
         self._background = coroutines.BackgroundWork("objects of attempts")
-        self._kinds: dict[resource.Resource, _Followed] = {}
+        self._kinds: dict[api_resources.Resource, _Followed] = {}
         self._executors: dict[str, Changed] = {}
 
     def subscribe(self, executor: str, changed: Changed) -> None:
         """Register `changed`, which is called for every change of an object of that executor."""
         self._executors[executor] = changed
 
-    def follow(self, kind: resource.Resource) -> None:
+    def follow(self, kind: api_resources.Resource) -> None:
         """Begin to watch a kind, unless it is watched already."""
         if kind in self._kinds:
             return
@@ -69,7 +69,7 @@ class Follower:
             followed.reflectors.append(one)
             self._background.start(f"reflector {kind.qualified}", one.run())
 
-    def get(self, kind: resource.Resource, key: objects.Key) -> meta.JsonObject | None:
+    def get(self, kind: api_resources.Resource, key: objects.Key) -> meta.JsonObject | None:
         """Return an object from the cache; None if it is unknown or its kind cannot be watched
         now.
         """
@@ -97,7 +97,7 @@ class Follower:
             else:
                 return
 
-    async def _has_objects(self, kind: resource.Resource) -> bool:
+    async def _has_objects(self, kind: api_resources.Resource) -> bool:
         for namespace in self._namespaces:
             try:
                 pages = self._client.pages(
@@ -111,7 +111,7 @@ class Follower:
         return False
 
     def _changed(
-        self, kind: resource.Resource, old: meta.JsonObject | None, new: meta.JsonObject | None
+        self, kind: api_resources.Resource, old: meta.JsonObject | None, new: meta.JsonObject | None
     ) -> None:
         seen = new if new is not None else old
         if seen is None:

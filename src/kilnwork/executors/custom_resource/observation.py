@@ -9,16 +9,16 @@ from collections.abc import Sequence
 
 from kilnwork.api import attempts, meta, reasons
 from kilnwork.executors import port
-from kilnwork.executors.custom_resource import reader, template
+from kilnwork.executors.custom_resource import status_reader, template
 
 _R = reasons.Reason
 _E = attempts.Ending
-_S = reader.State
+_S = status_reader.State
 
 
 def observe(
     seen: meta.JsonObject,
-    reading: reader.Reading,
+    reading: status_reader.Reading,
     stop: port.Stop | None,
     *,
     pods: Sequence[str] = (),
@@ -59,14 +59,14 @@ def gone(what: str, stop: port.Stop | None) -> port.Observation:
     )
 
 
-def is_asked(seen: meta.JsonObject, reading: reader.Reading) -> bool:
+def is_asked(seen: meta.JsonObject, reading: status_reader.Reading) -> bool:
     """Return whether an object was asked to end early."""
     return template.is_terminating(seen) or reading.stopping
 
 
 def _outcome(
     seen: meta.JsonObject,
-    reading: reader.Reading,
+    reading: status_reader.Reading,
     stop: port.Stop | None,
     *,
     pods: Sequence[str],
@@ -90,7 +90,7 @@ def _outcome(
     return _own(_E.FAILED, reading) if reading.state is _S.FAILED else None
 
 
-def _own(ending: attempts.Ending, reading: reader.Reading) -> attempts.Outcome:
+def _own(ending: attempts.Ending, reading: status_reader.Reading) -> attempts.Outcome:
     return attempts.Outcome(
         ending,
         reading.reason,

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Iterable
 
 import msgspec
 
-from kilnwork.api import json_limits, kinds, object_manifests, resource
+from kilnwork.api import api_resources, json_limits, kinds, object_manifests
 from kilnwork.kit import clock
-from kilnwork.kube import client, decoding, errors
+from kilnwork.kube import client, errors, object_decoding
 
 AGAIN_S = 1.0
 """Minimum interval in seconds between two requests for a kind that is not served."""
@@ -31,7 +31,7 @@ class AllowedKinds:
     def __init__(self, names: Iterable[str]) -> None:
         self.names = tuple(names)
 
-    def allows(self, kind: resource.Resource) -> bool:
+    def allows(self, kind: api_resources.Resource) -> bool:
         """Return whether tasks may create objects of a kind."""
         if kind.qualified in self.names or f"*.{kind.group}" in self.names:
             return True
@@ -59,7 +59,7 @@ class Absent(msgspec.Struct, frozen=True):
     """
 
     message: str
-    elsewhere: resource.Resource | None = None
+    elsewhere: api_resources.Resource | None = None
 
 
 class _Kind(msgspec.Struct, frozen=True, rename="camel"):
@@ -98,11 +98,11 @@ class Kinds:
         self.allowed = allowed
         self._client = kube
         self._clock = time or clock.SystemClock()
-        self._found: dict[tuple[str, str], resource.Resource] = {}
+        self._found: dict[tuple[str, str], api_resources.Resource] = {}
         self._absent: dict[tuple[str, str], tuple[float, Absent]] = {}
         self._asking: dict[str, asyncio.Lock] = {}
 
-    async def find(self, api_version: str, kind: str) -> resource.Resource | Absent:
+    async def find(self, api_version: str, kind: str) -> api_resources.Resource | Absent:
         """Return the resource of a kind, or an `Absent` with the reason why there is none. Raises
         `KubeError`.
         """
@@ -117,18 +117,18 @@ class Kinds:
             if absent is not None and self._clock.monotonic() - asked < AGAIN_S:
                 return absent
             looked = await self._look(api_version, kind)
-            if isinstance(looked, resource.Resource):
+            if isinstance(looked, api_resources.Resource):
                 self._found[key] = looked
                 self._absent.pop(key, None)
             else:
                 self._absent[key] = (self._clock.monotonic(), looked)
             return looked
 
-    def forget(self, kind: resource.Resource) -> None:
+    def forget(self, kind: api_resources.Resource) -> None:
         """Forget a kind that a request has found to be no longer served."""
         self._found.pop((kind.api_version, kind.kind), None)
 
-    async def all_allowed(self) -> AsyncIterator[resource.Resource]:
+    async def all_allowed(self) -> AsyncIterator[api_resources.Resource]:
         """Yield every served, allowed and namespaced kind, in the preferred version of its group.
 
         Raises `KubeError`.
@@ -137,7 +137,7 @@ class Kinds:
             for found in await self._of_version("v1"):
                 if self.allowed.allows(found):
                     yield found
-        groups = decoding.whole((await self._client.raw("GET", "/apis")).body, _Groups)
+        groups = object_decoding.whole((await self._client.raw("GET", "/apis")).body, _Groups)
         for group in groups.groups:
             if not group.versions or not self.allowed.may_allow(group.name):
                 continue
@@ -145,7 +145,7 @@ class Kinds:
                 if found.namespaced and self.allowed.allows(found):
                     yield found
 
-    async def _look(self, api_version: str, kind: str) -> resource.Resource | Absent:
+    async def _look(self, api_version: str, kind: str) -> api_resources.Resource | Absent:
         for found in await self._of_version(api_version):
             if found.kind == kind:
                 return found
@@ -158,18 +158,18 @@ class Kinds:
                     return Absent(text, elsewhere=found)
         return Absent(message)
 
-    async def _of_version(self, api_version: str) -> list[resource.Resource]:
+    async def _of_version(self, api_version: str) -> list[api_resources.Resource]:
         """Return the namespaced kinds of an API group version; none if the version is not
         served.
         """
         group, _, version = api_version.rpartition("/")
         root = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
-            listed = decoding.whole((await self._client.raw("GET", root)).body, _Kinds)
+            listed = object_decoding.whole((await self._client.raw("GET", root)).body, _Kinds)
         except errors.NotFound:
             return []
         return [
-            resource.Resource(
+            api_resources.Resource(
                 group=group,
                 version=version,
                 kind=one.kind,
@@ -189,5 +189,5 @@ class Kinds:
             response = await self._client.raw("GET", f"/apis/{group}")
         except errors.NotFound:
             return []
-        found = decoding.whole(response.body, _Group)
+        found = object_decoding.whole(response.body, _Group)
         return [one.group_version for one in found.versions if one.group_version != api_version]

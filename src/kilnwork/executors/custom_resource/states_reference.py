@@ -5,8 +5,8 @@ by the manager.
 """
 
 from kilnwork.api import reasons, task
-from kilnwork.executors import state_tables
-from kilnwork.executors.state_tables import Counts, Group
+from kilnwork.executors import state_table_format
+from kilnwork.executors.state_table_format import Counts, Group
 
 _R = reasons.Reason
 _S = task.State
@@ -91,5 +91,7 @@ _WORKFLOWS: tuple[Group, ...] = (
 )  # fmt: skip
 
 _MODULE = "custom_resource.states_reference"
-OBJECTS = state_tables.Table("objects", _MODULE, "object", state_tables.rows(_OBJECTS))
-WORKFLOWS = state_tables.Table("workflows", _MODULE, "Workflow", state_tables.rows(_WORKFLOWS))
+OBJECTS = state_table_format.Table("objects", _MODULE, "object", state_table_format.rows(_OBJECTS))
+WORKFLOWS = state_table_format.Table(
+    "workflows", _MODULE, "Workflow", state_table_format.rows(_WORKFLOWS)
+)

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 
 import msgspec
 
-from kilnwork.api import attempts, meta, pod, resource, task
+from kilnwork.api import api_resources, attempts, meta, pod, task
 from kilnwork.executors import container_logs, port
 from kilnwork.executors.ephemeral import limits, observation, template
 from kilnwork.kit import http_types
@@ -234,7 +234,7 @@ class EphemeralExecutor:
             place, name = _place(attempt), template.container_name(ref)
             try:
                 seen = await self._client.get(
-                    resource.PODS, place.pod, attempt.namespace, type=_PodOfVariables
+                    api_resources.PODS, place.pod, attempt.namespace, type=_PodOfVariables
                 )
             except errors.NotFound:
                 return True  # the Pod is gone, so the attempt is lost
@@ -256,7 +256,7 @@ class EphemeralExecutor:
             {"op": "test", "path": "/metadata/uid", "value": place.pod_uid},
             {"op": "add", "path": f"{at}/-" if listed else at, "value": made if listed else [made]},
         ]
-        path = f"{resource.PODS.base(attempt.namespace)}/{place.pod}/ephemeralcontainers"
+        path = f"{api_resources.PODS.base(attempt.namespace)}/{place.pod}/ephemeralcontainers"
         response = await self._client.raw(
             "PATCH",
             path,
@@ -276,7 +276,9 @@ class EphemeralExecutor:
     async def _read(self, attempt: port.Attempt) -> pod.Pod | None:
         place = _place(attempt)
         try:
-            seen = await self._client.get(resource.PODS, place.pod, attempt.namespace, type=pod.Pod)
+            seen = await self._client.get(
+                api_resources.PODS, place.pod, attempt.namespace, type=pod.Pod
+            )
         except errors.NotFound:
             return None
         return seen if seen.metadata.uid == place.pod_uid else None

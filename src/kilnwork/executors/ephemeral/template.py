@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kilnwork.api import attempts, meta, pod, variables
+from kilnwork.api import attempts, env_sources, meta, pod
 from kilnwork.executors import port
 from kilnwork.kit import ids
 
@@ -74,7 +74,7 @@ def container(attempt: port.Attempt, place: port.WorkerPod, seen: pod.Pod) -> me
         "image": image,
         "env": [
             *({"name": name, "value": _literal(value)} for name, value in given),
-            *(variables.manifest(entry, _literal(entry.value)) for entry in spec.env),
+            *(env_sources.manifest(entry, _literal(entry.value)) for entry in spec.env),
         ],
         "volumeMounts": list(_mounts(seen)),
     }

@@ -22,13 +22,12 @@ from kilnwork.api import (
     http_validation,
     json_limits,
     reasons,
-    rules,
+    result_rule_compiler,
     substitution,
 )
 from kilnwork.channel import messages
-from kilnwork.executors import process_attempt as base
+from kilnwork.executors import service_attempt as base
 from kilnwork.executors.http import (
-    delayed_calls,
     errors,
     exchange,
     har,
@@ -37,6 +36,7 @@ from kilnwork.executors.http import (
     response_rules,
     results,
     secret_values,
+    shared_timer,
     tls_contexts,
 )
 from kilnwork.kit import clock, ids
@@ -85,7 +85,7 @@ class Tools:
     store: results.ResultStore
     clock: clock.Clock
     entropy: ids.Entropy
-    late: delayed_calls.DelayedCalls
+    late: shared_timer.DelayedCalls
     polls: asyncio.Semaphore
     resumed: asyncio.Semaphore
 
@@ -300,9 +300,11 @@ class HttpAttempt(base.ProcessAttempt):
         try:
             return http_validation.substitute(given, self._variables, field)
         except (
-            rules.InvalidRules, substitution.InvalidTemplate, json_limits.LimitExceeded,
+            result_rule_compiler.InvalidRules,
+            substitution.InvalidTemplate,
+            json_limits.LimitExceeded,
             msgspec.ValidationError,
-        ) as error:  # fmt: skip
+        ) as error:
             raise errors.AttemptFailed(_R.INVALID_SPEC, str(error)) from error
 
     def _built(self, template: http_task.HttpTemplate, field: str) -> exchange.Outgoing:

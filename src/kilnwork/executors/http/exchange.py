@@ -22,7 +22,7 @@ from aiohttp import http_exceptions
 from aiohttp.client_proto import ResponseHandler
 
 from kilnwork.api import http_task, reasons
-from kilnwork.executors.http import connector, errors
+from kilnwork.executors.http import errors, guarded_connector
 from kilnwork.kit import clock
 
 CUT_S = 5.0
@@ -160,7 +160,7 @@ OnConnected = Callable[[], Awaitable[None]]
 
 
 class Exchange:
-    """One request and its response; implements `connector.Waiting`.
+    """One request and its response; implements `guarded_connector.Waiting`.
 
     `on_connected` is awaited before anything is sent. `repeatable`: the request may use a
     connection that others have used, which the server may just have closed.
@@ -200,17 +200,22 @@ class Exchange:
 
         After a cancellation, `cut` proves that the connection is gone.
         """
-        token = connector.current.set(self)
+        token = guarded_connector.current.set(self)
         try:
             return await self._run(request)
-        except (connector.AddressRefused, aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (
+            guarded_connector.AddressRefused,
+            aiohttp.ClientError,
+            OSError,
+            TimeoutError,
+        ) as error:
             raise _failure(error, self._terms, self._transport is not None) from error
         except http_exceptions.HttpProcessingError as error:
             raise _no_http(error.message) from error
         except ValueError as error:
             raise errors.AttemptFailed(_R.INVALID_SPEC, f"it cannot be sent: {error}") from error
         finally:
-            connector.current.reset(token)
+            guarded_connector.current.reset(token)
 
     async def _run(self, request: Outgoing) -> Received:
         terms = self._terms
@@ -294,7 +299,7 @@ def _failure(
     terms: Terms,
     was_connected: bool,  # noqa: FBT001
 ) -> errors.AttemptFailed:
-    refused = _find(error, connector.AddressRefused)
+    refused = _find(error, guarded_connector.AddressRefused)
     if refused is not None:
         return errors.AttemptFailed(_R.ADDRESS_REFUSED, str(refused))
     if isinstance(error, TimeoutError):

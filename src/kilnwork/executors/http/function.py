@@ -8,7 +8,7 @@ work (docs/decisions/0037).
 import asyncio
 import math
 
-from kilnwork.api import attempts, function_task, http_task, reasons
+from kilnwork.api import attempts, http_task, knative_task, reasons
 from kilnwork.channel import messages
 from kilnwork.executors.http import attempt, errors, exchange
 
@@ -29,7 +29,7 @@ class FunctionAttempt(attempt.HttpAttempt):
     _field = "spec.function"
 
     def __init__(
-        self, run: messages.Run, tools: attempt.Tools, function: function_task.FunctionTemplate
+        self, run: messages.Run, tools: attempt.Tools, function: knative_task.FunctionTemplate
     ) -> None:
         super().__init__(run, tools)
         self._function = function

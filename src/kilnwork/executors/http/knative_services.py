@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from kilnwork.api import http_validation, meta, reasons, resource
+from kilnwork.api import api_resources, http_validation, meta, reasons
 from kilnwork.executors.custom_resource import served_kinds
 from kilnwork.kit import coroutines
 from kilnwork.kube import cache, client, errors, objects, reflector
@@ -79,7 +79,7 @@ class ServicesOfCluster:
         self.kube = kube
         self._inside = inside
         self._kinds = served_kinds.Kinds(kube, served_kinds.AllowedKinds(()))
-        self._kind: resource.Resource | None = None
+        self._kind: api_resources.Resource | None = None
         self._asked = 0.0
         self._background = coroutines.BackgroundWork("services of Knative")
         self._cache: cache.Cache[meta.JsonObject] = cache.Cache()

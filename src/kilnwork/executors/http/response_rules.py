@@ -21,8 +21,8 @@ from kilnwork.api import (
     json_limits,
     jsonpaths,
     reasons,
-    rule_evaluation,
-    rules,
+    result_rule_compiler,
+    result_rule_evaluation,
 )
 from kilnwork.executors.http import errors
 
@@ -34,7 +34,7 @@ MAX_SCANNED_BYTES = 64 * 1024
 """Number of bytes of that body in which secrets are hidden, before the body is cut."""
 
 _R = reasons.Reason
-_O = rule_evaluation.RuleOutcome
+_O = result_rule_evaluation.RuleOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _is_running(
             raise _rejected(status, raw)
         return False
     shown = {"status": status, "headers": {k.lower(): v for k, v in headers}, "body": body}
-    compiled = rules.compile_rules(http_validation.result_rules(given), "response")
+    compiled = result_rule_compiler.compile_rules(http_validation.result_rules(given), "response")
     outcome = compiled.judge(shown, check_generation=False)
     if outcome is _O.FAILED:
         raise errors.AttemptFailed(
@@ -178,7 +178,9 @@ def _part(given: http_task.HttpResponse, body: Any) -> Success:
     """
     budget = json_limits.Budget(json_limits.MAX_WORK)
     json_limits.measure(body)
-    found = jsonpaths.compile_path(rules.whole_path(given.result_json_path)).select(body, budget)
+    found = jsonpaths.compile_path(result_rule_compiler.whole_path(given.result_json_path)).select(
+        body, budget
+    )
     value = found[0] if len(found) == 1 else found
     if given.success_condition is None and (not found or value is None or value is False):
         what = json_limits.show(value) if found else "nothing"
@@ -249,7 +251,7 @@ def poll_url(template: http_task.HttpTemplate, headers: Mapping[str, str], docum
     if polling is None:
         return ""
     if polling.location:
-        path = jsonpaths.compile_path(rules.whole_path(polling.location))
+        path = jsonpaths.compile_path(result_rule_compiler.whole_path(polling.location))
         found = path.select(document, json_limits.Budget(json_limits.MAX_WORK))
         return found[0] if len(found) == 1 and isinstance(found[0], str) else ""
     return headers.get("location") or headers.get("operation-location") or ""

@@ -16,12 +16,12 @@ from kilnwork.channel import messages
 from kilnwork.executors import service
 from kilnwork.executors.http import (
     attempt,
-    connector,
-    delayed_calls,
     exchange,
     function,
+    guarded_connector,
     knative_services,
     secret_values,
+    shared_timer,
     tls_contexts,
 )
 from kilnwork.kit import clock, egress, ids
@@ -78,7 +78,7 @@ class HttpService(service.ExecutorService):
             store=self,
             clock=time,
             entropy=entropy,
-            late=delayed_calls.DelayedCalls(attempt.STATUS_AFTER_S),
+            late=shared_timer.DelayedCalls(attempt.STATUS_AFTER_S),
             polls=asyncio.Semaphore(MAX_POLLS),
             resumed=asyncio.Semaphore(settings.slots),
         )
@@ -107,7 +107,7 @@ class HttpService(service.ExecutorService):
 
 def _session(policy: egress.Policy, *, shared: bool) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        connector=connector.GuardedConnector(policy, shared=shared),
+        connector=guarded_connector.GuardedConnector(policy, shared=shared),
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
         skip_auto_headers=("Content-Type",),  # the other automatic headers are always set

@@ -11,11 +11,20 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.api import attempts, json_limits, meta, pod, reasons, resource, substitution, task
-from kilnwork.data import blobs
+from kilnwork.api import (
+    api_resources,
+    attempts,
+    json_limits,
+    meta,
+    pod,
+    reasons,
+    substitution,
+    task,
+)
 from kilnwork.data import errors as data_errors
+from kilnwork.data import local_blobs
 from kilnwork.executors import container_logs, port, refusals
-from kilnwork.executors.pod import observation, sidecar, template
+from kilnwork.executors.pod import observation, sidecar_container, template
 from kilnwork.kube import cache, client, errors, finalizers
 
 _R = reasons.Reason
@@ -37,7 +46,7 @@ class PodExecutor:
         kube: client.Client,
         pods: cache.Cache[pod.Pod],
         *,
-        beside: sidecar.SidecarOptions | None = None,
+        beside: sidecar_container.SidecarOptions | None = None,
         blobs: Path | None = None,
         read_log: container_logs.ReadLog | None = None,
     ) -> None:
@@ -135,7 +144,7 @@ class PodExecutor:
         if observed.outcome is None and (longer or not seen.terminating):
             try:
                 await self._client.delete(
-                    resource.PODS,
+                    api_resources.PODS,
                     seen.metadata.name,
                     attempt.namespace,
                     uid=seen.metadata.uid,
@@ -154,7 +163,7 @@ class PodExecutor:
         if seen is None:
             text = f"Pod {template.pod_name(attempt.name, attempt.ref)} is gone, and its result"
             raise port.ResultError(_R.RESULT_LOST, text, is_loss=True)
-        payload = sidecar.result(seen) if sidecar.is_wanted(attempt) else None
+        payload = sidecar_container.result(seen) if sidecar_container.is_wanted(attempt) else None
         if payload is None or payload.digest is None:
             return payload
         return await asyncio.to_thread(self._fetched, attempt.namespace, payload, payload.digest)
@@ -166,11 +175,11 @@ class PodExecutor:
 
         The garbage collector keeps the blob for at least an hour.
         """
-        name = blobs.text(digest)
+        name = local_blobs.text(digest)
         try:
             if self._blobs is None:
                 raise data_errors.BlobMissing(f"blob {name} cannot be seen here")
-            store = blobs.Blobs(self._blobs / namespace, durable=True)
+            store = local_blobs.Blobs(self._blobs / namespace, durable=True)
             if not store.touch(digest):
                 raise data_errors.BlobMissing(f"blob {name} of the result is not there any more")
             if payload.size > attempts.MAX_INLINE_BYTES:
@@ -191,10 +200,16 @@ class PodExecutor:
         if not attempt.owner_uid and not seen.terminating:
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 held = await self._client.delete(
-                    resource.PODS, metadata.name, attempt.namespace, uid=metadata.uid, grace_s=1
+                    api_resources.PODS,
+                    metadata.name,
+                    attempt.namespace,
+                    uid=metadata.uid,
+                    grace_s=1,
                 )
         current = held if held.get("kind") == "Pod" else seen
-        await finalizers.remove(self._client, resource.PODS, current, finalizer=template.FINALIZER)
+        await finalizers.remove(
+            self._client, api_resources.PODS, current, finalizer=template.FINALIZER
+        )
 
     def leftover(self, ref: attempts.AttemptRef, *, known: bool) -> port.Attempt | None:
         key = self._held.get(ref)
@@ -220,7 +235,7 @@ class PodExecutor:
         begun = [c for c in containers if c.state.started or c.last_state.started]
         if begun:
             return [_output(c, c.name if len(containers) > 1 else "") for c in begun]
-        ours = sidecar.CONTAINER if sidecar.is_wanted(attempt) else None
+        ours = sidecar_container.CONTAINER if sidecar_container.is_wanted(attempt) else None
         before = seen.status.init_container_statuses
         return [_output(c, c.name) for c in before if c.name != ours and _has_failed(c)]
 
@@ -255,7 +270,7 @@ class PodExecutor:
         except (substitution.InvalidTemplate, json_limits.LimitExceeded) as error:
             return refusals.refused(_R.INVALID_SPEC, str(error))
         try:
-            made = await self._client.create(resource.PODS, wanted, strict=True)
+            made = await self._client.create(api_resources.PODS, wanted, strict=True)
         except errors.AlreadyExists:
             found = await self._read(attempt)
             if found is None:
@@ -278,7 +293,7 @@ class PodExecutor:
     async def _read(self, attempt: port.Attempt) -> pod.Pod | None:
         try:
             return await self._client.get(
-                resource.PODS,
+                api_resources.PODS,
                 template.pod_name(attempt.name, attempt.ref),
                 attempt.namespace,
                 type=pod.Pod,

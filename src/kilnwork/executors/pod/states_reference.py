@@ -5,8 +5,8 @@ the manager.
 """
 
 from kilnwork.api import reasons, task
-from kilnwork.executors import state_tables
-from kilnwork.executors.state_tables import Counts, Group
+from kilnwork.executors import state_table_format
+from kilnwork.executors.state_table_format import Counts, Group
 
 _R = reasons.Reason
 _S = task.State
@@ -66,4 +66,6 @@ _GROUPS: tuple[Group, ...] = (
     )),
 )  # fmt: skip
 
-TABLE = state_tables.Table("states", "pod.states_reference", "Pod", state_tables.rows(_GROUPS))
+TABLE = state_table_format.Table(
+    "states", "pod.states_reference", "Pod", state_table_format.rows(_GROUPS)
+)

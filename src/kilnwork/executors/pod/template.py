@@ -12,7 +12,7 @@ from typing import Any
 from kilnwork.api import attempts, kinds, meta, names, substitution
 from kilnwork.api import pod as api_pod
 from kilnwork.executors import port
-from kilnwork.executors.pod import call, sidecar
+from kilnwork.executors.pod import call_container, sidecar_container
 from kilnwork.kit import ids
 
 EXECUTOR = "pod"
@@ -51,7 +51,9 @@ def identity(ref: attempts.AttemptRef) -> str:
     return f"-{ref.task.hex()}-{ref.run}-{ref.attempt}"
 
 
-def pod(attempt: port.Attempt, beside: sidecar.SidecarOptions | None = None) -> meta.JsonObject:
+def pod(
+    attempt: port.Attempt, beside: sidecar_container.SidecarOptions | None = None
+) -> meta.JsonObject:
     """Return the Pod for an attempt of a task with `spec.pod`, with its variables substituted.
 
     `beside`: options of its sidecar, None for none; a call takes the manager's address from them.
@@ -79,9 +81,9 @@ def pod(attempt: port.Attempt, beside: sidecar.SidecarOptions | None = None) -> 
             raise ValueError(
                 f"task {attempt.name} has a call, and nothing says where the manager is"
             )
-        call.add(spec, attempt, beside)
-    elif beside is not None and sidecar.is_wanted(attempt):
-        sidecar.add(spec, attempt, beside)
+        call_container.add(spec, attempt, beside)
+    elif beside is not None and sidecar_container.is_wanted(attempt):
+        sidecar_container.add(spec, attempt, beside)
     return {
         "apiVersion": "v1",
         "kind": "Pod",

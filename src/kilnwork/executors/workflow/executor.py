@@ -5,7 +5,7 @@ Used by `controllers.attempts` through `executors.port`.
 
 from collections.abc import AsyncGenerator
 
-from kilnwork.api import pod, resource
+from kilnwork.api import api_resources, pod
 from kilnwork.executors import container_logs, custom_resource, port
 from kilnwork.executors.workflow import reader
 from kilnwork.kube import client
@@ -33,7 +33,7 @@ class WorkflowExecutor(custom_resource.ObjectExecutor):
         if seen is None:
             return []
         listed = await self._client.list(
-            resource.PODS,
+            api_resources.PODS,
             attempt.namespace,
             type=pod.Pod,
             label_selector=self._reads.pods_of(seen),

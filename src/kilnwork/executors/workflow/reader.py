@@ -12,7 +12,7 @@ import msgspec
 
 from kilnwork.api import json_limits, meta, object_task, pod, reasons, task
 from kilnwork.executors import port
-from kilnwork.executors.custom_resource.reader import Reading, State
+from kilnwork.executors.custom_resource.status_reader import Reading, State
 
 STOPPED_AT = "kilnwork.dev/stopped-at"
 """Annotation with the time at which kilnwork asked the Workflow to stop: wall clock of the manager,

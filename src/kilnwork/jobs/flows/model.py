@@ -1,4 +1,4 @@
-"""Values of the API of `flows.runs`: new runs, and views of runs and steps.
+"""Values of the API of `flows.flow_service`: new runs, and views of runs and steps.
 
 Used by the SyncSet controller, server and CLI. All are frozen. A view shows what is on disk, except
 for the number of running tasks, which is current.

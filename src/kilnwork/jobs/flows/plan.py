@@ -1,10 +1,10 @@
 """Plan of a flow's run: decides from the records of the run what to do next. Pure: no clock, no
 disk, no engine.
 
-Used by `runs` and `kilnwork.testing`. `advance` returns instructions. It may be called at any time;
-it does not begin a step twice, so that after a crash the records lead to the same instructions. The
-functions below it record events: a job has ended, a time limit has passed, a user pauses or ends
-the run.
+Used by `flow_service` and `kilnwork.testing`. `advance` returns instructions. It may be called at
+any time; it does not begin a step twice, so that after a crash the records lead to the same
+instructions. The functions below it record events: a job has ended, a time limit has passed, a user
+pauses or ends the run.
 
 The plan does not wait for a step that it stops: the following steps begin at once, but the run is
 over only when all its jobs have ended.
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kilnwork.api import expressions, flow_program, reasons
-from kilnwork.jobs.flows import model, records, scope, step_work
+from kilnwork.jobs.flows import in_memory_runs, model, scope, step_work
 
 FINALLY_S = 600.0
 """Time limit for the steps of `finally`, so that a run that has ended does not stay forever."""
@@ -31,11 +31,11 @@ _R = reasons.FlowReason
 _S = model.InstanceState
 _P = model.FlowPhase
 _Kind = flow_program.NodeKind
-_Stage = records.FlowStage
+_Stage = in_memory_runs.FlowStage
 _FINALLY = "finally"
 
 
-def advance(run: records.Run, *, now: float) -> list[records.Instruction]:
+def advance(run: in_memory_runs.Run, *, now: float) -> list[in_memory_runs.Instruction]:
     """Return the instructions to carry out now. The records are changed as if they had been carried
     out."""
     planner = _Planner(run, now)
@@ -47,7 +47,7 @@ def advance(run: records.Run, *, now: float) -> list[records.Instruction]:
     return planner.found
 
 
-def job_ended(run: records.Run, key: str, end: records.JobEnd) -> None:
+def job_ended(run: in_memory_runs.Run, key: str, end: in_memory_runs.JobEnd) -> None:
     """Record that the job of an instance has ended, and that none of its tasks is running."""
     record = run.records.get(key)
     if record is None or not record.open:
@@ -57,21 +57,21 @@ def job_ended(run: records.Run, key: str, end: records.JobEnd) -> None:
         run.ends[key] = end
 
 
-def timed_out(run: records.Run, key: str) -> None:
+def timed_out(run: in_memory_runs.Run, key: str) -> None:
     """Record that a step instance has exceeded its time limit. The key "" stands for the steps of
     `do`.
     """
     run.late.add(key)
 
 
-def suspend(run: records.Run, *, suspended: bool) -> None:
+def suspend(run: in_memory_runs.Run, *, suspended: bool) -> None:
     """Pause or resume the run: while it is paused, no step of `do` begins. `catch` and `finally`
     are not paused."""
     if run.state.stage is _Stage.DO and run.state.killed is None:
         run.update(suspended=suspended)
 
 
-def kill(run: records.Run, reason: str, message: str) -> None:
+def kill(run: in_memory_runs.Run, reason: str, message: str) -> None:
     """Request the end of the run: stop its running steps, then run `finally` unless it is running
     already.
     """
@@ -79,7 +79,7 @@ def kill(run: records.Run, reason: str, message: str) -> None:
         run.update(killed=(reason, message), suspended=False)
 
 
-def abandon(run: records.Run) -> None:
+def abandon(run: in_memory_runs.Run) -> None:
     """Request the end of all steps of the run, including `finally`, because the run is deleted."""
     if not run.state.deleting:
         killed = run.state.killed or (_R.DELETED, "it was deleted")
@@ -89,9 +89,9 @@ def abandon(run: records.Run) -> None:
 class _Planner:
     """State of one call of `advance`."""
 
-    def __init__(self, run: records.Run, now: float) -> None:
+    def __init__(self, run: in_memory_runs.Run, now: float) -> None:
         self.run, self.now = run, now
-        self.found: list[records.Instruction] = []
+        self.found: list[in_memory_runs.Instruction] = []
 
     # the run
 
@@ -139,7 +139,7 @@ class _Planner:
             return
         self._end_do(_P.SUCCEEDED, "", "")
 
-    def _keep_result(self, last: records.Record) -> None:
+    def _keep_result(self, last: in_memory_runs.Record) -> None:
         result = self.run.program.result
         if result is None:
             value = self.run.raw_value(last.key)
@@ -189,11 +189,11 @@ class _Planner:
             run.update(stage=_Stage.ENDING)
             return
         run.update(stage=_Stage.FINALLY, finally_started=self.now)
-        self.found.append(records.SetTimeLimit(_FINALLY, FINALLY_S))
+        self.found.append(in_memory_runs.SetTimeLimit(_FINALLY, FINALLY_S))
 
     def _advance_finally(self) -> None:
         run = self.run
-        last: records.Record | None
+        last: in_memory_runs.Record | None
         trouble: tuple[str, str]
         if _FINALLY in run.late:
             self.stop_instances(_FINALLY, "the steps of finally have taken too long")
@@ -213,7 +213,7 @@ class _Planner:
 
     def advance_steps(
         self, prefix: str, nodes: Iterable[flow_program.FlowNode], outer: scope.Scope
-    ) -> records.Record | None:
+    ) -> in_memory_runs.Record | None:
         """Advance a sequence of steps. Return the record of the last step or of a failed step, or
         None while a step is open.
         """
@@ -230,7 +230,7 @@ class _Planner:
 
     def advance_node(
         self, key: str, node: flow_program.FlowNode, here: scope.Scope
-    ) -> records.Record | None:
+    ) -> in_memory_runs.Record | None:
         """Begin or advance a step instance, and return its record, or None if it must not begin
         yet.
         """
@@ -253,9 +253,11 @@ class _Planner:
             self.stop_instances(key, "its step has failed")
             return self._close(self.run.records[key], _S.FAILED, failure.reason, failure.message)
 
-    def _begin(self, key: str, node: flow_program.FlowNode, here: scope.Scope) -> records.Record:
+    def _begin(
+        self, key: str, node: flow_program.FlowNode, here: scope.Scope
+    ) -> in_memory_runs.Record:
         number = self.run.state.run
-        record = records.Record(key=key, state=_S.RUNNING, started=self.now, run=number)
+        record = in_memory_runs.Record(key=key, state=_S.RUNNING, started=self.now, run=number)
         try:
             chosen, alternative = self._choose(node, here)
             if chosen is None:
@@ -272,9 +274,9 @@ class _Planner:
         record = msgspec.structs.replace(record, alternative=alternative, job=opened, open=opened)
         self.run.put(record)
         if work is not None:
-            self.found.append(records.StartJob(key, work))
+            self.found.append(in_memory_runs.StartJob(key, work))
         if node.step.timeout_seconds is not None:
-            self.found.append(records.SetTimeLimit(key, node.step.timeout_seconds))
+            self.found.append(in_memory_runs.SetTimeLimit(key, node.step.timeout_seconds))
         return record
 
     def _choose(
@@ -292,8 +294,8 @@ class _Planner:
     # running steps
 
     def _advance_leaf(
-        self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
-    ) -> records.Record:
+        self, record: in_memory_runs.Record, node: flow_program.FlowNode, here: scope.Scope
+    ) -> in_memory_runs.Record:
         end = self.run.ends.pop(record.key, None)
         if end is None:
             return record
@@ -303,8 +305,8 @@ class _Planner:
         return self._close(record, state, end.reason, end.message, cause=end.cause)
 
     def _advance_fork(
-        self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
-    ) -> records.Record:
+        self, record: in_memory_runs.Record, node: flow_program.FlowNode, here: scope.Scope
+    ) -> in_memory_runs.Record:
         key = record.key
         branches = {
             child.name: self.advance_node(f"{key}.{child.name}", child, here)
@@ -331,12 +333,12 @@ class _Planner:
             self._keep_branches(key, branches)
         return self._close(record, _S.SUCCEEDED)
 
-    def _stop_branches(self, key: str, found: list[records.Record], message: str) -> None:
+    def _stop_branches(self, key: str, found: list[in_memory_runs.Record], message: str) -> None:
         for one in found:
             if one.state is _S.RUNNING:
                 self.stop_instances(one.key, message)
 
-    def _keep_branches(self, key: str, branches: dict[str, records.Record | None]) -> None:
+    def _keep_branches(self, key: str, branches: dict[str, in_memory_runs.Record | None]) -> None:
         parts = []
         for name, one in branches.items():
             raw = None
@@ -350,8 +352,8 @@ class _Planner:
         self.run.keep_value(key, value)
 
     def _advance_group(
-        self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
-    ) -> records.Record:
+        self, record: in_memory_runs.Record, node: flow_program.FlowNode, here: scope.Scope
+    ) -> in_memory_runs.Record:
         last = self.advance_steps(f"{record.key}.", node.children, here)
         if last is None:
             return record
@@ -361,14 +363,16 @@ class _Planner:
         self._keep_last(record.key, last, node)
         return self._close(record, _S.SUCCEEDED)
 
-    def _keep_last(self, key: str, last: records.Record, node: flow_program.FlowNode) -> None:
+    def _keep_last(
+        self, key: str, last: in_memory_runs.Record, node: flow_program.FlowNode
+    ) -> None:
         value = self.run.raw_value(last.key) if node.is_kept else None
         if value is not None:
             self.run.keep_value(key, value)
 
     def _advance_until(
-        self, record: records.Record, node: flow_program.FlowNode, here: scope.Scope
-    ) -> records.Record:
+        self, record: in_memory_runs.Record, node: flow_program.FlowNode, here: scope.Scope
+    ) -> in_memory_runs.Record:
         """Advance the current round of a loop, or begin the next round, and return the record of
         the loop.
 
@@ -412,13 +416,13 @@ class _Planner:
 
     def _close(
         self,
-        record: records.Record,
+        record: in_memory_runs.Record,
         state: model.InstanceState,
         reason: str = "",
         message: str = "",
         *,
         cause: str = "",
-    ) -> records.Record:
+    ) -> in_memory_runs.Record:
         return self.run.put(
             msgspec.structs.replace(
                 record,
@@ -433,10 +437,10 @@ class _Planner:
     def stop_instances(self, key: str, message: str) -> None:
         """Stop all running step instances within an instance."""
         for one in list(self.run.records.values()):
-            if one.state is not _S.RUNNING or not records.is_within(one.key, key):
+            if one.state is not _S.RUNNING or not in_memory_runs.is_within(one.key, key):
                 continue
             if one.open:
-                self.found.append(records.StopJob(one.key, message))
+                self.found.append(in_memory_runs.StopJob(one.key, message))
             self.run.ends.pop(one.key, None)
             self._close(one, _S.KILLED, _R.STOPPED, message)
 

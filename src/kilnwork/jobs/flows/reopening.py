@@ -1,9 +1,9 @@
 """Reopening of a run that has failed: decides which step instances continue, and which begin again.
 Pure.
 
-Used by `runs`. Instances that succeeded or were skipped are unchanged, with everything inside them;
-so are the branches that a fork did not need. `catch` and `finally` are run again at the next end of
-the run.
+Used by `flow_service`. Instances that succeeded or were skipped are unchanged, with everything
+inside them; so are the branches that a fork did not need. `catch` and `finally` are run again at
+the next end of the run.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.jobs.flows import model, records
+from kilnwork.jobs.flows import in_memory_runs, model
 
 _S = model.InstanceState
 
@@ -28,7 +28,7 @@ class Reopening(NamedTuple):
     """Instances whose records are deleted, so that they begin again."""
 
 
-def find_reopening(run: records.Run, job_run: Callable[[str], int | None]) -> Reopening:
+def find_reopening(run: in_memory_runs.Run, job_run: Callable[[str], int | None]) -> Reopening:
     """Return the step instances that are to run again.
 
     `job_run` returns the run number of an instance's job, or None if the instance has no job.
@@ -48,7 +48,9 @@ def find_reopening(run: records.Run, job_run: Callable[[str], int | None]) -> Re
     return Reopening(again, tuple(restarted))
 
 
-def apply_reopening(run: records.Run, found: Reopening, *, run_number: int, now: float) -> None:
+def apply_reopening(
+    run: in_memory_runs.Run, found: Reopening, *, run_number: int, now: float
+) -> None:
     """Change the records of a run so that these instances run again."""
     for key in found.restarted:
         run.drop(key)
@@ -70,7 +72,7 @@ def apply_reopening(run: records.Run, found: Reopening, *, run_number: int, now:
         )
     run.ends.clear()
     run.late.clear()
-    run.state = records.RunState(
+    run.state = in_memory_runs.RunState(
         started=run.state.started,
         made=run.state.made,
         version=run.state.version,
@@ -80,13 +82,13 @@ def apply_reopening(run: records.Run, found: Reopening, *, run_number: int, now:
     run.dirty = True
 
 
-def _is_settled(run: records.Run, key: str) -> bool:
+def _is_settled(run: in_memory_runs.Run, key: str) -> bool:
     """Return whether an instance is within another instance that does not run again."""
     states = (run.records[outer].state for outer in _containers(run, key))
     return any(state not in (_S.FAILED, _S.KILLED) for state in states)
 
 
-def _containers(run: records.Run, key: str) -> Iterator[str]:
+def _containers(run: in_memory_runs.Run, key: str) -> Iterator[str]:
     """Yield the keys of the instances that contain an instance."""
     for end, letter in enumerate(key):
         if letter in ".[" and key[:end] in run.records:

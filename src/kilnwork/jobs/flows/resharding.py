@@ -1,8 +1,8 @@
 """Resharding: replaces the shards of a run's snapshots while it runs. Pure.
 
-Used by `runs`. The shards of a snapshot stay unchanged once a step that names the snapshot has
-begun: steps may pair the results of one step with the shards of another, and a step that resumes
-after a crash must find the same shards.
+Used by `flow_service`. The shards of a snapshot stay unchanged once a step that names the snapshot
+has begun: steps may pair the results of one step with the shards of another, and a step that
+resumes after a crash must find the same shards.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.jobs.flows import model, records, views
+from kilnwork.jobs.flows import in_memory_runs, model, views
 
 
-def named_snapshots(run: records.Run) -> frozenset[str]:
+def named_snapshots(run: in_memory_runs.Run) -> frozenset[str]:
     """Return the names of the snapshots that are used by steps that have begun, or by their
     `else`.
     """
@@ -23,7 +23,7 @@ def named_snapshots(run: records.Run) -> frozenset[str]:
     return frozenset(name.member for name in names if name.root == "data" and name.member)
 
 
-def with_shards(run: records.Run, shards: Mapping[str, list[Any]]) -> model.NewFlowRun:
+def with_shards(run: in_memory_runs.Run, shards: Mapping[str, list[Any]]) -> model.NewFlowRun:
     """Return the definition of a run with new shards.
 
     Only snapshots that have shards already, and that no step has named yet, are changed.

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import expressions
-from kilnwork.jobs.flows import model, records
+from kilnwork.jobs.flows import in_memory_runs, model
 
 
 class SkippedStep(Exception):
@@ -26,7 +26,7 @@ class Scope:
     their step.
     """
 
-    def __init__(self, run: records.Run, steps: Mapping[str, str]) -> None:
+    def __init__(self, run: in_memory_runs.Run, steps: Mapping[str, str]) -> None:
         self._run, self.steps = run, dict(steps)
 
     def with_steps(self, more: Mapping[str, str]) -> "Scope":

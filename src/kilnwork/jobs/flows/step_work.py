@@ -10,7 +10,7 @@ import msgspec
 
 from kilnwork.api import expressions, flow_program, job_settings, reasons
 from kilnwork.api import task as api_task
-from kilnwork.jobs.flows import records, scope, step_inputs
+from kilnwork.jobs.flows import in_memory_runs, scope, step_inputs
 
 MAX_ITEMS = 1_000_000
 """Maximum number of items of one step, the same as that of indexes of a Job."""
@@ -28,7 +28,7 @@ class StepFailure(Exception):
 
 
 def make_step_work(
-    run: records.Run, key: str, node: flow_program.FlowNode, here: scope.Scope
+    run: in_memory_runs.Run, key: str, node: flow_program.FlowNode, here: scope.Scope
 ) -> step_inputs.StepWork:
     """Return the work of a step instance that is to begin. Raises StepFailure, SkippedStep."""
     new, step = run.new, node.step
@@ -63,7 +63,7 @@ def make_step_work(
 
 
 def _items(
-    run: records.Run, node: flow_program.FlowNode, here: scope.Scope
+    run: in_memory_runs.Run, node: flow_program.FlowNode, here: scope.Scope
 ) -> tuple[msgspec.Raw, ...]:
     if node.items is None:
         return ()
@@ -108,7 +108,7 @@ def _scope(node: flow_program.FlowNode, here: scope.Scope) -> dict[str, Any]:
     return found
 
 
-def _template(run: records.Run, node: flow_program.FlowNode) -> api_task.TaskTemplate:
+def _template(run: in_memory_runs.Run, node: flow_program.FlowNode) -> api_task.TaskTemplate:
     template, clusters = node.task, run.new.clusters
     if template is None:
         raise StepFailure(_R.INVALID_SPEC, "it has nothing to run")
@@ -120,11 +120,11 @@ def _template(run: records.Run, node: flow_program.FlowNode) -> api_task.TaskTem
     return msgspec.structs.replace(template, cluster_name=clusters[group])
 
 
-def _group(run: records.Run, node: flow_program.FlowNode) -> str:
+def _group(run: in_memory_runs.Run, node: flow_program.FlowNode) -> str:
     return node.step.group or next(iter(run.new.clusters), "")
 
 
-def _portions(run: records.Run, node: flow_program.FlowNode) -> int:
+def _portions(run: in_memory_runs.Run, node: flow_program.FlowNode) -> int:
     if node.items is None or node.needs_no_group:
         return 0
     snapshots = {name.member for name in node.items.names if name.root == "data"}

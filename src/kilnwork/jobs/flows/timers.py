@@ -1,7 +1,7 @@
 """Timers of step instances: deadlines on the monotonic clock.
 
-Used by `runs`. A change of the wall clock does not change the time of a step, except for the time
-in which no dispatcher was running.
+Used by `flow_service`. A change of the wall clock does not change the time of a step, except for
+the time in which no dispatcher was running.
 """
 
 import heapq

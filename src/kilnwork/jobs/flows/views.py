@@ -1,7 +1,7 @@
 """Views of runs of flows: made from their records, and from the jobs in memory for running steps.
 Pure.
 
-Used by `runs`.
+Used by `flow_service`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,16 +10,16 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.api import flow_program
-from kilnwork.jobs.flows import model, records
+from kilnwork.jobs.flows import in_memory_runs, model
 
 _S = model.InstanceState
 _Kind = flow_program.NodeKind
 
 
-def run_view(run: records.Run) -> model.FlowRunView:
+def run_view(run: in_memory_runs.Run) -> model.FlowRunView:
     """Return the view of a run, without the counts of its unfinished jobs."""
     new, state = run.new, run.state
-    over = state.stage is records.FlowStage.OVER
+    over = state.stage is in_memory_runs.FlowStage.OVER
     return model.FlowRunView(
         uid=new.uid,
         namespace=new.namespace,
@@ -96,7 +96,7 @@ def _collect(
             _collect(f"{prefix}{one.name}.", one.children, found)
 
 
-def _step(run: records.Run, path: str) -> model.StepView:
+def _step(run: in_memory_runs.Run, path: str) -> model.StepView:
     newest = run.newest.get(path)
     if newest is None:
         return model.StepView()

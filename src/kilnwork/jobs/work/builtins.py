@@ -1,11 +1,11 @@
-"""Built-in mappers, which need no code: `calculator` and `identity`. Used by `mappers`."""
+"""Built-in mappers, which need no code: `calculator` and `identity`. Used by `mapper_factory`."""
 
 from collections.abc import Callable
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors
 from kilnwork.data.records import values
-from kilnwork.jobs.work import calculator, encoding, mapping, outputs
+from kilnwork.jobs.work import calculator, mapper_interface, output_writer, result_encoding
 
 LineMaker = Callable[[bytes], bytes]
 
@@ -22,7 +22,7 @@ def line_maker(
     """
     rows = spec.format is filejobs.Format.CSV
     decode = values.decoder(spec, header)
-    encode = encoding.encoder(text=False)
+    encode = result_encoding.encoder(text=False)
     if name == "identity":
         return (lambda raw: encode(decode(raw))) if rows else bytes
     if name == "calculator":
@@ -33,10 +33,14 @@ def line_maker(
 
 
 class Builtin:
-    """Mapper that calls a function from record to result line (`mapping.Mapper`)."""
+    """Mapper that calls a function from record to result line (`mapper_interface.Mapper`)."""
 
     def __init__(
-        self, make: LineMaker, out: outputs.Outputs, *, setting: mapping.MapperSettings
+        self,
+        make: LineMaker,
+        out: output_writer.Outputs,
+        *,
+        setting: mapper_interface.MapperSettings,
     ) -> None:
         self._make = make
         self._out = out

@@ -1,10 +1,10 @@
 """Command mappers: programs that read records on stdin, one per line, and print results on stdout,
 line by line.
 
-Used by `mappers`. The rules for commands are in docs/reference/mappers.md. The unit of work is the
-part: it is not known which results belong to which record. A record is bad only if the command
-reports it, on descriptor 3, by its number on stdin. The reports are kept until the command has
-ended; then the part is read again for the content of the bad records.
+Used by `mapper_factory`. The rules for commands are in docs/reference/mappers.md. The unit of work
+is the part: it is not known which results belong to which record. A record is bad only if the
+command reports it, on descriptor 3, by its number on stdin. The reports are kept until the command
+has ended; then the part is read again for the content of the bad records.
 """
 
 import bisect
@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable, Generator, Mapping
 
 from kilnwork.data import errors as data_errors
-from kilnwork.jobs.work import encoding, errors, mapping, outputs, pipes
+from kilnwork.jobs.work import errors, mapper_interface, output_writer, pipes, result_encoding
 from kilnwork.kit import clock as clocks
 from kilnwork.sdk import errors as sdk_errors
 from kilnwork.sdk import session_stack
@@ -47,7 +47,7 @@ def environment(job: str, *, part: int, run: int, attempt: int) -> dict[str, str
 
 
 class Command:
-    """A mapper (`mapping.Mapper`) that runs a command.
+    """A mapper (`mapper_interface.Mapper`) that runs a command.
 
     `decode`: decoder for records that are not lines (CSV), which are passed as JSON; else None.
     `reread` yields the records of the part again, from the first.
@@ -56,17 +56,17 @@ class Command:
     def __init__(  # noqa: PLR0913 - each of another kind
         self,
         command: tuple[str, ...],
-        out: outputs.Outputs,
+        out: output_writer.Outputs,
         *,
         variables: Mapping[str, str],
-        decode: mapping.Decode | None,
-        setting: mapping.MapperSettings,
+        decode: mapper_interface.Decode | None,
+        setting: mapper_interface.MapperSettings,
         reread: Reread,
         clock: clocks.Clock,
     ) -> None:
         self._out = out
         self._decode = decode
-        self._encode = encoding.encoder(text=False)
+        self._encode = result_encoding.encoder(text=False)
         self._setting = setting
         self._reread = reread
         self._output = CommandOutput(out.printed)
@@ -164,7 +164,7 @@ class CommandOutput:
                 f"{line[:80].decode(errors='replace')!r} on descriptor {pipes.REPORTS} is no "
                 "report of a bad record: write its number on stdin, from 1, a space and the reason"
             )
-        why = reason.decode(errors="replace").strip()[: outputs.MAX_REASON]
+        why = reason.decode(errors="replace").strip()[: output_writer.MAX_REASON]
         self.bad.setdefault(int(first), why or "refused by the command")
         self._kept_bytes += len(line) + 100
         if self._kept_bytes > MAX_REPORT_BYTES:

@@ -1,6 +1,6 @@
 """Import of the function of a mapper or reducer: by its name, or from a blob with its code.
 
-Used by `mappers` and `reduce` in slots, which run in the mapper's environment already.
+Used by `mapper_factory` and `reduce` in slots, which run in the mapper's environment already.
 """
 
 import inspect
@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import Any
 
 from kilnwork.api import filejobs
-from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
+from kilnwork.data import local_blobs
 from kilnwork.jobs.work import errors
 from kilnwork.sdk import task
 
@@ -61,9 +61,9 @@ def _load(code: str, environment: str | None) -> Any:
     known = _loaded.get((code, environment))
     if known is not None:
         return known
-    if blobs.locate is None:
+    if local_blobs.locate is None:
         raise data_errors.BlobMissing(f"{code} is not here: this process has no session")
-    found = task.load(blobs.locate().get(blobs.parse(code)), code)
+    found = task.load(local_blobs.locate().get(local_blobs.parse(code)), code)
     while len(_loaded) >= _KEPT:
         del _loaded[next(iter(_loaded))]
     _loaded[code, environment] = found

@@ -2,7 +2,7 @@
 
 Its result is a commit record; the outcome of the task proves nothing. The name of the output is
 unique to this attempt, so that an abandoned attempt that continues does no harm: another attempt
-has committed before it, and its own commit is rejected (`kilnwork.data.commit_records`). It can be
+has committed before it, and its own commit is rejected (`kilnwork.data.part_commits`). It can be
 repeated at any time.
 """
 
@@ -14,11 +14,18 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import commit_records
 from kilnwork.data import errors as data_errors
+from kilnwork.data import part_commits
 from kilnwork.data.records import part_reader
 from kilnwork.data.stores import port, store_urls
-from kilnwork.jobs.work import commands, errors, mappers, mapping, outputs, watch
+from kilnwork.jobs.work import (
+    commands,
+    errors,
+    mapper_factory,
+    mapper_interface,
+    output_writer,
+    watch,
+)
 from kilnwork.kit import clock as clocks
 from kilnwork.sdk import context
 
@@ -54,14 +61,14 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
 def map_part(
     work: filejobs.PartWork, *, attempt: int, on_progress: watch.OnProgress, clock: clocks.Clock
 ) -> filejobs.Commit:
-    """Map a part, as `run`. `on_progress`: see `mapping.MapperSettings`."""
+    """Map a part, as `run`. `on_progress`: see `mapper_interface.MapperSettings`."""
     store = store_urls.open_store(work.store)
-    known = commit_records.find(store, work.part.number, work.run)
+    known = part_commits.find(store, work.part.number, work.run)
     if known is not None:
         return known
     started = clock.wall()
-    place = mappers.MapperContext(
-        setting=mapping.MapperSettings(
+    place = mapper_factory.MapperContext(
+        setting=mapper_interface.MapperSettings(
             work.format, first_line=work.part.first_line, on_progress=on_progress
         ),
         header=work.header,
@@ -117,7 +124,7 @@ def _split_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _map_records(
-    work: filejobs.PartWork, out: outputs.Outputs, place: mappers.MapperContext
+    work: filejobs.PartWork, out: output_writer.Outputs, place: mapper_factory.MapperContext
 ) -> _Done:
     """Map the records of a part and finish the output files. Failures that a retry cannot repair
     give a failed outcome.
@@ -141,11 +148,11 @@ def _map_records(
 
 def _feed_mapper(
     work: filejobs.PartWork,
-    out: outputs.Outputs,
-    place: mappers.MapperContext,
+    out: output_writer.Outputs,
+    place: mapper_factory.MapperContext,
     batches: Iterator[list[bytes]],
 ) -> None:
-    with contextlib.closing(mappers.open_mapper(work.mapper, out, place)) as mapper:
+    with contextlib.closing(mapper_factory.open_mapper(work.mapper, out, place)) as mapper:
         number = work.part.first_line
         for batch in batches:
             mapper.map_batch(number, batch)
@@ -153,15 +160,15 @@ def _feed_mapper(
         mapper.finish()
 
 
-def open_outputs(store: port.Store, name: str, *, refuse: bool = False) -> outputs.Outputs:
+def open_outputs(store: port.Store, name: str, *, refuse: bool = False) -> output_writer.Outputs:
     """Return outputs in the unfinished files `NAME.ndjson` and, if there are bad records,
     `NAME.errors`."""
 
-    def sink(ending: str) -> outputs.Sink:
+    def sink(ending: str) -> output_writer.Sink:
         key = name + ending
-        return outputs.Sink(store.writer(key, create=True), key)
+        return output_writer.Sink(store.writer(key, create=True), key)
 
-    return outputs.Outputs(sink(".ndjson"), lambda: sink(".errors"), refuse=refuse)
+    return output_writer.Outputs(sink(".ndjson"), lambda: sink(".errors"), refuse=refuse)
 
 
 def unused_name(store: port.Store, name: str) -> str:
@@ -183,7 +190,7 @@ def publish_commit(store: port.Store, ours: filejobs.Commit) -> filejobs.Commit:
 
     If another attempt has committed before, delete the files that only this commit names.
     """
-    winner = commit_records.publish(store, ours)
+    winner = part_commits.publish(store, ours)
     if winner != ours:
         named = {file.key for file in (winner.output, winner.errors) if file is not None}
         mine = {file.key for file in (ours.output, ours.errors) if file is not None}

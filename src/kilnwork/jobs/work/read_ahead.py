@@ -1,6 +1,6 @@
 """Read-ahead: a thread makes the next pieces of an iterator while the current pieces are used.
 
-Used by `part_outputs`: one core reads and verifies while another writes or reduces. Pieces are
+Used by `output_reader`: one core reads and verifies while another writes or reduces. Pieces are
 handed over in groups of 1 MiB, since for small ones the handover would cost more than the work.
 """
 

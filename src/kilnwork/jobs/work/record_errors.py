@@ -1,5 +1,5 @@
 """Reporting of bad records: the reason, and where in the user's code the error arose. Used by
-`functions`.
+`function_mappers`.
 """
 
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import PurePath
 from types import TracebackType
 
 from kilnwork.data import errors as data_errors
-from kilnwork.jobs.work import errors, outputs
+from kilnwork.jobs.work import errors, output_writer
 from kilnwork.sdk import context
 
 _OURS = "kilnwork."
@@ -16,7 +16,7 @@ _OURS = "kilnwork."
 class RecordErrors:
     """Reporter of bad records, which logs the tracebacks of the first `tracebacks` records."""
 
-    def __init__(self, out: outputs.Outputs, tracebacks: int) -> None:
+    def __init__(self, out: output_writer.Outputs, tracebacks: int) -> None:
         self._out = out
         self._left = tracebacks
 

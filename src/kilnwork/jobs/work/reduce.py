@@ -16,19 +16,19 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import commit_records
+from kilnwork.data import part_commits
 from kilnwork.data.records import lines, values
 from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs.work import (
     commands,
-    encoding,
     errors,
     function_import,
-    functions,
-    outputs,
+    function_mappers,
+    output_reader,
+    output_writer,
     part,
-    part_outputs,
     pipes,
+    result_encoding,
     watch,
 )
 from kilnwork.kit import clock as clocks
@@ -50,7 +50,7 @@ class _Ready(NamedTuple):
     """Outputs to reduce, with the work and the context of the reducing attempt."""
 
     work: filejobs.ReduceWork
-    found: list[part_outputs.PartOutput]
+    found: list[output_reader.PartOutput]
     attempt: int
     on_progress: watch.OnProgress
     clock: clocks.Clock
@@ -87,15 +87,15 @@ def reduce_parts(
 ) -> filejobs.Reduced:
     """Merge or reduce the outputs of all parts, as `run`."""
     store = store_urls.open_store(work.store)
-    if commit_records.find(store, PART, work.run) is not None:
+    if part_commits.find(store, PART, work.run) is not None:
         return filejobs.Reduced()
     try:
-        found = part_outputs.outputs_of(store, work.parts)
+        found = output_reader.outputs_of(store, work.parts)
         size = sum(each.output.bytes for each in found)
         size += sum(each.errors.bytes for each in found if each.errors is not None)
         _publish(store, _Ready(work, found, attempt, make_watch(size), clock))
-    except part_outputs.OutputDamaged as damage:
-        all_of = {each.part: each for each in part_outputs.find_missing(store, work.parts)}
+    except output_reader.OutputDamaged as damage:
+        all_of = {each.part: each for each in output_reader.find_missing(store, work.parts)}
         all_of.setdefault(damage.found.part, damage.found)
         return filejobs.Reduced(damaged=tuple(all_of[number] for number in sorted(all_of)))
     return filejobs.Reduced()
@@ -105,7 +105,7 @@ def _publish(store: port.Store, ready: _Ready) -> None:
     started = ready.clock.wall()
     aside = futures.ThreadPoolExecutor(1, thread_name_prefix="kiln-merge")
     try:
-        reader = part_outputs.PartOutputReader(store, on_progress=ready.on_progress, aside=aside)
+        reader = output_reader.PartOutputReader(store, on_progress=ready.on_progress, aside=aside)
         if _outputs_stay(ready):
             output, bad = reader.sum_outputs(ready.found)
         else:
@@ -136,7 +136,7 @@ def _outputs_stay(ready: _Ready) -> bool:
 
 
 def _write_result(
-    store: port.Store, ready: _Ready, reader: part_outputs.PartOutputReader
+    store: port.Store, ready: _Ready, reader: output_reader.PartOutputReader
 ) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
     """Write the result, and the bad records if there are any, to new files, and return these."""
     work = ready.work
@@ -166,7 +166,7 @@ def _check_builtin(reducer: filejobs.Mapper | None) -> None:
 
 
 def _call_function(
-    work: filejobs.ReduceWork, results: Iterator[bytes], out: outputs.Outputs
+    work: filejobs.ReduceWork, results: Iterator[bytes], out: output_writer.Outputs
 ) -> None:
     """Call the reducer function with an iterator of all results, and write the values that it
     returns.
@@ -178,7 +178,9 @@ def _call_function(
     given = (
         decode(line) for block in lines.whole_blocks(results) for line in lines.split_block(block)
     )
-    for line in functions.lines_of(function, given, encoding.encoder(text=spec.format is _TEXT)):
+    for line in function_mappers.lines_of(
+        function, given, result_encoding.encoder(text=spec.format is _TEXT)
+    ):
         out.printed(line + b"\n")
 
 
@@ -191,9 +193,9 @@ def _result_format(work: filejobs.ReduceWork) -> filejobs.Format:
 
 def _run_command(
     ready: _Ready,
-    reader: part_outputs.PartOutputReader,
+    reader: output_reader.PartOutputReader,
     results: Iterator[bytes],
-    out: outputs.Outputs,
+    out: output_writer.Outputs,
 ) -> None:
     """Run a command with all results on its stdin."""
     work = ready.work

@@ -1,8 +1,8 @@
 """Jobs app: routes each path of the Jobs API to its handler, on Starlette's router.
 
 Created by the composition roots, mounted under `/jobs` and `/files`. Its routes are ASGI apps
-(`requests.Resource`), not functions of Starlette's requests: that saves a third of the cost of each
-request, and bodies are read as they arrive.
+(`http_resource.Resource`), not functions of Starlette's requests: that saves a third of the cost of
+each request, and bodies are read as they arrive.
 """
 
 import asyncio
@@ -13,21 +13,21 @@ from concurrent import futures
 from starlette import routing
 
 from kilnwork.data.stores import port
-from kilnwork.jobs import service
+from kilnwork.jobs import file_job_service
 from kilnwork.kit import asgi, clock, coroutines
 from kilnwork.server import ports
 from kilnwork.server.jobs import (
     context,
     control,
     downloads,
-    files,
+    http_resource,
     intake,
     job_views,
-    limits,
     openapi,
-    requests,
+    rate_limits,
     settings,
     submit,
+    upload_handlers,
     watch,
 )
 
@@ -53,7 +53,7 @@ class App:
 
     def __init__(
         self,
-        jobs: service.FileJobs,
+        jobs: file_job_service.FileJobs,
         rights: ports.Rights,
         clusters: ports.Clusters,
         *,
@@ -69,17 +69,17 @@ class App:
             clusters=clusters,
             clock=time,
             settings=chosen,
-            limits=limits.RequestLimits(chosen, time),
+            limits=rate_limits.RequestLimits(chosen, time),
             room=intake.DiskRoom(store),
             pool=self._pool,
         )
-        self._files = files.Files(self._shared)
+        self._files = upload_handlers.Files(self._shared)
         found = make_resources(self._shared, self._files)
         self._jobs, self._job = found[_JOBS], found[_JOB]
         self._router = routing.Router(
             [routing.Route(path, resource) for path, resource in found.items()],
             redirect_slashes=False,
-            default=requests.send_not_found,
+            default=http_resource.send_not_found,
         )
         self._background = coroutines.BackgroundWork("jobs-api")
         self._background.start("delete stale uploads", self._delete_stale_uploads())
@@ -131,15 +131,15 @@ def match_frequent_path(path: str) -> dict[str, str] | None:
 
 
 def make_resources(
-    shared: context.HandlerContext, uploaded: files.Files
-) -> dict[str, requests.Resource]:
+    shared: context.HandlerContext, uploaded: upload_handlers.Files
+) -> dict[str, http_resource.Resource]:
     """Return the resource of each path. The first path that matches is used, so that frequent paths
     come first.
     """
     show, download = job_views.JobViews(shared), downloads.Downloads(shared)
     steer, new = control.Control(shared), submit.Submit(shared, uploaded)
     page = openapi.OpenApiPage(shared)
-    handlers: dict[str, dict[str, requests.Handler]] = {
+    handlers: dict[str, dict[str, http_resource.Handler]] = {
         f"{_JOBS}/{_OPENAPI}": {"GET": page.document},
         _JOB: {"GET": show.show_job, "PATCH": steer.patch, "DELETE": steer.delete},
         _JOBS: {"GET": show.list_jobs, "POST": new.post},
@@ -163,4 +163,4 @@ def make_resources(
             "DELETE": uploaded.delete,
         },
     }
-    return {path: requests.Resource(found, path=path) for path, found in handlers.items()}
+    return {path: http_resource.Resource(found, path=path) for path, found in handlers.items()}

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import Any, Protocol, TypeVar
 
-from kilnwork.data.records import foreign_formats
+from kilnwork.data.records import unsupported_formats
 from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import requests
+from kilnwork.server.jobs import http_resource
 
 BATCH_BYTES = 512 << 10
 """Bytes passed to a thread at once; for less, the handover costs more than the work."""
@@ -45,7 +45,7 @@ class Sink(Protocol):
 
 
 def open_body(
-    request: requests.JobRequest, *, limit: int | None = None, unpacks: bool = False
+    request: http_resource.JobRequest, *, limit: int | None = None, unpacks: bool = False
 ) -> asgi.Body:
     """Return the body of a request, without reading it.
 
@@ -66,7 +66,7 @@ def open_body(
     return request.body(limit=limit)
 
 
-def content_coding(request: requests.JobRequest) -> str:
+def content_coding(request: http_resource.JobRequest) -> str:
     """Return the Content-Encoding of a request, or "" if the body is not encoded."""
     found = ",".join(request.headers(b"content-encoding")).replace(" ", "").lower()
     return "" if found == "identity" else found
@@ -120,7 +120,7 @@ def _has_gzip(data: bytes) -> bool:
     The first byte is searched for first: that is memchr, some thirty times as fast as Python's
     search for two bytes, and text does not contain the byte.
     """
-    return foreign_formats.GZIP[:1] in data and foreign_formats.GZIP in data
+    return unsupported_formats.GZIP[:1] in data and unsupported_formats.GZIP in data
 
 
 async def run(pool: futures.Executor | None, work: Callable[[], _T]) -> _T:

@@ -15,10 +15,18 @@ from urllib import parse
 import msgspec
 
 from kilnwork.data.stores import port
-from kilnwork.jobs import model, service
+from kilnwork.jobs import file_job_service, model
 from kilnwork.kit import asgi, clock
 from kilnwork.server import errors, ports
-from kilnwork.server.jobs import body, documents, intake, limits, ranges, requests, settings
+from kilnwork.server.jobs import (
+    body,
+    documents,
+    http_resource,
+    intake,
+    ranges,
+    rate_limits,
+    settings,
+)
 
 _T = TypeVar("_T")
 
@@ -44,12 +52,12 @@ class HandlerContext:
     this package.
     """
 
-    jobs: service.FileJobs
+    jobs: file_job_service.FileJobs
     rights: ports.Rights
     clusters: ports.Clusters
     clock: clock.Clock
     settings: settings.JobsApiSettings
-    limits: limits.RequestLimits
+    limits: rate_limits.RequestLimits
     room: intake.DiskRoom
     pool: futures.Executor
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SLOW_AT_ONCE))
@@ -61,7 +69,7 @@ class HandlerContext:
         """The store of all files."""
         return self.jobs.store
 
-    async def check(self, request: requests.JobRequest, verb: str, *, name: str = "") -> str:
+    async def check(self, request: http_resource.JobRequest, verb: str, *, name: str = "") -> str:
         """Check that the caller may do `verb` on jobs in the request's namespace, and return the
         namespace. Raises 401, 403.
         """
@@ -70,24 +78,24 @@ class HandlerContext:
             self._check_anonymous(request, namespace)
             return namespace
         question = ports.Question(
-            verb=verb, namespace=namespace, name=name, resource=requests.RESOURCE
+            verb=verb, namespace=namespace, name=name, resource=http_resource.RESOURCE
         )
         refused = await self.rights.refusal(request.user, question)
         if refused is not None:
             raise errors.Forbidden(refused)
         return namespace
 
-    async def check_everywhere(self, request: requests.JobRequest, verb: str) -> None:
+    async def check_everywhere(self, request: http_resource.JobRequest, verb: str) -> None:
         """Check that the caller may do `verb` in all namespaces. A namespace in the request is
         ignored, as in `kubectl get -A`. Raises 400, 401, 403."""
         self.require_token(request)
         _ = request.namespace  # must be a valid name nevertheless
-        question = ports.Question(verb=verb, namespace="", resource=requests.RESOURCE)
+        question = ports.Question(verb=verb, namespace="", resource=http_resource.RESOURCE)
         refused = await self.rights.refusal(request.user, question)
         if refused is not None:
             raise errors.Forbidden(refused)
 
-    def _check_anonymous(self, request: requests.JobRequest, namespace: str) -> None:
+    def _check_anonymous(self, request: http_resource.JobRequest, namespace: str) -> None:
         """Check that a caller without a token may be served.
 
         The system that we replace did not authenticate callers. Under `--source-compat`, callers
@@ -97,7 +105,7 @@ class HandlerContext:
         host = (request.header(b"host") or "").lower()
         good = (
             self.settings.source is not None
-            and namespace == requests.DEFAULT_NAMESPACE
+            and namespace == http_resource.DEFAULT_NAMESPACE
             and request.scope["scheme"] == "http"
             and (host.rpartition(":")[0] in _LOOPBACK or host in _LOOPBACK)
             and (request.header(b"sec-fetch-site") or "none") == "none"
@@ -106,7 +114,7 @@ class HandlerContext:
         if not good:
             raise unauthorized_error()
 
-    async def find_job(self, request: requests.JobRequest, verb: str) -> model.JobView:
+    async def find_job(self, request: http_resource.JobRequest, verb: str) -> model.JobView:
         """Return the job that the path names. Raises 401, 403, 404."""
         ref = request.param("job")
         namespace = await self.check(request, verb, name=ref)
@@ -145,7 +153,7 @@ class HandlerContext:
         self._places[namespace] = (now + _KNOWN_S, known)
         return known
 
-    def require_token(self, request: requests.JobRequest) -> None:
+    def require_token(self, request: http_resource.JobRequest) -> None:
         """Raise Unauthorized if the caller has no token. Callers without a token may use only the
         functions of the source system.
         """
@@ -191,7 +199,7 @@ class HandlerContext:
 
     async def send_job(
         self,
-        request: requests.JobRequest,
+        request: http_resource.JobRequest,
         response: asgi.Response,
         view: model.JobView,
         *,
@@ -218,7 +226,7 @@ def job_location(view: model.JobView) -> bytes:
 
 def namespace_query(namespace: str) -> str:
     """Return the namespace as a query string, or "" for the default namespace."""
-    return "" if namespace == requests.DEFAULT_NAMESPACE else f"?namespace={namespace}"
+    return "" if namespace == http_resource.DEFAULT_NAMESPACE else f"?namespace={namespace}"
 
 
 def unauthorized_error(what: str = "this") -> errors.Unauthorized:

@@ -11,7 +11,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.jobs import model
 from kilnwork.kit import clock
-from kilnwork.server.jobs import ignored_fields, source_sizing
+from kilnwork.server.jobs import ignored_fields, source_system_settings
 
 _SUCCEEDED = filejobs.FileJobPhase.SUCCEEDED
 
@@ -165,7 +165,9 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     progress: Progress | None = None
 
 
-def job(view: model.JobView, *, now: float, compat: source_sizing.Source | None) -> JobDocument:
+def job(
+    view: model.JobView, *, now: float, compat: source_system_settings.Source | None
+) -> JobDocument:
     """Return the document of a job. `now`: wall clock time, from which its rate is computed."""
     published = view.phase is _SUCCEEDED
     parts = view.parts

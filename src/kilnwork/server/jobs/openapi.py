@@ -12,17 +12,17 @@ import msgspec
 
 from kilnwork import version
 from kilnwork.api import filejobs
-from kilnwork.api import schema as api_schema
+from kilnwork.api import schema_generation as api_schema
 from kilnwork.jobs import model
 from kilnwork.kit import asgi
 from kilnwork.server.jobs import (
     context,
     control,
     documents,
-    files,
-    operations,
+    http_resource,
+    openapi_operations,
     parameters,
-    requests,
+    upload_handlers,
 )
 
 _REF = "#/components/schemas/{name}"
@@ -36,7 +36,7 @@ class OpenApiPage:
     def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def document(self, request: requests.JobRequest, response: asgi.Response) -> None:
+    async def document(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
         """Send the OpenAPI page: GET /jobs/openapi.json."""
         request.check_known()
         known = self._shared.clusters_of(await self._shared.check(request, "list"))
@@ -56,7 +56,7 @@ def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) ->
         documents.PartDocument,
         documents.Problem,
         control.Patch,
-        files.Upload,
+        upload_handlers.Upload,
         documents.ManifestDocument,
         filejobs.FileJobSpec,
         model.PartState,
@@ -82,7 +82,7 @@ def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) ->
             "summary": "Upload a file, map it in parallel, get one ordered result.",
         },
         "security": [{"token": []}],
-        "paths": operations.paths(),
+        "paths": openapi_operations.paths(),
         "components": {
             "schemas": {name: _clean_schema(one) for name, one in schemas.items()},
             "securitySchemes": {

@@ -25,14 +25,14 @@ from kilnwork.server import errors
 from kilnwork.server.jobs import (
     body,
     context,
-    files,
     form_upload,
+    http_resource,
     ignored_fields,
     intake,
     parameters,
-    referenced_input,
-    requests,
-    source_sizing,
+    source_system_settings,
+    upload_handlers,
+    uploaded_input,
 )
 
 FILE = "file"
@@ -58,7 +58,7 @@ class _Submission:
     job's input and not stored. `target`: receiver of the body, once it exists.
     """
 
-    request: requests.JobRequest
+    request: http_resource.JobRequest
     namespace: str
     id: model.JobId
     measured: bool
@@ -66,7 +66,7 @@ class _Submission:
     user: str
     text: str
     encoded: bool = False
-    target: intake.JobInput | referenced_input.ReferencedInput | None = field(default=None)
+    target: intake.JobInput | uploaded_input.ReferencedInput | None = field(default=None)
 
     @property
     def place(self) -> str:
@@ -81,12 +81,12 @@ class _Submission:
 class Submit:
     """Handler of POST /jobs."""
 
-    def __init__(self, shared: context.HandlerContext, uploaded: files.Files) -> None:
+    def __init__(self, shared: context.HandlerContext, uploaded: upload_handlers.Files) -> None:
         self._shared = shared
         self._files = uploaded
         self._claimed: set[_Claim] = set()
 
-    async def post(self, request: requests.JobRequest, response: asgi.Response) -> None:
+    async def post(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
         """Create a job: POST /jobs."""
         if request.user is not None and not request.query.keys() <= _QUERY:
             request.check_known(*KNOWN)
@@ -116,7 +116,7 @@ class Submit:
         """Return a context manager that allows only one request at a time with the same key."""
         return _Claimed(self._claimed, claim) if claim[2] else _UNCLAIMED
 
-    def _is_key_used(self, request: requests.JobRequest, key: model.IdempotencyKey) -> bool:
+    def _is_key_used(self, request: http_resource.JobRequest, key: model.IdempotencyKey) -> bool:
         """Return whether the idempotency key has created a job, so that the body is only compared
         with that job's input.
 
@@ -190,7 +190,7 @@ class Submit:
         return await self._create(submission, submission.target)
 
     async def _create(
-        self, submission: _Submission, target: intake.JobInput | referenced_input.ReferencedInput
+        self, submission: _Submission, target: intake.JobInput | uploaded_input.ReferencedInput
     ) -> tuple[model.JobView, bool]:
         """Finish the input and create the job. A small input is finished at once, a large one in a
         thread."""
@@ -298,7 +298,7 @@ class Submit:
 
     async def _respond(
         self,
-        request: requests.JobRequest,
+        request: http_resource.JobRequest,
         response: asgi.Response,
         view: model.JobView,
         *,
@@ -319,7 +319,7 @@ class Submit:
             document = self._shared.encode_document(view, warnings=request.warnings)
             await response.send(202, asgi.JSON, document, headers=more)
 
-    def _wants_id_only(self, request: requests.JobRequest) -> bool:
+    def _wants_id_only(self, request: http_resource.JobRequest) -> bool:
         """Return whether the response is to have only the job's id, as in the source system: by
         default there, elsewhere on request.
         """
@@ -353,7 +353,7 @@ class _Claimed:
 _UNCLAIMED = contextlib.nullcontext()
 
 
-def idempotency_key(request: requests.JobRequest) -> str:
+def idempotency_key(request: http_resource.JobRequest) -> str:
     """Return the idempotency key of a request, or "" if it has none.
 
     The header is a string as in RFC 8941, or the bare word that most clients send. Raises
@@ -372,20 +372,22 @@ def idempotency_key(request: requests.JobRequest) -> str:
     return text
 
 
-def _check_anonymous_parameters(given: Mapping[str, str], request: requests.JobRequest) -> None:
+def _check_anonymous_parameters(
+    given: Mapping[str, str], request: http_resource.JobRequest
+) -> None:
     """Check the parameters of a request without a token.
 
     Parameters that only callers with a token may set are refused. Unknown parameters, which the
     source system ignored silently, cause warnings.
     """
     for name in given:
-        if name in (*parameters.KNOWN, FILE) and name not in source_sizing.PARAMETERS:
+        if name in (*parameters.KNOWN, FILE) and name not in source_system_settings.PARAMETERS:
             raise context.unauthorized_error(name)
-    known = (*source_sizing.PARAMETERS, form_upload.FILE, "namespace")
+    known = (*source_system_settings.PARAMETERS, form_upload.FILE, "namespace")
     request.warnings += ignored_fields.of_unknown(name for name in given if name not in known)
 
 
-async def _read_spec_body(request: requests.JobRequest) -> dict[str, str]:
+async def _read_spec_body(request: http_resource.JobRequest) -> dict[str, str]:
     """Read the body of a request with `file=ID`, which is the job's spec or empty, and return it as
     parameters.
     """
@@ -400,7 +402,7 @@ async def _read_spec_body(request: requests.JobRequest) -> dict[str, str]:
         ) from error
 
 
-def _is_compressed(request: requests.JobRequest) -> bool:
+def _is_compressed(request: http_resource.JobRequest) -> bool:
     """Return whether the body is declared as compressed. Raises UnsupportedMediaType."""
     codings = body.content_coding(request)
     if not codings:

@@ -1,5 +1,6 @@
 """What `kiln install` prints, and what it refuses."""
 
+import functools
 import json
 from typing import Any
 
@@ -18,8 +19,9 @@ def printed(*arguments: str) -> str:
     return done.output
 
 
+@functools.cache
 def objects(*arguments: str) -> dict[str, dict[str, Any]]:
-    found = yaml.safe_load_all(printed(*arguments))
+    found = yaml.load_all(printed(*arguments), yaml.CSafeLoader)  # ten times as fast
     return {f"{one['kind']}/{one['metadata']['name']}": one for one in found}
 
 

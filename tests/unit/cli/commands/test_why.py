@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import api_resources, kinds
 from kilnwork.cli.commands import why
 
 
@@ -56,7 +56,9 @@ PULL = {"waiting": {"reason": "CrashLoopBackOff", "message": "exit code 1, again
     ],
 )
 def test_pod_sentence_names_its_state(status: dict[str, Any], expected: str) -> None:
-    assert why.sentence(resource.PODS, {"metadata": {"name": "a"}, "status": status}) == expected
+    assert (
+        why.sentence(api_resources.PODS, {"metadata": {"name": "a"}, "status": status}) == expected
+    )
 
 
 def test_common_reason_of_several_conditions_is_printed_once() -> None:

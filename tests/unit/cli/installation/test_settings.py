@@ -1,14 +1,14 @@
 """Defaults of an installation."""
 
 from kilnwork import version
-from kilnwork.api import manager
+from kilnwork.api import manager_access
 from kilnwork.cli.installation import settings
 
 CHOSEN = settings.InstallSettings()
 
 
 def test_everything_is_installed_in_the_namespace_of_the_manager() -> None:
-    assert CHOSEN.namespace == manager.NAMESPACE
+    assert CHOSEN.namespace == manager_access.NAMESPACE
     assert CHOSEN.parts == ("namespace", "crds", "rights", "drivers", "manager")
 
 

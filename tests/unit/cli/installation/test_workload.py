@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import manager
+from kilnwork.api import manager_access
 from kilnwork.cli.installation import settings, workload
 
 
@@ -100,11 +100,11 @@ def test_service_leads_to_the_port_of_the_manager() -> None:
     spec = workload.service(chosen())["spec"]
     labels = workload.stateful_set(chosen())["spec"]["template"]["metadata"]["labels"]
     assert spec["selector"].items() <= labels.items()
-    assert [port["port"] for port in spec["ports"]] == [manager.PORT]
+    assert [port["port"] for port in spec["ports"]] == [manager_access.PORT]
 
 
 def test_executors_have_the_chosen_number_and_the_managers_namespace() -> None:
     found = workload.http_executors(chosen(http_executors=3, namespace="k"))
     assert (found["spec"]["replicas"], found["metadata"]["namespace"]) == (3, "k")
     (container,) = found["spec"]["template"]["spec"]["containers"]
-    assert {"name": manager.NAMESPACE_VARIABLE, "value": "k"} in container["env"]
+    assert {"name": manager_access.NAMESPACE_VARIABLE, "value": "k"} in container["env"]

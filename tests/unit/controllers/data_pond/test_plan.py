@@ -8,7 +8,7 @@ import pytest
 
 from kilnwork.api import data_pond, meta, node, pod, pond_messages, reasons
 from kilnwork.controllers import caches, worker_pods
-from kilnwork.controllers.data_pond import certificate, deletion, ledger, plan, pods, status
+from kilnwork.controllers.data_pond import deletion, ledger, plan, pods, status, tls_certificate
 from kilnwork.kit import clock
 
 NOW = 1_800_000_000.0
@@ -25,7 +25,7 @@ FAR = pods.PondPodSettings(
     image="registry/kilnwork:1",
     ca=b"CA",
 )
-PAIR = certificate.create(now=NOW)
+PAIR = tls_certificate.create(now=NOW)
 
 
 def pond(name: str = "lake", **spec: Any) -> data_pond.DataPond:
@@ -43,7 +43,7 @@ def a_node(name: str, *taints: tuple[str, str], **labels: str) -> node.Node:
 
 
 def secret(
-    settings: pods.PondPodSettings = LOCAL, pair: certificate.KeyPair = PAIR
+    settings: pods.PondPodSettings = LOCAL, pair: tls_certificate.KeyPair = PAIR
 ) -> caches.Secret:
     body = pods.make_secret(pond(), settings, token="t", pair=pair)
     return caches.Secret(metadata=meta.ObjectMeta(name="lake-pond", uid="s1"), data=body["data"])
@@ -149,7 +149,9 @@ def test_new_ca_of_the_manager_is_written_to_the_secret() -> None:
 
 
 def test_a_certificate_is_renewed_in_time() -> None:
-    old = certificate.create(now=NOW - (certificate.DAYS - certificate.RENEW_DAYS + 1) * 86_400)
+    old = tls_certificate.create(
+        now=NOW - (tls_certificate.DAYS - tls_certificate.RENEW_DAYS + 1) * 86_400
+    )
 
     assert decide(secret=secret(pair=old)).new_pair
     assert not decide().new_pair

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import inputs, job, job_config, meta, reasons, task
+from kilnwork.api import input_assembly, job, job_config, meta, reasons, task
 from kilnwork.controllers.job import plan
 from kilnwork.controllers.task import plan as task_plan
 from kilnwork.jobs import index_model, start_queue
@@ -214,7 +214,7 @@ def test_dependency_outcome_decides_the_effect_of_an_end(
     assert (found.finished, found.problem) == (True, problem)
 
 
-LIST = inputs.InputSource(inputs.InputKind.TASK, "lister")
+LIST = input_assembly.InputSource(input_assembly.InputKind.TASK, "lister")
 
 
 def _each() -> job.Job:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kilnwork.api import job, job_config, job_from_config, meta, schedules, task
+from kilnwork.api import due_ticks, job, job_config, job_from_config, meta, task
 from kilnwork.controllers.job_config import pending_ticks, plan, status
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
@@ -409,7 +409,7 @@ def test_known_upcoming_ticks_are_reused(looks: list[int], expression: str) -> N
     known: plan.Upcoming | None = None
     for after in looks:
         known = plan.extend_upcoming(schedule, MINUTE + after, known)
-        assert known.ticks == schedules.upcoming_ticks(schedule, MINUTE + after, status.NEXT_RUNS)
+        assert known.ticks == due_ticks.upcoming_ticks(schedule, MINUTE + after, status.NEXT_RUNS)
 
 
 def test_upcoming_ticks_are_remembered() -> None:

@@ -5,14 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import job, job_config, meta, schedules, task
+from kilnwork.api import due_ticks, job, job_config, meta, task
 from kilnwork.controllers.job_config import pending_ticks, status
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
 NOW = 1_700_000_000.0
 NO_JOBS = index_model.GroupView(active=(), queued=())
-QUIET = status.Ticks((60, 120), schedules.SchedulePlan(waiting=schedules.WaitReason.NOT_YET_DUE))
+QUIET = status.Ticks((60, 120), due_ticks.SchedulePlan(waiting=due_ticks.WaitReason.NOT_YET_DUE))
 
 
 def config(*, scheduled: bool = True, disabled: bool = False) -> job_config.JobConfig:

@@ -6,7 +6,7 @@ import msgspec
 
 from kilnwork.api import data_pond, flow, pond_messages, sync_set
 from kilnwork.controllers.data_pond import ledger
-from kilnwork.controllers.sync_set import output_requests, outputs, ports
+from kilnwork.controllers.sync_set import output_requests, output_snapshots, ports
 from kilnwork.jobs.flows import model
 from kilnwork.kit import clock
 
@@ -68,7 +68,7 @@ def test_outputs_that_no_task_wrote_are_not_pinned() -> None:
     asked = output_requests.OutputRun(namespace="quant", pond="lake", lease="risk-g3", uid="u")
 
     def pins(**attempts: tuple[str, ...]) -> Any:
-        written = {"prices": outputs.WrittenOutput(attempts=attempts)}
+        written = {"prices": output_snapshots.WrittenOutput(attempts=attempts)}
         return output_requests.request_pins(ponds, asked, a_run(), written=written)
 
     assert pins() == {}

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import attempts, inputs, meta, reasons, task, task_cluster
+from kilnwork.api import attempts, input_assembly, meta, reasons, task, task_cluster
 from kilnwork.controllers.task import plan
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
@@ -17,7 +17,7 @@ CLUSTER = task_cluster.TaskCluster(metadata=meta.ObjectMeta(name="default", name
 NEW = task.TaskStatus()
 _view = view_samples.running
 GONE = "its Task object was deleted"
-OBJECT = inputs.InputSource(inputs.InputKind.OBJECT, "start")
+OBJECT = input_assembly.InputSource(input_assembly.InputKind.OBJECT, "start")
 
 
 def _task(*, known: task.TaskStatus = NEW, name: str = "a", **spec: Any) -> task.Task:
@@ -94,7 +94,7 @@ def test_missing_object_is_named_and_awaited() -> None:
 
 
 def test_several_missing_inputs_are_counted() -> None:
-    other = inputs.InputSource(inputs.InputKind.TASK, "t")
+    other = input_assembly.InputSource(input_assembly.InputKind.TASK, "t")
     sources = {other: plan.Missing("Task t is late"), OBJECT: plan.Missing("no start")}
     decided = _decide(_task(), sources=sources)
     assert decided.status is not None
@@ -104,7 +104,9 @@ def test_several_missing_inputs_are_counted() -> None:
 
 def test_failed_input_fails_the_task() -> None:
     broken = plan.Broken("Task t is Failed: exit code 3")
-    decided = _decide(_task(), sources={inputs.InputSource(inputs.InputKind.TASK, "t"): broken})
+    decided = _decide(
+        _task(), sources={input_assembly.InputSource(input_assembly.InputKind.TASK, "t"): broken}
+    )
     assert _reason_and_message(decided) == ("Failed", "InputFailed")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import admission as rules
-from kilnwork.api import kinds, resource
+from kilnwork.api import api_resources, kinds
 from kilnwork.controlplane.apiserver import admission, authn, statuses
 from support import memory_lookup, served_kinds
 
@@ -15,9 +15,9 @@ Json = dict[str, Any]
 @pytest.fixture
 def stored() -> memory_lookup.MemoryLookup:
     return memory_lookup.MemoryLookup(
-        (resource.NAMESPACES, {"metadata": {"name": "default"}}),
+        (api_resources.NAMESPACES, {"metadata": {"name": "default"}}),
         (
-            resource.SERVICE_ACCOUNTS,
+            api_resources.SERVICE_ACCOUNTS,
             {"metadata": {"name": "default", "namespace": "default", "uid": "u"}},
         ),
     )
@@ -34,7 +34,7 @@ def pod(**spec: Any) -> Json:
 
 async def create(
     stored: memory_lookup.MemoryLookup,
-    kind: resource.Resource,
+    kind: api_resources.Resource,
     obj: Json,
     *,
     user: authn.User = authn.ADMIN,
@@ -52,7 +52,7 @@ async def create(
 
 async def update(
     stored: memory_lookup.MemoryLookup,
-    kind: resource.Resource,
+    kind: api_resources.Resource,
     old: Json,
     new: Json,
     *,
@@ -69,7 +69,9 @@ async def update(
     return await admission.admit(asked, user=authn.ADMIN, reader=stored)
 
 
-async def refusal(stored: memory_lookup.MemoryLookup, kind: resource.Resource, obj: Json) -> Any:
+async def refusal(
+    stored: memory_lookup.MemoryLookup, kind: api_resources.Resource, obj: Json
+) -> Any:
     with pytest.raises(statuses.StatusError) as caught:
         await create(stored, kind, obj)
     return caught.value
@@ -218,7 +220,7 @@ class TestOurKinds:
 class TestNamespaces:
     async def test_missing_namespace_is_not_found(self, stored: memory_lookup.MemoryLookup) -> None:
         error = await refusal(
-            stored, resource.SECRETS, {"metadata": {"name": "x", "namespace": "nope"}}
+            stored, api_resources.SECRETS, {"metadata": {"name": "x", "namespace": "nope"}}
         )
         assert (error.code, error.message) == (404, 'namespaces "nope" not found')
 
@@ -226,9 +228,9 @@ class TestNamespaces:
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         ending = {"metadata": {"name": "old", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
-        stored.add(resource.NAMESPACES, ending)
+        stored.add(api_resources.NAMESPACES, ending)
         error = await refusal(
-            stored, resource.SECRETS, {"metadata": {"name": "x", "namespace": "old"}}
+            stored, api_resources.SECRETS, {"metadata": {"name": "x", "namespace": "old"}}
         )
         assert error.code == 403
         assert "because it is being terminated" in error.message
@@ -237,14 +239,14 @@ class TestNamespaces:
     async def test_new_namespace_gets_label_and_phase(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
-        made = (await create(stored, resource.NAMESPACES, {"metadata": {"name": "a"}})).obj
+        made = (await create(stored, api_resources.NAMESPACES, {"metadata": {"name": "a"}})).obj
         assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": "a"}
         assert made["status"] == {"phase": "Active"}
 
     async def test_namespace_name_must_be_a_dns_label(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
-        error = await refusal(stored, resource.NAMESPACES, {"metadata": {"name": "a_b"}})
+        error = await refusal(stored, api_resources.NAMESPACES, {"metadata": {"name": "a_b"}})
         assert "RFC 1123 label" in error.message
 
 
@@ -264,7 +266,7 @@ class TestMetadata:
     async def test_wrong_field_is_named_in_the_error(
         self, stored: memory_lookup.MemoryLookup, change: Json, field: str
     ) -> None:
-        error = await refusal(stored, resource.CONFIG_MAPS, {"metadata": metadata(**change)})
+        error = await refusal(stored, api_resources.CONFIG_MAPS, {"metadata": metadata(**change)})
         assert error.code == 422
         assert error.details["causes"][0]["field"] == field
 
@@ -279,7 +281,7 @@ class TestMetadata:
         with pytest.raises(statuses.StatusError, match=r"metadata\.name: .*field is immutable"):
             await update(
                 stored,
-                resource.CONFIG_MAPS,
+                api_resources.CONFIG_MAPS,
                 {"metadata": metadata()},
                 {"metadata": metadata("y")},
             )
@@ -290,21 +292,23 @@ class TestMetadata:
         old = {"metadata": metadata(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["a/b"])}
         new = {"metadata": {**old["metadata"], "finalizers": ["a/b", "c/d"]}}
         with pytest.raises(statuses.StatusError, match="no new finalizers can be added"):
-            await update(stored, resource.CONFIG_MAPS, old, new)
+            await update(stored, api_resources.CONFIG_MAPS, old, new)
 
     async def test_two_controller_references_are_rejected(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u", "controller": True}
         error = await refusal(
-            stored, resource.CONFIG_MAPS, {"metadata": metadata(ownerReferences=[owner, owner])}
+            stored,
+            api_resources.CONFIG_MAPS,
+            {"metadata": metadata(ownerReferences=[owner, owner])},
         )
         assert "Only one reference can have Controller set to true" in error.message
 
 
 class TestPods:
     async def test_pod_gets_kubernetes_defaults(self, stored: memory_lookup.MemoryLookup) -> None:
-        made = (await create(stored, resource.PODS, pod())).obj
+        made = (await create(stored, api_resources.PODS, pod())).obj
         spec = made["spec"]
         assert spec["restartPolicy"] == "Always"
         assert spec["terminationGracePeriodSeconds"] == 30
@@ -315,7 +319,7 @@ class TestPods:
     async def test_missing_service_account_is_forbidden_by_name(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
-        error = await refusal(stored, resource.PODS, pod(serviceAccountName="robot"))
+        error = await refusal(stored, api_resources.PODS, pod(serviceAccountName="robot"))
         assert error.code == 403
         assert error.message == (
             'pods "x" is forbidden: error looking up service account default/robot: '
@@ -326,16 +330,16 @@ class TestPods:
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         stored.add(
-            resource.SERVICE_ACCOUNTS,
+            api_resources.SERVICE_ACCOUNTS,
             {
                 "metadata": {"name": "quiet", "namespace": "default"},
                 "automountServiceAccountToken": False,
             },
         )
-        made = await create(stored, resource.PODS, pod(serviceAccountName="quiet"))
+        made = await create(stored, api_resources.PODS, pod(serviceAccountName="quiet"))
         assert made.obj["spec"]["automountServiceAccountToken"] is False
         wanted = pod(serviceAccountName="quiet", automountServiceAccountToken=True)
-        made = await create(stored, resource.PODS, wanted)
+        made = await create(stored, api_resources.PODS, wanted)
         assert made.obj["spec"]["automountServiceAccountToken"] is True
 
     @pytest.mark.parametrize(
@@ -371,7 +375,7 @@ class TestPods:
     async def test_invalid_pod_fields_are_rejected(
         self, stored: memory_lookup.MemoryLookup, spec: Json, text: str
     ) -> None:
-        error = await refusal(stored, resource.PODS, pod(**spec))
+        error = await refusal(stored, api_resources.PODS, pod(**spec))
         assert error.message.startswith(f'Pod "x" is invalid: {text}')
 
     @pytest.mark.parametrize(
@@ -401,7 +405,7 @@ class TestPods:
         self, stored: memory_lookup.MemoryLookup, container: Json, text: str
     ) -> None:
         given = {"name": "main", "image": "i", **container}
-        error = await refusal(stored, resource.PODS, pod(containers=[given]))
+        error = await refusal(stored, api_resources.PODS, pod(containers=[given]))
         assert error.message.startswith(f'Pod "x" is invalid: spec.containers[0].{text}')
 
     async def test_mount_paths_that_leave_the_volume_are_rejected(
@@ -413,7 +417,7 @@ class TestPods:
         ]
         given = {"name": "main", "image": "i", "volumeMounts": mounts}
         volumes = [{"name": "v", "emptyDir": {}}]
-        error = await refusal(stored, resource.PODS, pod(containers=[given], volumes=volumes))
+        error = await refusal(stored, api_resources.PODS, pod(containers=[given], volumes=volumes))
         assert error.message.count("must not contain '..'") == 2
 
     @pytest.mark.parametrize(
@@ -434,7 +438,7 @@ class TestPods:
     async def test_wrong_types_are_bad_requests(
         self, stored: memory_lookup.MemoryLookup, given: Json
     ) -> None:
-        error = await refusal(stored, resource.PODS, given)
+        error = await refusal(stored, api_resources.PODS, given)
         assert error.code == 400
         assert "cannot be handled as a Pod" in error.message
 
@@ -442,19 +446,19 @@ class TestPods:
     async def test_pod_without_containers_is_rejected(
         self, stored: memory_lookup.MemoryLookup, spec: Any
     ) -> None:
-        error = await refusal(stored, resource.PODS, {"metadata": metadata(), "spec": spec})
+        error = await refusal(stored, api_resources.PODS, {"metadata": metadata(), "spec": spec})
         assert "spec.containers: Required value" in error.message
 
     async def test_pod_update_of_fixed_field_is_forbidden(
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
-        old = (await create(stored, resource.PODS, pod())).obj
+        old = (await create(stored, api_resources.PODS, pod())).obj
         container = {**old["spec"]["containers"][0], "image": "other"}
         image = {**old, "spec": {**old["spec"], "containers": [container]}}
-        await update(stored, resource.PODS, old, image)
+        await update(stored, api_resources.PODS, old, image)
         node = {**old, "spec": {**old["spec"], "nodeName": "elsewhere"}}
         with pytest.raises(statuses.StatusError, match="pod updates may not change fields"):
-            await update(stored, resource.PODS, old, node)
+            await update(stored, api_resources.PODS, old, node)
 
 
 class TestSecretsAndConfigMaps:
@@ -466,7 +470,7 @@ class TestSecretsAndConfigMaps:
             "data": {"a": "YQ==", "b": "Yg=="},
             "stringData": {"b": "new"},
         }
-        made = (await create(stored, resource.SECRETS, given)).obj
+        made = (await create(stored, api_resources.SECRETS, given)).obj
         assert made["data"] == {"a": "YQ==", "b": "bmV3"}
         assert "stringData" not in made
         assert made["type"] == "Opaque"
@@ -475,7 +479,7 @@ class TestSecretsAndConfigMaps:
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         given = {"metadata": metadata(), "data": {"password": "hunter2!"}}
-        error = await refusal(stored, resource.SECRETS, given)
+        error = await refusal(stored, api_resources.SECRETS, given)
         assert error.code == 400
         assert "illegal base64 data" in error.message
         assert "hunter2" not in error.message
@@ -484,26 +488,26 @@ class TestSecretsAndConfigMaps:
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         error = await refusal(
-            stored, resource.SECRETS, {"metadata": metadata(), "data": {"a/b": ""}}
+            stored, api_resources.SECRETS, {"metadata": metadata(), "data": {"a/b": ""}}
         )
         assert 'data[a/b]: Invalid value: "a/b": a valid config key' in error.message
         large = {"metadata": metadata(), "stringData": {"a": "x" * (1024 * 1024 + 1)}}
-        error = await refusal(stored, resource.SECRETS, large)
+        error = await refusal(stored, api_resources.SECRETS, large)
         assert "data: Too long: may not be more than 1048576 bytes" in error.message
         tls = {"metadata": metadata(), "type": "kubernetes.io/tls"}
-        error = await refusal(stored, resource.SECRETS, tls)
+        error = await refusal(stored, api_resources.SECRETS, tls)
         assert "data[tls.crt]: Required value" in error.message
 
     async def test_immutable_secret_cannot_change(self, stored: memory_lookup.MemoryLookup) -> None:
         old = {"metadata": metadata(), "data": {"a": "x"}, "immutable": True}
         new = {"metadata": metadata(), "data": {"a": "y"}}
         with pytest.raises(statuses.StatusError) as caught:
-            await update(stored, resource.CONFIG_MAPS, old, new)
+            await update(stored, api_resources.CONFIG_MAPS, old, new)
         assert [c["field"] for c in caught.value.details["causes"]] == ["immutable", "data"]
         with pytest.raises(statuses.StatusError, match=r"type: .*field is immutable"):
             await update(
                 stored,
-                resource.SECRETS,
+                api_resources.SECRETS,
                 {"metadata": metadata(), "type": "Opaque"},
                 {"metadata": metadata(), "type": "other"},
             )
@@ -512,7 +516,7 @@ class TestSecretsAndConfigMaps:
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         given = {"metadata": metadata(), "data": {"a": "x"}, "binaryData": {"a": "YQ=="}}
-        error = await refusal(stored, resource.CONFIG_MAPS, given)
+        error = await refusal(stored, api_resources.CONFIG_MAPS, given)
         assert "duplicate of key present in binaryData" in error.message
 
 
@@ -525,7 +529,7 @@ class TestRoles:
         self, stored: memory_lookup.MemoryLookup
     ) -> None:
         error = await refusal(
-            stored, resource.ROLES, {"metadata": metadata(), "rules": [{"verbs": []}]}
+            stored, api_resources.ROLES, {"metadata": metadata(), "rules": [{"verbs": []}]}
         )
         assert [c["field"] for c in error.details["causes"]] == [
             "rules[0].verbs",
@@ -541,7 +545,7 @@ class TestRoles:
             "roleRef": {"kind": "Role", "name": "r"},
             "subjects": [{"kind": "User", "name": "u"}],
         }
-        made = (await create(stored, resource.ROLE_BINDINGS, given)).obj
+        made = (await create(stored, api_resources.ROLE_BINDINGS, given)).obj
         assert made["roleRef"]["apiGroup"] == GROUP
         assert made["subjects"][0]["apiGroup"] == GROUP
 
@@ -554,7 +558,7 @@ class TestRoles:
         }
         new = {"metadata": metadata(), "roleRef": {**old["roleRef"], "name": "s"}}
         with pytest.raises(statuses.StatusError, match="cannot change roleRef"):
-            await update(stored, resource.ROLE_BINDINGS, old, new)
+            await update(stored, api_resources.ROLE_BINDINGS, old, new)
 
     async def test_users_cannot_grant_permissions_they_lack(
         self, stored: memory_lookup.MemoryLookup
@@ -562,19 +566,20 @@ class TestRoles:
         rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
         given = {"metadata": metadata("r"), "rules": [rule]}
         with pytest.raises(statuses.StatusError) as caught:
-            await create(stored, resource.ROLES, given, user=ROBOT)
+            await create(stored, api_resources.ROLES, given, user=ROBOT)
         assert caught.value.code == 403
         assert "is attempting to grant RBAC permissions not currently held" in caught.value.message
         assert '{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}' in caught.value.message
-        stored.add(resource.ROLES, (await create(stored, resource.ROLES, given)).obj)
+        stored.add(api_resources.ROLES, (await create(stored, api_resources.ROLES, given)).obj)
         binding = {
             "metadata": metadata("b"),
             "roleRef": {"kind": "Role", "name": "r"},
             "subjects": [{"kind": "User", "name": ROBOT.name}],
         }
         with pytest.raises(statuses.StatusError, match="not currently held"):
-            await create(stored, resource.ROLE_BINDINGS, binding, user=ROBOT)
+            await create(stored, api_resources.ROLE_BINDINGS, binding, user=ROBOT)
         stored.add(
-            resource.ROLE_BINDINGS, (await create(stored, resource.ROLE_BINDINGS, binding)).obj
+            api_resources.ROLE_BINDINGS,
+            (await create(stored, api_resources.ROLE_BINDINGS, binding)).obj,
         )
-        await create(stored, resource.ROLES, {**given, "metadata": metadata("s")}, user=ROBOT)
+        await create(stored, api_resources.ROLES, {**given, "metadata": metadata("s")}, user=ROBOT)

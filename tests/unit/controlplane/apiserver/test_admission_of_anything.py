@@ -7,14 +7,14 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.apiserver import admission, authn, statuses, tables
 from support import memory_lookup, served_kinds
 
 STORED = memory_lookup.MemoryLookup(
-    (resource.NAMESPACES, {"metadata": {"name": "default"}}),
+    (api_resources.NAMESPACES, {"metadata": {"name": "default"}}),
     (
-        resource.SERVICE_ACCOUNTS,
+        api_resources.SERVICE_ACCOUNTS,
         {"metadata": {"name": "default", "namespace": "default", "uid": "u"}},
     ),
 )
@@ -122,7 +122,7 @@ def admit_or_none(asked: admission.AdmissionRequest, *, user: authn.User = authn
 @settings(deadline=None, max_examples=300)
 @given(kind=KINDS, obj=OBJECTS, subresource=st.sampled_from(["", "status"]))
 def test_arbitrary_object_is_admitted_or_rejected(
-    kind: resource.Resource, obj: dict[str, Any], subresource: str
+    kind: api_resources.Resource, obj: dict[str, Any], subresource: str
 ) -> None:
     metadata = {"name": "x", "namespace": "default"} if kind.namespaced else {"name": "x"}
     for new in (obj, {**obj, "metadata": metadata}):
@@ -150,7 +150,9 @@ def test_arbitrary_object_is_admitted_or_rejected(
 
 @settings(deadline=None, max_examples=100)
 @given(kind=KINDS, obj=OBJECTS)
-def test_second_admission_changes_nothing(kind: resource.Resource, obj: dict[str, Any]) -> None:
+def test_second_admission_changes_nothing(
+    kind: api_resources.Resource, obj: dict[str, Any]
+) -> None:
     metadata = {"name": "x", "namespace": "default"} if kind.namespaced else {"name": "x"}
     new = {**obj, "metadata": metadata}
     made = admit_or_none(

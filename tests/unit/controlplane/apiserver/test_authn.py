@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.apiserver import authn, tokens
 from kilnwork.kit import asgi, ids
 from kilnwork.kit import clock as clocks
@@ -29,7 +29,9 @@ def token_issuer(clock: clocks.ManualClock) -> tokens.TokenIssuer:
 def stored_objects() -> memory_lookup.MemoryLookup:
     account = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
     pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "pod-uid"}}
-    return memory_lookup.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (resource.PODS, pod))
+    return memory_lookup.MemoryLookup(
+        (api_resources.SERVICE_ACCOUNTS, account), (api_resources.PODS, pod)
+    )
 
 
 @pytest.fixture
@@ -105,9 +107,9 @@ async def test_token_is_invalid_after_deletion_of_its_account(
     headers = request_with_token(token_issuer.mint("ns", "sa", uid="sa-uid").token)
     assert await authenticator.authenticate(headers) is not None
     made_again = {"metadata": {"name": "sa", "namespace": "ns", "uid": "another"}}
-    stored_objects.add(resource.SERVICE_ACCOUNTS, made_again)
+    stored_objects.add(api_resources.SERVICE_ACCOUNTS, made_again)
     assert await authenticator.authenticate(headers) is None
-    stored_objects.remove(resource.SERVICE_ACCOUNTS, "ns", "sa")
+    stored_objects.remove(api_resources.SERVICE_ACCOUNTS, "ns", "sa")
     assert await authenticator.authenticate(headers) is None
 
 
@@ -119,31 +121,33 @@ async def test_token_is_invalid_after_deletion_of_its_pod(
     bound = tokens.Bound("Pod", "p", "pod-uid")
     headers = request_with_token(token_issuer.mint("ns", "sa", uid="sa-uid", bound=bound).token)
     assert await authenticator.authenticate(headers) is not None
-    stored_objects.remove(resource.PODS, "ns", "p")
+    stored_objects.remove(api_resources.PODS, "ns", "p")
     assert await authenticator.authenticate(headers) is None
 
 
 @pytest.mark.parametrize(
     ("kind", "held"),
     [
-        (None, resource.SERVICE_ACCOUNTS),
-        ("Pod", resource.PODS),
-        ("Secret", resource.SECRETS),
-        ("Node", resource.NODES),
+        (None, api_resources.SERVICE_ACCOUNTS),
+        ("Pod", api_resources.PODS),
+        ("Secret", api_resources.SECRETS),
+        ("Node", api_resources.NODES),
     ],
 )
 async def test_token_is_valid_for_a_minute_after_deletion(
     clock: clocks.ManualClock,
     token_issuer: tokens.TokenIssuer,
     kind: str | None,
-    held: resource.Resource,
+    held: api_resources.Resource,
 ) -> None:
     """Though a finalizer holds the account, or what the token is bound to, for longer."""
     name = "sa" if kind is None else "it"
     namespace = {"namespace": "ns"} if held.namespaced else {}
     found = {"metadata": {"name": name, **namespace, "uid": f"{name}-uid"}}
     account = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
-    stored_objects = memory_lookup.MemoryLookup((resource.SERVICE_ACCOUNTS, account), (held, found))
+    stored_objects = memory_lookup.MemoryLookup(
+        (api_resources.SERVICE_ACCOUNTS, account), (held, found)
+    )
     authenticator = authn.Authenticator(
         token_issuer, admin_token=ADMIN_TOKEN, lookup=stored_objects
     )

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
-from kilnwork.cli import embedded_kinds
-from kilnwork.controlplane.apiserver import authn, authz, bootstrap
+from kilnwork.api import api_resources
+from kilnwork.cli import embedded_crds
+from kilnwork.controlplane.apiserver import authn, authz, default_roles
 from support import memory_lookup
 
 GROUP = "rbac.authorization.k8s.io"
@@ -17,8 +17,8 @@ TASK_MAKER = authn.User(
 NODE = authn.User("system:node:local", groups=("system:nodes", "system:authenticated"))
 
 
-def role(name: str, *rules: dict[str, Any]) -> tuple[resource.Resource, dict[str, Any]]:
-    return resource.ROLES, {
+def role(name: str, *rules: dict[str, Any]) -> tuple[api_resources.Resource, dict[str, Any]]:
+    return api_resources.ROLES, {
         "metadata": {"name": name, "namespace": "default"},
         "rules": list(rules),
     }
@@ -26,8 +26,8 @@ def role(name: str, *rules: dict[str, Any]) -> tuple[resource.Resource, dict[str
 
 def binding(
     name: str, subject: dict[str, str], kind: str = "Role"
-) -> tuple[resource.Resource, dict[str, Any]]:
-    return resource.ROLE_BINDINGS, {
+) -> tuple[api_resources.Resource, dict[str, Any]]:
+    return api_resources.ROLE_BINDINGS, {
         "metadata": {"name": f"b-{name}-{subject['name']}", "namespace": "default"},
         "roleRef": {"apiGroup": GROUP, "kind": kind, "name": name},
         "subjects": [subject],
@@ -127,7 +127,10 @@ def test_resource_names_restrict_a_rule() -> None:
     ("name", "allowed"), [("view", ["get"]), ("edit", ["get", "create"]), ("unknown", [])]
 )
 def test_built_in_cluster_roles_allow_their_rules(name: str, allowed: list[str]) -> None:
-    roles = [(resource.CLUSTER_ROLES, role) for role in bootstrap.roles(embedded_kinds.EXTENSIONS)]
+    roles = [
+        (api_resources.CLUSTER_ROLES, role)
+        for role in default_roles.roles(embedded_crds.EXTENSIONS)
+    ]
     held = memory_lookup.MemoryLookup(*roles, binding(name, ACCOUNT, "ClusterRole"))
     found = authz.Authorizer(held)
     for verb in ("get", "create"):
@@ -206,7 +209,7 @@ def test_cluster_roles_apply_to_all_namespaces_and_paths() -> None:
     }
     found = authz.Authorizer(
         memory_lookup.MemoryLookup(
-            (resource.CLUSTER_ROLES, reader), (resource.CLUSTER_ROLE_BINDINGS, bound)
+            (api_resources.CLUSTER_ROLES, reader), (api_resources.CLUSTER_ROLE_BINDINGS, bound)
         )
     )
     nodes = authz.Attributes(verb="list", resource="nodes")
@@ -240,7 +243,7 @@ def test_aggregated_roles_include_selected_roles() -> None:
             ]
         },
     }
-    roles = [(resource.CLUSTER_ROLES, one) for one in (*parts, whole)]
+    roles = [(api_resources.CLUSTER_ROLES, one) for one in (*parts, whole)]
     found = authz.Authorizer(
         memory_lookup.MemoryLookup(*roles, binding("whole", ACCOUNT, "ClusterRole"))
     )

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import meta, resource, selectors
-from kilnwork.controlplane import objects as stored
-from kilnwork.controlplane.apiserver import lists, watch_stream, watches, writes
+from kilnwork.api import api_resources, meta, selectors
+from kilnwork.controlplane import store_types as stored
+from kilnwork.controlplane.apiserver import lists, watch_stream, watches, write_types
 from kilnwork.kit import asgi, clock
 from support import served_kinds, store_world
 
-CM = resource.CONFIG_MAPS
+CM = api_resources.CONFIG_MAPS
 WRITERS = 3
 WRITES = 60
 WATCHES = 6
@@ -93,7 +93,7 @@ class Follower:
 async def write(world: store_world.World, name: str, seed: int) -> None:
     """Create, change and delete one object again and again, with pauses of random length."""
     chance = random.Random(seed)
-    place = writes.target_of(CM, "default", name)
+    place = write_types.target_of(CM, "default", name)
     there = False
     for number in range(WRITES):
         labels = {"x": chance.choice("ab"), "n": str(number)}
@@ -105,7 +105,7 @@ async def write(world: store_world.World, name: str, seed: int) -> None:
             there = False
         else:
             body = {"metadata": {"name": name, "labels": labels}}
-            await world.writer.replace(place, body, writes.WriteContext())
+            await world.writer.replace(place, body, write_types.WriteContext())
         if chance.random() < 0.5:
             await asyncio.sleep(chance.uniform(0, 0.005))
         elif chance.random() < 0.1:
@@ -153,7 +153,7 @@ async def expected_changes(
 
 def make_change(world: store_world.World, name: str) -> watch_stream.SharedChange:
     """A change that the store has not made."""
-    key = writes.target_of(CM, "default", name).key
+    key = write_types.target_of(CM, "default", name).key
     raw = b'{"metadata":{"name":"' + name.encode() + b'"}}'
     change = stored.StoreChange(world.store.sequence + 1, stored.Action.ADDED, key, raw, None)
     return watch_stream.SharedChange(change)

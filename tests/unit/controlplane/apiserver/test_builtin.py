@@ -1,6 +1,6 @@
 """The table of what is served: complete, and found by path."""
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import api_resources, kinds
 from support import served_kinds
 
 
@@ -26,7 +26,7 @@ def test_our_kinds_are_custom_with_status_of_their_definitions() -> None:
 
 
 def test_subresource_is_found_by_name() -> None:
-    token = served_kinds.kind_of(resource.SERVICE_ACCOUNTS).subresource("token")
+    token = served_kinds.kind_of(api_resources.SERVICE_ACCOUNTS).subresource("token")
     assert token is not None
     assert token.kind == "TokenRequest"
-    assert served_kinds.kind_of(resource.PODS).subresource("nothing") is None
+    assert served_kinds.kind_of(api_resources.PODS).subresource("nothing") is None

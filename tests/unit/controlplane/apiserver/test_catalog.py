@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.apiserver import builtin, catalog
 
 
 def served(version: str, *, storage: str = "") -> builtin.ServedResource:
-    what = resource.Resource(
+    what = api_resources.Resource(
         group="x.dev", version=version, kind="X", plural="xs", singular="x", namespaced=True
     )
     return builtin.ServedResource(resource=what, schema={}, storage_version=storage)
@@ -18,9 +18,12 @@ def test_built_in_kinds_are_found_by_path_and_by_kind() -> None:
     kinds = catalog.Catalog()
     pods = kinds.find("", "v1", "pods")
     assert pods is not None
-    assert pods.resource == resource.PODS
+    assert pods.resource == api_resources.PODS
     assert (
-        kinds.find_kind("v1", "Pod") is pods is kinds.find_stored("pods") is kinds.of(resource.PODS)
+        kinds.find_kind("v1", "Pod")
+        is pods
+        is kinds.find_stored("pods")
+        is kinds.of(api_resources.PODS)
     )
 
 

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from kilnwork.controlplane import objects
+from kilnwork.controlplane import store_types
 from kilnwork.controlplane.apiserver import continue_tokens, statuses
 
 
@@ -14,7 +14,7 @@ def token(document: str) -> str:
 
 @pytest.mark.parametrize(("namespace", "name"), [("ns", "a.b-c"), ("", "node")])
 def test_token_holds_sequence_and_position(namespace: str, name: str) -> None:
-    made = continue_tokens.encode(17, objects.Key("pods", namespace, name))
+    made = continue_tokens.encode(17, store_types.Key("pods", namespace, name))
     assert "=" not in made
     assert continue_tokens.decode(made) == continue_tokens.ListPosition(17, (namespace, name))
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import kinds, meta, resource
-from kilnwork.controlplane.apiserver import deletion, requests, statuses, writes
+from kilnwork.api import api_resources, kinds, meta
+from kilnwork.controlplane.apiserver import deletion, requests, statuses, write_types
 from kilnwork.kit import clock
 from support import served_kinds
 
 NOW = 1_700_000_000.0
-POD = writes.target_of(resource.PODS, "default", "p")
-TASK = writes.WriteTarget(served_kinds.kind_of(kinds.TASKS), "default", "t")
+POD = write_types.target_of(api_resources.PODS, "default", "p")
+TASK = write_types.WriteTarget(served_kinds.kind_of(kinds.TASKS), "default", "t")
 
 
 def pod(*, phase: str = "Running", node: str = "n", **metadata: Any) -> meta.JsonObject:
@@ -23,7 +23,7 @@ def pod(*, phase: str = "Running", node: str = "n", **metadata: Any) -> meta.Jso
 
 
 def decide(
-    place: writes.WriteTarget, obj: meta.JsonObject, **asked: Any
+    place: write_types.WriteTarget, obj: meta.JsonObject, **asked: Any
 ) -> deletion.DeletionDecision:
     return deletion.decide(place, obj, deletion.DeleteOptions(**asked), NOW)
 
@@ -51,16 +51,40 @@ def test_running_pod_gets_its_grace_period() -> None:
     assert found["deletionTimestamp"] == clock.rfc3339(NOW + 30)
 
 
-def test_grace_period_can_only_be_shortened() -> None:
-    being_deleted: dict[str, Any] = {
-        "deletionTimestamp": "2023-11-14T22:13:50Z",
-        "deletionGracePeriodSeconds": 30,
-    }
-    assert decide(POD, pod(**being_deleted), grace_s=60) == deletion.DeletionDecision()
-    verdict = decide(POD, pod(**being_deleted), grace_s=5)
+def being_deleted(**more: Any) -> meta.JsonObject:
+    """A Pod that was deleted 10 s ago with a grace period of 60 s; its own would be 30 s."""
+    ends_at = clock.rfc3339(NOW + 50)
+    return pod(deletionTimestamp=ends_at, deletionGracePeriodSeconds=60, **more)
+
+
+@pytest.mark.parametrize("grace_s", [60, 90, None])
+@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+def test_second_delete_without_shorter_grace_changes_nothing(
+    grace_s: int | None, phase: str
+) -> None:
+    for propagation in ("", "Foreground"):
+        verdict = decide(POD, being_deleted(phase=phase), grace_s=grace_s, propagation=propagation)
+        assert verdict == deletion.DeletionDecision()
+
+
+def test_shorter_grace_period_counts_from_the_first_delete() -> None:
+    verdict = decide(POD, being_deleted(), grace_s=5)
     assert verdict.marked is not None
     assert verdict.marked["metadata"]["deletionGracePeriodSeconds"] == 5
-    assert decide(POD, pod(**being_deleted), grace_s=0).remove
+    assert verdict.marked["metadata"]["deletionTimestamp"] == clock.rfc3339(NOW - 5)
+    assert decide(POD, being_deleted(), grace_s=0).remove
+
+
+def test_negative_grace_period_is_one_second() -> None:
+    asked = deletion.parse_options(
+        {"gracePeriodSeconds": -5}, requests.Query({}), write_types.WriteContext()
+    )
+    assert asked.grace_s == 1
+    hasty = pod()
+    hasty["spec"]["terminationGracePeriodSeconds"] = -5
+    verdict = decide(POD, hasty)
+    assert verdict.marked is not None
+    assert verdict.marked["metadata"]["deletionGracePeriodSeconds"] == 1
 
 
 @pytest.mark.parametrize(
@@ -89,14 +113,14 @@ def test_background_propagation_removes_the_finalizer() -> None:
 
 def test_delete_options_come_from_body_or_query() -> None:
     query = requests.Query({"gracePeriodSeconds": "7", "propagationPolicy": "Orphan"})
-    found = deletion.parse_options({}, query, writes.WriteContext())
+    found = deletion.parse_options({}, query, write_types.WriteContext())
     assert (found.grace_s, found.propagation) == (7, "Orphan")
     body = {"gracePeriodSeconds": 3, "orphanDependents": False, "dryRun": ["All"]}
-    found = deletion.parse_options(body, requests.Query({}), writes.WriteContext())
+    found = deletion.parse_options(body, requests.Query({}), write_types.WriteContext())
     assert (found.grace_s, found.propagation, found.options.dry_run) == (3, "Background", True)
     with pytest.raises(statuses.StatusError, match="propagationPolicy"):
         deletion.parse_options(
-            {"propagationPolicy": "Perhaps"}, requests.Query({}), writes.WriteContext()
+            {"propagationPolicy": "Perhaps"}, requests.Query({}), write_types.WriteContext()
         )
 
 
@@ -114,14 +138,14 @@ def test_delete_options_come_from_body_or_query() -> None:
 )
 def test_unreadable_precondition_is_an_error(document: meta.JsonObject) -> None:
     with pytest.raises(statuses.StatusError) as caught:
-        deletion.parse_options(document, requests.Query({}), writes.WriteContext())
+        deletion.parse_options(document, requests.Query({}), write_types.WriteContext())
     assert caught.value.code == 500
 
 
 @pytest.mark.parametrize("seconds", [10**12, 10**18])
 def test_huge_grace_period_is_capped(seconds: int) -> None:
     asked = deletion.parse_options(
-        {"gracePeriodSeconds": seconds}, requests.Query({}), writes.WriteContext()
+        {"gracePeriodSeconds": seconds}, requests.Query({}), write_types.WriteContext()
     )
     verdict = deletion.decide(POD, pod(), asked, NOW)
     assert verdict.marked is not None

@@ -2,13 +2,14 @@
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.apiserver import authn, authz, impersonation, statuses
 from support import memory_lookup
 
 ADMIN = authn.User("root", groups=("system:masters",))
 USER = authn.User("eve", groups=(authn.AUTHENTICATED,))
 ALL = authn.AUTHENTICATED
+NONE = authn.UNAUTHENTICATED
 
 
 @pytest.fixture
@@ -19,8 +20,8 @@ def authorizer() -> authz.Authorizer:
     binding = {"metadata": {"name": "b"}, "roleRef": reference, "subjects": subjects}
     return authz.Authorizer(
         memory_lookup.MemoryLookup(
-            (resource.CLUSTER_ROLES, {"metadata": {"name": "r"}, "rules": rules}),
-            (resource.CLUSTER_ROLE_BINDINGS, binding),
+            (api_resources.CLUSTER_ROLES, {"metadata": {"name": "r"}, "rules": rules}),
+            (api_resources.CLUSTER_ROLE_BINDINGS, binding),
         )
     )
 
@@ -50,9 +51,23 @@ def test_impersonated_service_account_has_namespace_groups(authorizer: authz.Aut
     assert found.groups == (accounts, f"{accounts}:ns", ALL)
 
 
-def test_impersonated_anonymous_user_is_unauthenticated(authorizer: authz.Authorizer) -> None:
-    headers = {"impersonate-user": authn.ANONYMOUS.name}
-    assert impersonation.impersonated_user(ADMIN, headers, authorizer) is authn.ANONYMOUS
+@pytest.mark.parametrize(
+    ("name", "given", "groups"),
+    [
+        ("system:anonymous", "", (NONE,)),
+        ("system:anonymous", "a", ("a", NONE)),
+        ("system:anonymous", f"{NONE}, a", (NONE, "a")),
+        ("system:anonymous", ALL, (ALL, NONE)),
+        ("amy", f"a, {NONE}", ("a", NONE)),
+        ("amy", f"{ALL}, a", (ALL, "a")),
+    ],
+)
+def test_impersonated_user_is_authenticated_unless_anonymous(
+    authorizer: authz.Authorizer, name: str, given: str, groups: tuple[str, ...]
+) -> None:
+    headers = {"impersonate-user": name, "impersonate-group": given, "impersonate-uid": "7"}
+    expected = authn.User(name, uid="7", groups=groups)
+    assert impersonation.impersonated_user(ADMIN, headers, authorizer) == expected
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource, selectors
-from kilnwork.controlplane import objects as values
+from kilnwork.api import api_resources, selectors
+from kilnwork.controlplane import store_types as values
 from kilnwork.controlplane.apiserver import lists, options, requests, statuses
 from support import served_kinds, store_world
 
-CM = served_kinds.kind_of(resource.CONFIG_MAPS)
+CM = served_kinds.kind_of(api_resources.CONFIG_MAPS)
 ALL = lists.ObjectSelection(None, selectors.EVERYTHING, selectors.EVERY_FIELD)
 
 
@@ -50,15 +50,15 @@ def test_field_selectors_map_to_other_paths_and_defaults(fields: str, expected: 
 async def test_page_of_dropped_history_is_expired(tmp_path: Path) -> None:
     async with store_world.open_world(tmp_path, keep_changes=5) as world:
         for i in range(4):
-            await world.create(resource.CONFIG_MAPS, f"c{i}")
+            await world.create(api_resources.CONFIG_MAPS, f"c{i}")
         chosen = lists.ObjectSelection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
         first = lists.page(world.store, CM, chosen, list_options({"limit": "2"}))
         assert len(first.items) == 2
         more = list_options({"limit": "2", "continue": first.continue_})
-        await world.create(resource.CONFIG_MAPS, "c9")
+        await world.create(api_resources.CONFIG_MAPS, "c9")
         assert len(lists.page(world.store, CM, chosen, more).items) == 2
         for i in range(10):
-            await world.create(resource.CONFIG_MAPS, f"d{i}")
+            await world.create(api_resources.CONFIG_MAPS, f"d{i}")
         with pytest.raises(statuses.StatusError) as caught:
             lists.page(world.store, CM, chosen, more)
         assert (caught.value.code, caught.value.reason) == (410, "Expired")
@@ -77,7 +77,7 @@ def test_invalid_resource_version_is_a_bad_request(version: str) -> None:
 async def test_page_of_another_data_directory_is_expired(tmp_path: Path) -> None:
     async with store_world.open_world(tmp_path) as world:
         for i in range(3):
-            await world.create(resource.CONFIG_MAPS, f"c{i}")
+            await world.create(api_resources.CONFIG_MAPS, f"c{i}")
         first = lists.page(world.store, CM, ALL, list_options({"limit": "1"}))
     more = list_options({"limit": "1", "continue": first.continue_})
     other = tmp_path / "other"

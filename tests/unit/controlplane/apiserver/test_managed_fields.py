@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.apiserver import field_sets, field_types, managed_fields
 from support import served_kinds
 
-CM = field_types.type_of(served_kinds.kind_of(resource.CONFIG_MAPS))
-POD = field_types.type_of(served_kinds.kind_of(resource.PODS))
+CM = field_types.type_of(served_kinds.kind_of(api_resources.CONFIG_MAPS))
+POD = field_types.type_of(served_kinds.kind_of(api_resources.PODS))
 A: field_sets.Set = {"f:data": {"f:a": {}}}
 AB: field_sets.Set = {"f:data": {".": {}, "f:a": {}, "f:b": {}}}
 

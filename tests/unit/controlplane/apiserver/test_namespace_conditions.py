@@ -1,6 +1,6 @@
 """What a Namespace that is being deleted says about what holds it up."""
 
-from kilnwork.api import meta, resource
+from kilnwork.api import api_resources, meta
 from kilnwork.controlplane.apiserver import namespace_conditions
 
 BEFORE, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
@@ -20,8 +20,8 @@ def test_empty_namespace_has_five_false_conditions() -> None:
 def test_remaining_objects_and_finalizers_are_counted() -> None:
     remaining = namespace_conditions.Remaining()
     held = meta.ObjectMeta(name="a", finalizers=("x/y",))
-    remaining.add(resource.CONFIG_MAPS, [held, held])
-    remaining.add(resource.PODS, [meta.ObjectMeta(name="p")])
+    remaining.add(api_resources.CONFIG_MAPS, [held, held])
+    remaining.add(api_resources.PODS, [meta.ObjectMeta(name="p")])
     found = conditions_of(remaining)
     assert found["NamespaceContentRemaining"] == (
         "True",

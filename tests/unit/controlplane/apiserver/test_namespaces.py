@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import writes
+from kilnwork.api import api_resources, meta
+from kilnwork.controlplane.apiserver import write_types
 from support import store_world, waiting
 
-CM, NS = resource.CONFIG_MAPS, resource.NAMESPACES
+CM, NS = api_resources.CONFIG_MAPS, api_resources.NAMESPACES
 ROOT_CA = "kube-root-ca.crt"
 
 
@@ -20,12 +20,12 @@ async def world(tmp_path: Path) -> AsyncIterator[store_world.World]:
         yield found
 
 
-async def change(world: store_world.World, place: writes.WriteTarget, **fields: Any) -> None:
+async def change(world: store_world.World, place: write_types.WriteTarget, **fields: Any) -> None:
     def changed(obj: meta.JsonObject) -> meta.JsonObject:
         found = obj["metadata"] | fields.get("metadata", {})
         return obj | fields | {"metadata": found}
 
-    await world.writer.change(place, changed, writes.WriteContext())
+    await world.writer.change(place, changed, write_types.WriteContext())
 
 
 async def test_namespace_waits_for_its_own_finalizers(world: store_world.World) -> None:
@@ -38,12 +38,12 @@ async def test_namespace_waits_for_its_own_finalizers(world: store_world.World) 
     found = world.get(NS, "doomed")
     assert found is not None
     assert found["status"]["phase"] == "Terminating"
-    await change(world, writes.target_of(NS, None, "doomed"), metadata={"finalizers": []})
+    await change(world, write_types.target_of(NS, None, "doomed"), metadata={"finalizers": []})
     await world.gone(NS, "doomed")
 
 
 async def test_changed_root_certificate_is_restored(world: store_world.World) -> None:
-    place = writes.target_of(CM, "default", ROOT_CA)
+    place = write_types.target_of(CM, "default", ROOT_CA)
     await change(world, place, data={"ca.crt": "evil"})
 
     def certificate() -> str:

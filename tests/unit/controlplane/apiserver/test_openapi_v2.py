@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from kilnwork.controlplane.apiserver import builtin_types, openapi_v2
+from kilnwork.controlplane.apiserver import builtin_schemas, openapi_v2
 
-REFERENCE = f"{builtin_types.REFERENCE}io.k8s.X"
+REFERENCE = f"{builtin_schemas.REFERENCE}io.k8s.X"
 V2 = {"$ref": "#/definitions/io.k8s.X"}
 
 

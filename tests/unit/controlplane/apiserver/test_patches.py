@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import api_resources, kinds
 from kilnwork.controlplane.apiserver import patches, statuses
 from support import served_kinds
 
@@ -35,7 +35,7 @@ def test_merge_patch_matches_rfc_7386_examples(target: Any, patch: Any, expected
 
 
 def test_strategic_merge_is_only_for_built_in_kinds() -> None:
-    maps, tasks = served_kinds.kind_of(resource.CONFIG_MAPS), served_kinds.kind_of(kinds.TASKS)
+    maps, tasks = served_kinds.kind_of(api_resources.CONFIG_MAPS), served_kinds.kind_of(kinds.TASKS)
     patch = patches.decode(b'{"data":{"a":null}}', patches.STRATEGIC, maps)
     assert patch.change({"data": {"a": "1", "b": "2"}}) == {"data": {"b": "2"}}
     with pytest.raises(statuses.StatusError) as caught:
@@ -55,7 +55,7 @@ def test_repeated_copies_cannot_nest_too_deep(times: int) -> None:
     patch = patches.decode(
         json.dumps(operations).encode(),
         patches.JSON_PATCH,
-        served_kinds.kind_of(resource.CONFIG_MAPS),
+        served_kinds.kind_of(api_resources.CONFIG_MAPS),
     )
     with pytest.raises(statuses.StatusError) as caught:
         patch.change({"a": {}})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.apiserver import authn, pki, podexec, requests
 from kilnwork.kit import asgi, serving
 from kilnwork.kit import clock as clocks
@@ -56,7 +56,7 @@ async def nodes(certificates: pki.Pki, node: Node) -> AsyncIterator[memory_looku
             "daemonEndpoints": {"kubeletEndpoint": {"Port": server.sockets[0].getsockname()[1]}},
         }
         known = {"metadata": {"name": "local"}, "status": status}
-        yield memory_lookup.MemoryLookup((resource.NODES, known))
+        yield memory_lookup.MemoryLookup((api_resources.NODES, known))
 
 
 def raise_disconnected() -> asgi.Hijacked:
@@ -82,7 +82,7 @@ async def test_disconnected_client_leaves_no_connection_to_the_node(
         "extensions": {asgi.HIJACK: raise_disconnected},
     }
     asked = requests.parse(
-        asgi.Request(scope, receive), user=authn.ADMIN, find=lambda *_: resource.PODS
+        asgi.Request(scope, receive), user=authn.ADMIN, find=lambda *_: api_resources.PODS
     )
     streams = podexec.PodStreams(certificates)
     with pytest.raises(asgi.Disconnected):

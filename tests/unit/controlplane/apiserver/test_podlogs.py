@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.apiserver import authn, pki, podlogs, requests, statuses
 from kilnwork.kit import asgi
 from kilnwork.kit import clock as clocks
@@ -94,7 +94,7 @@ def nodes(port: int) -> memory_lookup.MemoryLookup:
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
     }
     return memory_lookup.MemoryLookup(
-        (resource.NODES, {"metadata": {"name": "local"}, "status": status})
+        (api_resources.NODES, {"metadata": {"name": "local"}, "status": status})
     )
 
 
@@ -127,7 +127,7 @@ class Client:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{NAME}/log"
         scope = {"method": "GET", "path": path, "query_string": query, "headers": []}
         return requests.parse(
-            asgi.Request(scope, self.receive), user=authn.ADMIN, find=lambda *_: resource.PODS
+            asgi.Request(scope, self.receive), user=authn.ADMIN, find=lambda *_: api_resources.PODS
         )
 
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.apiserver import authn, requests, statuses
 from kilnwork.kit import asgi
 from support import served_kinds
 
 
-def find(group: str, version: str, plural: str) -> resource.Resource | None:
+def find(group: str, version: str, plural: str) -> api_resources.Resource | None:
     served = served_kinds.find(group, version, plural)
     return None if served is None else served.resource
 

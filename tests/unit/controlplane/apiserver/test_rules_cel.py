@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import cel, kinds, resource
+from kilnwork.api import api_resources, cel, kinds
 from kilnwork.controlplane.apiserver import builtin, rules_cel
 from support import served_kinds
 
-KIND = resource.Resource(
+KIND = api_resources.Resource(
     group="example.test", version="v1", kind="Thing", plural="things", singular="thing"
 )
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.apiserver import rules_meta
 
 UID = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1"}
 
 
-def fields(kind: resource.Resource, **metadata: Any) -> list[str]:
+def fields(kind: api_resources.Resource, **metadata: Any) -> list[str]:
     return [cause.field for cause in rules_meta.validate(kind, {"metadata": metadata})]
 
 
@@ -22,23 +22,25 @@ def problems_of_update(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("kind", "name", "good"),
     [
-        (resource.CONFIG_MAPS, "a.b", True),
-        (resource.CONFIG_MAPS, "A", False),
-        (resource.CONFIG_MAPS, "", False),
-        (resource.NAMESPACES, "a", True),
-        (resource.NAMESPACES, "a.b", False),
-        (resource.ROLES, "system:A", True),
-        (resource.ROLES, "a/b", False),
-        (resource.CLUSTER_ROLES, "system:A", True),
+        (api_resources.CONFIG_MAPS, "a.b", True),
+        (api_resources.CONFIG_MAPS, "A", False),
+        (api_resources.CONFIG_MAPS, "", False),
+        (api_resources.NAMESPACES, "a", True),
+        (api_resources.NAMESPACES, "a.b", False),
+        (api_resources.ROLES, "system:A", True),
+        (api_resources.ROLES, "a/b", False),
+        (api_resources.CLUSTER_ROLES, "system:A", True),
     ],
 )
-def test_name_rules_depend_on_the_kind(kind: resource.Resource, name: str, *, good: bool) -> None:
+def test_name_rules_depend_on_the_kind(
+    kind: api_resources.Resource, name: str, *, good: bool
+) -> None:
     assert fields(kind, name=name) == ([] if good else ["metadata.name"])
 
 
 def test_generate_name_may_end_in_a_dash() -> None:
-    assert fields(resource.PODS, name="a", generateName="a-") == []
-    assert fields(resource.PODS, name="a", generateName="A-") == ["metadata.generateName"]
+    assert fields(api_resources.PODS, name="a", generateName="a-") == []
+    assert fields(api_resources.PODS, name="a", generateName="A-") == ["metadata.generateName"]
 
 
 @pytest.mark.parametrize(
@@ -65,11 +67,13 @@ def test_generate_name_may_end_in_a_dash() -> None:
 def test_invalid_labels_owners_and_finalizers_are_rejected(
     more: dict[str, Any], wrong: list[str]
 ) -> None:
-    assert fields(resource.PODS, name="p", **more) == wrong
+    assert fields(api_resources.PODS, name="p", **more) == wrong
 
 
 def test_custom_kinds_may_have_short_finalizers() -> None:
-    custom = resource.Resource(group="x.dev", version="v1", kind="X", plural="xs", singular="x")
+    custom = api_resources.Resource(
+        group="x.dev", version="v1", kind="X", plural="xs", singular="x"
+    )
     assert fields(custom, name="p", finalizers=["own"]) == []
 
 

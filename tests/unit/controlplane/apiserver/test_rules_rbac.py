@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.apiserver import authn, authz, rules_rbac, statuses
 from support import memory_lookup
 
@@ -99,5 +99,5 @@ def test_bound_role_must_exist() -> None:
     with pytest.raises(statuses.StatusError) as missing:
         rules_rbac.guard_role_binding(binding, user=EVE, authorizer=authorizer)
     assert missing.value.code == 404
-    stored.add(resource.ROLES, role)
+    stored.add(api_resources.ROLES, role)
     rules_rbac.guard_role_binding(binding, user=EVE, authorizer=authorizer)

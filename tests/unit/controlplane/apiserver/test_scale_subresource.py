@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.apiserver import builtin, scale_subresource, statuses
 
-KIND = resource.Resource(group="x.dev", version="v1", kind="X", plural="xs", singular="x")
+KIND = api_resources.Resource(group="x.dev", version="v1", kind="X", plural="xs", singular="x")
 PATHS = builtin.ScalePaths(spec=".spec.n", status=".status.n", selector=".status.labels")
 SERVED = builtin.ServedResource(resource=KIND, schema={}, scale=PATHS)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import api_resources, kinds
 from kilnwork.controlplane.apiserver import statuses
 
 
@@ -13,7 +13,7 @@ def test_message_lists_several_causes_in_brackets() -> None:
     wrong = statuses.Cause("spec.b", "FieldValueInvalid", 'Invalid value: "x": no')
     one = statuses.invalid(kinds.TASKS, "t", [missing])
     assert one.message == 'Task.kilnwork.dev "t" is invalid: spec.a: Required value'
-    two = statuses.invalid(resource.PODS, "p", [missing, wrong])
+    two = statuses.invalid(api_resources.PODS, "p", [missing, wrong])
     assert two.message == (
         'Pod "p" is invalid: [spec.a: Required value, spec.b: Invalid value: "x": no]'
     )
@@ -52,6 +52,6 @@ def test_retry_time_is_in_header_and_body() -> None:
 
 
 def test_refused_error_names_its_object() -> None:
-    error = statuses.refused(resource.PODS, "p", "not today")
+    error = statuses.refused(api_resources.PODS, "p", "not today")
     assert error.message == 'pods "p" is forbidden: not today'
     assert error.details == {"name": "p", "kind": "pods"}

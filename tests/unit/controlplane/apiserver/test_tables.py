@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import api_resources, kinds
 from kilnwork.controlplane.apiserver import tables
 from kilnwork.kit import clock
 from support import served_kinds
@@ -21,7 +21,7 @@ def metadata(name: str = "x", *, age_s: float = 90) -> Json:
     return {"name": name, "namespace": "default", "creationTimestamp": ago(age_s)}
 
 
-def cells(kind: resource.Resource, obj: Json) -> dict[str, Any]:
+def cells(kind: api_resources.Resource, obj: Json) -> dict[str, Any]:
     """Cells by column, of which there must be as many."""
     table = tables.render(served_kinds.kind_of(kind), [obj], now=NOW)
     names = [c["name"] for c in table["columnDefinitions"]]
@@ -105,12 +105,14 @@ def pod(state: Json, *, phase: str = "Running", **status: Any) -> Json:
     ],
 )
 def test_pod_status_comes_from_its_container(state: Json, shown: str) -> None:
-    assert cells(resource.PODS, pod(state))["Status"] == shown
+    assert cells(api_resources.PODS, pod(state))["Status"] == shown
 
 
 def test_pod_counts_ready_containers_and_restarts() -> None:
     last = {"terminated": {"exitCode": 1, "finishedAt": ago(300)}}
-    found = cells(resource.PODS, pod({"running": {}}, ready=True, restartCount=4, lastState=last))
+    found = cells(
+        api_resources.PODS, pod({"running": {}}, ready=True, restartCount=4, lastState=last)
+    )
     assert found["Ready"] == "1/1"
     assert found["Restarts"] == "4 (5m ago)"
     assert found["Node"] == "local"
@@ -120,14 +122,14 @@ def test_pod_counts_ready_containers_and_restarts() -> None:
 def test_deleted_pod_is_terminating_until_finished() -> None:
     running = pod({"running": {}})
     running["metadata"]["deletionTimestamp"] = ago(1)
-    assert cells(resource.PODS, running)["Status"] == "Terminating"
+    assert cells(api_resources.PODS, running)["Status"] == "Terminating"
     over = pod({"terminated": {"exitCode": 0, "reason": "Completed"}}, phase="Succeeded")
     over["metadata"]["deletionTimestamp"] = ago(1)
-    assert cells(resource.PODS, over)["Status"] == "Completed"
+    assert cells(api_resources.PODS, over)["Status"] == "Completed"
 
 
 def test_pod_without_status_is_shown() -> None:
-    found = cells(resource.PODS, {"metadata": metadata(), "spec": {}})
+    found = cells(api_resources.PODS, {"metadata": metadata(), "spec": {}})
     assert (found["Ready"], found["Restarts"]) == ("0/0", "0")
 
 
@@ -141,10 +143,10 @@ def test_node_cells() -> None:
             "nodeInfo": {"kubeletVersion": "v1"},
         },
     }
-    found = cells(resource.NODES, obj)
+    found = cells(api_resources.NODES, obj)
     assert found["Status"] == "Ready,SchedulingDisabled"
     assert (found["Roles"], found["Version"], found["Internal-IP"]) == ("local", "v1", "127.0.0.1")
-    assert cells(resource.NODES, {"metadata": metadata()})["Status"] == "Unknown"
+    assert cells(api_resources.NODES, {"metadata": metadata()})["Status"] == "Unknown"
 
 
 def test_kube_event_cells() -> None:
@@ -159,7 +161,7 @@ def test_kube_event_cells() -> None:
         "lastTimestamp": ago(5),
         "source": {"component": "kilnwork"},
     }
-    found = cells(resource.EVENTS, obj)
+    found = cells(api_resources.EVENTS, obj)
     assert (found["Last Seen"], found["First Seen"]) == ("5s", "10m")
     assert (found["Object"], found["Message"], found["Count"]) == ("task/t", "it failed", 3)
 
@@ -173,13 +175,13 @@ def test_role_binding_lists_its_subjects() -> None:
             {"kind": "User", "name": "u"},
         ],
     }
-    found = cells(resource.ROLE_BINDINGS, obj)
+    found = cells(api_resources.ROLE_BINDINGS, obj)
     assert (found["Role"], found["Users"], found["ServiceAccounts"]) == ("Role/r", "u", "n/a")
 
 
 def test_rows_contain_the_requested_part_of_the_object() -> None:
     obj = {"metadata": metadata(), "data": {"a": "b"}}
-    served = served_kinds.kind_of(resource.CONFIG_MAPS)
+    served = served_kinds.kind_of(api_resources.CONFIG_MAPS)
 
     def row(include: str) -> Json:
         found: Json = tables.render(served, [obj], now=NOW, include=include)["rows"][0]
@@ -192,6 +194,6 @@ def test_rows_contain_the_requested_part_of_the_object() -> None:
 
 
 def test_later_items_of_a_watch_have_no_columns() -> None:
-    table = tables.render(served_kinds.kind_of(resource.PODS), [], now=NOW, columns=False)
+    table = tables.render(served_kinds.kind_of(api_resources.PODS), [], now=NOW, columns=False)
     assert table["columnDefinitions"] == []
     assert table["rows"] == []

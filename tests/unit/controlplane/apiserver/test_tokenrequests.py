@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.apiserver import authn, statuses, tokenrequests, tokens
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -32,7 +32,7 @@ def issue_token(
         {} if spec is None else {"spec": spec},
         account=ACCOUNT,
         minter=token_issuer,
-        reader=memory_lookup.MemoryLookup((resource.PODS, POD)),
+        reader=memory_lookup.MemoryLookup((api_resources.PODS, POD)),
         user=user,
     )
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.controlplane.apiserver import field_types, typed_objects
 from support import served_kinds
 
-POD = field_types.type_of(served_kinds.kind_of(resource.PODS))
+POD = field_types.type_of(served_kinds.kind_of(api_resources.PODS))
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import resource, selectors
+from kilnwork.api import api_resources, selectors
 from kilnwork.controlplane.apiserver import lists, watch_stream, watches
 from kilnwork.kit import asgi
 from support import served_kinds, store_world
 
-CM = resource.CONFIG_MAPS
+CM = api_resources.CONFIG_MAPS
 EVERYTHING = lists.ObjectSelection("default", selectors.EVERYTHING, selectors.EVERY_FIELD)
 
 

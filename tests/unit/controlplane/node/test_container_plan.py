@@ -11,10 +11,10 @@ from kilnwork.controlplane.node import (
     container_input_types,
     container_plan,
     errors,
-    pods,
+    pod_types,
     volume_sources,
 )
-from kilnwork.kit import container_mounts
+from kilnwork.kit import mount_paths
 
 ROOT = Path("/pods/uid/root")
 FACTS = container_input_types.NodeFacts(
@@ -26,7 +26,7 @@ FACTS = container_input_types.NodeFacts(
 )
 
 
-def pod(container: dict[str, Any] | None = None, **spec: Any) -> pods.Pod:
+def pod(container: dict[str, Any] | None = None, **spec: Any) -> pod_types.Pod:
     main = {"name": "main", "image": "x", "command": ["run"], **(container or {})}
     metadata = {
         "name": "p",
@@ -36,7 +36,7 @@ def pod(container: dict[str, Any] | None = None, **spec: Any) -> pods.Pod:
         "annotations": {},
     }
     obj = {"metadata": metadata, "spec": {"containers": [main], **spec}}
-    return msgspec.convert(obj, pods.Pod)
+    return msgspec.convert(obj, pod_types.Pod)
 
 
 def secret(**data: bytes) -> dict[str, Any]:
@@ -44,14 +44,14 @@ def secret(**data: bytes) -> dict[str, Any]:
 
 
 def make(
-    of: pods.Pod, found: container_input_types.Found | None = None
+    of: pod_types.Pod, found: container_input_types.Found | None = None
 ) -> container_plan.ContainerPlan:
     main = of.spec.containers[0]
     return container_plan.make(of, main, found=found or {}, facts=FACTS, root=ROOT)
 
 
 def files(
-    of: pods.Pod,
+    of: pod_types.Pod,
     found: container_input_types.Found | None = None,
     *,
     tokens: container_input_types.Tokens | None = None,
@@ -71,7 +71,7 @@ def test_environment_inherits_only_path_and_home() -> None:
         "PATH": "/bin",
         "HOME": "/root",
         "HOSTNAME": "p",
-        container_mounts.VARIABLE: str(ROOT),
+        mount_paths.VARIABLE: str(ROOT),
     }
 
 

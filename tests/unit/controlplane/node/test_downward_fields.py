@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from kilnwork.controlplane.node import container_input_types, downward_fields, errors, pods
+from kilnwork.controlplane.node import container_input_types, downward_fields, errors, pod_types
 
 FACTS = container_input_types.NodeFacts(
     node="n1",
@@ -24,7 +24,7 @@ POD = msgspec.convert(
         },
         "spec": {"serviceAccountName": "robot", "containers": []},
     },
-    pods.Pod,
+    pod_types.Pod,
 )
 
 
@@ -59,8 +59,8 @@ def test_file_can_contain_all_labels_sorted_and_quoted() -> None:
     assert downward_fields.file_content("metadata.name", POD, FACTS) == "p"
 
 
-def container(**resources: dict[str, str]) -> pods.Container:
-    return msgspec.convert({"name": "c", "resources": resources}, pods.Container)
+def container(**resources: dict[str, str]) -> pod_types.Container:
+    return msgspec.convert({"name": "c", "resources": resources}, pod_types.Container)
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def container(**resources: dict[str, str]) -> pods.Container:
 def test_resource_is_rounded_up_in_units_of_its_divisor(
     resource: str, divisor: str, resources: dict[str, dict[str, str]], text: str
 ) -> None:
-    reference = pods.ResourceReference(resource=resource, divisor=divisor)
+    reference = pod_types.ResourceReference(resource=resource, divisor=divisor)
     assert downward_fields.resource(reference, container(**resources), FACTS) == text
 
 
 @pytest.mark.parametrize("resource", ["limits", "limits.", "usage.cpu"])
 def test_unknown_resource_is_refused(resource: str) -> None:
-    reference = pods.ResourceReference(resource=resource)
+    reference = pod_types.ResourceReference(resource=resource)
     with pytest.raises(errors.InputsNotReady, match="unsupported container resource"):
         downward_fields.resource(reference, container(), FACTS)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from kilnwork.controlplane.node import container, errors, exec_io, exec_link, shim_link
+from kilnwork.controlplane.node import errors, exec_io, exec_link, shim_container, shim_link
 from kilnwork.kit import ids, processes
 from support import file_descriptors, short_paths, waiting
 
@@ -25,15 +25,14 @@ class Bench:
     def __init__(self) -> None:
         self.base = short_paths.directory()
         self.id = f"{ids.new_uid()}/main/0"
-        self.ended: list[container.ContainerRecord] = []
+        self.ended: list[shim_container.ContainerRecord] = []
         self.link: shim_link.ShimLink
         self.pids: list[int] = []
 
     async def open(self) -> None:
-        opened = await shim_link.open_or_launch(
-            self.base / "shim", self.socket, patience_s=30, on_ended=self.ended.append
-        )
+        opened = await shim_link.open_or_launch(self.base / "shim", self.socket, patience_s=30)
         self.link = opened.link
+        self.link.report_ends(self.ended.append)
         self.pids += [opened.pid] if opened.pid else []
 
     @property
@@ -42,7 +41,7 @@ class Bench:
 
     async def container(self) -> None:
         env = {"PATH": os.environ["PATH"], "COLOUR": "blue green"}
-        order = container.StartRequest(
+        order = shim_container.StartRequest(
             self.id, ["sleep", "300"], env, str(self.base), str(self.base / "logs")
         )
         await self.link.start(order)
@@ -74,7 +73,7 @@ class Bench:
         for pid in self.pids:
             reaped = functools.partial(shim_link.reap, pid)
             await waiting.wait_until_async(reaped, what="the shim has ended")
-        assert processes.find_members(None, marker=f"{container.MARKER}={self.id}") == set()
+        assert processes.find_members(None, marker=f"{shim_container.MARKER}={self.id}") == set()
 
 
 @pytest_asyncio.fixture
@@ -241,7 +240,7 @@ class Attached:
         """Run a shell script in a container of its own."""
         env = {"PATH": os.environ["PATH"]}
         base = self._bench.base
-        order = container.StartRequest(
+        order = shim_container.StartRequest(
             self.id, ["sh", "-c", script], env, str(base), str(base / "more"), **more
         )
         await self._bench.link.start(order)

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.controlplane.node import exec_link, execs, stream_connection, streams, streams_spdy
+from kilnwork.controlplane.node import (
+    exec_link,
+    execs,
+    multiplexed_connection,
+    streams,
+    streams_spdy,
+)
 from kilnwork.kit import coroutines
 from support import file_descriptors
 
@@ -44,7 +50,7 @@ async def test_client_disconnect_ends_wait_for_a_silent_shim(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # for a short path
     shim = Path("s")
-    connection = stream_connection.StreamConnection(
+    connection = multiplexed_connection.StreamConnection(
         streams_spdy.SpdySession(), on_open=lambda _: True
     )
     session = execs.ExecSession(connection=connection, streams={}, tty=False)

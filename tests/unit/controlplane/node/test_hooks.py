@@ -6,16 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.controlplane.node import container as containers
-from kilnwork.controlplane.node import hooks, pods, probes
+from kilnwork.controlplane.node import hooks, pod_types, probes
+from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kit import clock
 
 RECORD = containers.ContainerRecord("c1", "/nowhere")
 
 
-def container(**lifecycle: Any) -> pods.Container:
+def container(**lifecycle: Any) -> pod_types.Container:
     obj = {"name": "c", "image": "i", "lifecycle": lifecycle or None}
-    return msgspec.convert(obj, pods.Container)
+    return msgspec.convert(obj, pod_types.Container)
 
 
 def running(code: int, output: bytes = b"") -> tuple[hooks.Hooks, list[tuple[Any, ...]]]:
@@ -61,6 +61,22 @@ async def test_slow_hook_fails() -> None:
     hook = container(preStop={"sleep": {"seconds": 60}})
     why = await found.pre_stop(hook, RECORD, grace_s=0.01)
     assert why == "it did not end within 0.01 s"
+
+
+class WarnedProbers(probes.Probers):
+    """Each HTTP request succeeds with a warning."""
+
+    async def http(self, *_: object) -> tuple[bool, str]:
+        return True, "Probe terminated redirects"
+
+
+async def test_http_hook_that_is_redirected_elsewhere_succeeds() -> None:
+    found, _ = running(0)
+    probers = WarnedProbers(
+        found.run_inside, lambda *_: None, address="127.0.0.1", now=clock.ManualClock()
+    )
+    hook = container(postStart={"httpGet": {"port": 80}})
+    assert await found._replace(probers=probers).post_start(hook, RECORD) == ""
 
 
 @pytest.mark.parametrize("name", ["postStart", "preStop"])

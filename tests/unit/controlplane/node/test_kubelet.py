@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from kilnwork.controlplane.apiserver import pki
-from kilnwork.controlplane.node import access, cri_log, kubelet
+from kilnwork.controlplane.node import access, kubelet, log_writer
 from kilnwork.kit import asgi, clock
 from kilnwork.kube import reviews
 
@@ -32,7 +32,7 @@ class World:
         self.certificates = pki.Pki(directory / "pki", clock=clock.SystemClock())
         self.certificates.prepare()
         self.path = directory / "0.log"
-        self.log = cri_log.LogWriter(self.path, now=clock.ManualClock())
+        self.log = log_writer.LogWriter(self.path, now=clock.ManualClock())
         self.runs = True
         pair = self.certificates.node("n1")
         mine = kubelet.Certificates(pair.certificate, pair.key, self.certificates.ca_certificate)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.controlplane.node import container, kubelet_streaming
+from kilnwork.controlplane.node import kubelet_streaming, shim_container
 from kilnwork.kit import asgi
 
 UID = "11111111-1111-1111-1111-111111111111"
@@ -22,7 +22,7 @@ def find(namespace: str, pod: str, name: str) -> kubelet_streaming.FoundContaine
     if name not in ("main", ""):
         return asgi.Refusal(500, f'container not found ("{name}")')
     return kubelet_streaming.FoundContainer(
-        container.ContainerRecord(f"{UID}/main/0", "/nowhere"), "127.0.0.1"
+        shim_container.ContainerRecord(f"{UID}/main/0", "/nowhere"), "127.0.0.1"
     )
 
 

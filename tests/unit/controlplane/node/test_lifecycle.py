@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.controlplane.node import container, lifecycle, pods
+from kilnwork.controlplane.node import lifecycle, pod_types, shim_container
 
 NOW = lifecycle.DecisionTime(10.0, 1_700_000_000.0)
-RUNNING = container.ContainerRecord("u/main/0", "/f", pid=5, started_at=100.0)
+RUNNING = shim_container.ContainerRecord("u/main/0", "/f", pid=5, started_at=100.0)
 OK = RUNNING._replace(exit_code=0, finished_at=101.0)
 BAD = RUNNING._replace(exit_code=1, finished_at=101.0)
 REST = None
@@ -22,7 +22,7 @@ def pod(
     phase: str = "Pending",
     count: int = 1,
     **status: Any,
-) -> pods.Pod:
+) -> pod_types.Pod:
     metadata: dict[str, Any] = {"name": "p", "namespace": "ns", "uid": "u"}
     if deleted_grace_s is not None:
         metadata["deletionTimestamp"] = "2023-11-14T22:13:20Z"
@@ -30,7 +30,7 @@ def pod(
     containers = [{"name": f"main{n or ''}", "command": ["x"]} for n in range(count)]
     spec = {"containers": containers, "restartPolicy": policy, "terminationGracePeriodSeconds": 9}
     obj = {"metadata": metadata, "spec": spec, "status": {"phase": phase, **status}}
-    return msgspec.convert(obj, pods.Pod)
+    return msgspec.convert(obj, pod_types.Pod)
 
 
 def start(number: int) -> lifecycle.StartContainer:
@@ -45,7 +45,9 @@ def stop(grace_s: float) -> lifecycle.StopContainer:
     return lifecycle.StopContainer("main", grace_s)
 
 
-def view(last: container.ContainerRecord | None = None, **more: Any) -> lifecycle.ContainerView:
+def view(
+    last: shim_container.ContainerRecord | None = None, **more: Any
+) -> lifecycle.ContainerView:
     return lifecycle.ContainerView(last=last, **more)
 
 
@@ -71,7 +73,7 @@ def view(last: container.ContainerRecord | None = None, **more: Any) -> lifecycl
     ],
 )
 def test_decide_returns_expected_decisions(
-    of: pods.Pod, known: lifecycle.ContainerView, decision: object
+    of: pod_types.Pod, known: lifecycle.ContainerView, decision: object
 ) -> None:
     expected = [] if decision is REST else [decision]
     assert lifecycle.decide(of, {"main": known}, NOW) == expected
@@ -94,7 +96,7 @@ def test_leaving_node_only_stops_containers(
     assert lifecycle.decide(pod("Always"), {"main": known}, leaving) == expected
 
 
-def pod_with_status(**state: Any) -> pods.Pod:
+def pod_with_status(**state: Any) -> pod_types.Pod:
     return pod(containerStatuses=[{"name": "main", "restartCount": 4, **state}])
 
 
@@ -134,7 +136,7 @@ def test_long_run_resets_the_restart_count() -> None:
 
 def pod_with_init_containers(
     policy: str = "Never", *, deleted_grace_s: int | None = None
-) -> pods.Pod:
+) -> pod_types.Pod:
     made = pod(policy, deleted_grace_s=deleted_grace_s)
     inits = [{"name": "first"}, {"name": "side", "restartPolicy": "Always"}, {"name": "last"}]
     spec = {
@@ -143,10 +145,10 @@ def pod_with_init_containers(
         "restartPolicy": policy,
         "terminationGracePeriodSeconds": 9,
     }
-    return msgspec.structs.replace(made, spec=msgspec.convert(spec, pods.PodSpec))
+    return msgspec.structs.replace(made, spec=msgspec.convert(spec, pod_types.PodSpec))
 
 
-def decide(of: pods.Pod, **views: lifecycle.ContainerView) -> list[lifecycle.Decision]:
+def decide(of: pod_types.Pod, **views: lifecycle.ContainerView) -> list[lifecycle.Decision]:
     return lifecycle.decide(of, views, NOW)
 
 
@@ -195,11 +197,34 @@ def test_sidecars_are_stopped_after_main_containers() -> None:
 
 def test_container_with_failed_probe_is_stopped_and_restarted() -> None:
     of = pod("OnFailure")
-    failing = view(RUNNING, failing=True)
+    failing = view(RUNNING, failing="Liveness")
     assert decide(of, main=failing) == [stop(9.0)]
     assert decide(of, main=failing._replace(stop_s=9.0)) == []
-    assert decide(of, main=view(OK, failing=True)) == [start(1)]
-    assert decide(pod("Never"), main=view(OK, failing=True)) == []
+    assert decide(of, main=view(OK, failing="Liveness")) == [start(1)]
+    assert decide(pod("Never"), main=view(OK, failing="Liveness")) == []
+
+
+@pytest.mark.parametrize(
+    ("failing", "liveness_s", "startup_s", "grace_s"),
+    [
+        ("Liveness", 3, 4, 3.0),
+        ("Startup", 3, 4, 4.0),
+        ("PostStart", 3, 4, 9.0),
+        ("Liveness", None, 4, 9.0),
+        ("Startup", 3, None, 9.0),
+    ],
+)
+def test_grace_period_is_that_of_the_failed_probe(
+    failing: str, liveness_s: int | None, startup_s: int | None, grace_s: float
+) -> None:
+    of = pod("OnFailure")
+    probed = msgspec.structs.replace(
+        of.spec.containers[0],
+        liveness_probe=pod_types.Probe(termination_grace_period_seconds=liveness_s),
+        startup_probe=pod_types.Probe(termination_grace_period_seconds=startup_s),
+    )
+    of = msgspec.structs.replace(of, spec=msgspec.structs.replace(of.spec, containers=(probed,)))
+    assert decide(of, main=view(RUNNING, failing=failing)) == [stop(grace_s)]
 
 
 def test_pod_past_its_deadline_is_stopped() -> None:
@@ -212,10 +237,10 @@ def test_pod_past_its_deadline_is_stopped() -> None:
     assert lifecycle.deadline_left_s(late, NOW.wall) == -10.0
 
 
-def pod_with_ephemeral(*names: str, **more: Any) -> pods.Pod:
+def pod_with_ephemeral(*names: str, **more: Any) -> pod_types.Pod:
     """A Pod with these ephemeral containers."""
     of = pod(**more)
-    added = tuple(pods.EphemeralContainer(name=name, command=("x",)) for name in names)
+    added = tuple(pod_types.EphemeralContainer(name=name, command=("x",)) for name in names)
     spec = msgspec.structs.replace(of.spec, ephemeral_containers=added)
     return msgspec.structs.replace(of, spec=spec)
 
@@ -268,7 +293,7 @@ def test_waiting_ephemeral_container_does_not_block_others() -> None:
     ids=["over", "final", "deleted"],
 )
 def test_ephemeral_container_is_not_started_in_finished_pod(
-    of: pods.Pod, main: lifecycle.ContainerView
+    of: pod_types.Pod, main: lifecycle.ContainerView
 ) -> None:
     assert lifecycle.decide(of, {"main": main}, NOW) == []
 
@@ -288,7 +313,7 @@ def test_ephemeral_container_without_record_is_not_restarted() -> None:
     of = pod_with_ephemeral("e", ephemeralContainerStatuses=[status])
     record = lifecycle.recall_start(of, "e", wall=5.0)
     assert record is not None
-    assert (record.id, record.exit_code) == ("u/e/0", container.UNKNOWN)
+    assert (record.id, record.exit_code) == ("u/e/0", shim_container.UNKNOWN)
     waits = {"name": "e", "restartCount": 0, "state": {"waiting": {}}}
     assert (
         lifecycle.recall_start(

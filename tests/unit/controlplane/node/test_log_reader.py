@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.controlplane.node import cri_log, log_reader
+from kilnwork.controlplane.node import log_reader, log_writer
 from kilnwork.kit import clock
 from support import waiting
 
 
 def write(path: Path, *lines: str, limit: int = 1 << 20, now: clock.Clock | None = None) -> None:
-    log = cri_log.LogWriter(path, limit=limit, now=now or clock.ManualClock())
+    log = log_writer.LogWriter(path, limit=limit, now=now or clock.ManualClock())
     for line in lines:
         log.write("stdout", line.encode() + b"\n")
     log.close()
@@ -75,7 +75,7 @@ async def test_limit_bytes_truncates_output(tmp_path: Path) -> None:
 
 async def test_following_reads_everything_through_rotation(tmp_path: Path) -> None:
     path, more = tmp_path / "0.log", True
-    log = cri_log.LogWriter(path, limit=3000, now=clock.ManualClock())
+    log = log_writer.LogWriter(path, limit=3000, now=clock.ManualClock())
     got: list[bytes] = []
 
     async def follow() -> None:

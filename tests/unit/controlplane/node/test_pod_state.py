@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.controlplane.node import container as containers
 from kilnwork.controlplane.node import lifecycle, pod_state, volumes
+from kilnwork.controlplane.node import shim_container as containers
 
 RUNS = containers.ContainerRecord("u/a/1", "/d", pid=5)
 ENDED = containers.ContainerRecord("u/a/0", "/d", exit_code=0)

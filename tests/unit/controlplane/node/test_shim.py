@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from kilnwork.controlplane.node import container, errors, exec_shim, shim, shim_link
+from kilnwork.controlplane.node import errors, shim, shim_container, shim_exec_server, shim_link
 from kilnwork.kit import clock, ids, processes
 from support import short_paths, waiting
 
@@ -41,25 +41,28 @@ class Bench:
     def __init__(self) -> None:
         self.base = short_paths.directory()
         self.uid = ids.new_uid()
-        self.ended: dict[str, container.ContainerRecord] = {}
+        self.ended: dict[str, shim_container.ContainerRecord] = {}
         self.link: shim_link.ShimLink | None = None
         self.pids: list[int] = []
 
-    async def open(self, *, patience_s: float = 30.0) -> list[container.ContainerRecord]:
+    async def open(self, *, patience_s: float = 30.0) -> list[shim_container.ContainerRecord]:
         opened = await shim_link.open_or_launch(
-            self.base / "shim", self.base / "s", patience_s=patience_s, on_ended=self._on_ended
+            self.base / "shim", self.base / "s", patience_s=patience_s
         )
         self.link = opened.link
+        self.link.report_ends(self._on_ended)
         self.pids += [opened.pid] if opened.pid else []
         return opened.known
 
-    def _on_ended(self, record: container.ContainerRecord) -> None:
+    def _on_ended(self, record: shim_container.ContainerRecord) -> None:
         self.ended[record.id] = record
 
-    async def start(self, *argv: str, number: int = 0, **env: str) -> container.ContainerRecord:
+    async def start(
+        self, *argv: str, number: int = 0, **env: str
+    ) -> shim_container.ContainerRecord:
         assert self.link is not None
         return await self.link.start(
-            container.StartRequest(
+            shim_container.StartRequest(
                 id=f"{self.uid}/main/{number}",
                 argv=list(argv),
                 env={"PATH": os.environ["PATH"], **env},
@@ -68,12 +71,12 @@ class Bench:
             )
         )
 
-    async def shell(self, script: str, *, number: int = 0) -> container.ContainerRecord:
+    async def shell(self, script: str, *, number: int = 0) -> shim_container.ContainerRecord:
         return await self.start("sh", "-c", script, number=number)
 
     async def end(
-        self, record: container.ContainerRecord, *, timeout_s: float = 30.0
-    ) -> container.ContainerRecord:
+        self, record: shim_container.ContainerRecord, *, timeout_s: float = 30.0
+    ) -> shim_container.ContainerRecord:
         await waiting.wait_until_async(
             lambda: record.id in self.ended, what="the container ended", timeout_s=timeout_s
         )
@@ -93,7 +96,7 @@ class Bench:
         for pid in self.pids:
             waiting.wait_until(functools.partial(shim_link.reap, pid), what="the shim has ended")
         for number in range(2):
-            marker = f"{container.MARKER}={self.uid}/main/{number}"
+            marker = f"{shim_container.MARKER}={self.uid}/main/{number}"
             assert processes.find_members(None, marker=marker) == set()
         shutil.rmtree(self.base)
 
@@ -143,7 +146,7 @@ async def test_output_of_both_streams_is_complete(bench: Bench) -> None:
 
 async def test_error_for_missing_program_names_program_and_path(bench: Bench) -> None:
     record = await bench.start("no-such-program")
-    assert (record.exit_code, record.reason) == (container.START_ERROR, "StartError")
+    assert (record.exit_code, record.reason) == (shim_container.START_ERROR, "StartError")
     assert 'exec: "no-such-program": executable file not found in PATH "' in record.message
     assert os.environ["PATH"] in record.message
 
@@ -156,7 +159,7 @@ async def test_error_for_file_that_is_no_program(bench: Bench) -> None:
 
 async def test_error_for_missing_working_directory(bench: Bench) -> None:
     assert bench.link is not None
-    order = container.StartRequest(
+    order = shim_container.StartRequest(
         f"{bench.uid}/main/0", ["true"], {"PATH": "/bin"}, "/no/such", str(bench.base / "logs")
     )
     record = await bench.link.start(order)
@@ -170,7 +173,9 @@ async def test_the_same_container_is_not_started_twice(bench: Bench) -> None:
 
 async def test_container_id_with_a_path_is_refused(bench: Bench) -> None:
     assert bench.link is not None
-    order = container.StartRequest("../../x/main/0", ["true"], {}, "/", str(bench.base / "logs"))
+    order = shim_container.StartRequest(
+        "../../x/main/0", ["true"], {}, "/", str(bench.base / "logs")
+    )
     with pytest.raises(errors.ShimRefused, match="not a container id"):
         await bench.link.start(order)
 
@@ -282,7 +287,7 @@ async def test_new_shim_adopts_containers_of_a_killed_one(bench: Bench) -> None:
     assert bench.link is not None
     await bench.link.stop(record.id, grace_s=0)
     ended = await bench.end(record)
-    assert (ended.exit_code, ended.reason) == (container.UNKNOWN, container.UNSEEN)
+    assert (ended.exit_code, ended.reason) == (shim_container.UNKNOWN, shim_container.UNSEEN)
 
 
 async def test_new_shim_reports_containers_that_ended_meanwhile(bench: Bench) -> None:
@@ -332,7 +337,7 @@ async def test_full_disk_stops_neither_shim_nor_containers() -> None:
 def test_client_leaving_as_its_process_ends_is_dropped_once(tmp_path: Path) -> None:
     made = shim.Shim(tmp_path, tmp_path / "s", patience_s=1, now=clock.SystemClock())
     ours, theirs = socket.socketpair()
-    guest = exec_shim.ExecConnection(ours)
+    guest = shim_exec_server.ExecConnection(ours)
     made._selector.register(ours, selectors.EVENT_READ, guest)
     theirs.close()
     [(key, _)] = made._selector.select(1)

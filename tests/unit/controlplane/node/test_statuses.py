@@ -4,24 +4,24 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.controlplane.node import container, lifecycle, pods, statuses
+from kilnwork.controlplane.node import lifecycle, pod_types, shim_container, statuses
 
 NOW = 1_700_000_000.0
-RUNNING = container.ContainerRecord("u/main/0", "/f", pid=5, started_at=NOW)
+RUNNING = shim_container.ContainerRecord("u/main/0", "/f", pid=5, started_at=NOW)
 BAD = RUNNING._replace(exit_code=137, signal=9, finished_at=NOW + 1)
 SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "t"}
 
 
-def pod(policy: str = "Never", *, deleted: bool = False, **status: Any) -> pods.Pod:
+def pod(policy: str = "Never", *, deleted: bool = False, **status: Any) -> pod_types.Pod:
     metadata: dict[str, Any] = {"name": "p", "namespace": "ns", "uid": "u"}
     if deleted:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     spec = {"containers": [{"name": "main", "image": "i"}], "restartPolicy": policy}
     obj = {"metadata": metadata, "spec": spec, "status": {"conditions": [SCHEDULED], **status}}
-    return msgspec.convert(obj, pods.Pod)
+    return msgspec.convert(obj, pod_types.Pod)
 
 
-def status(of: pods.Pod, now: float = NOW, **view: Any) -> dict[str, Any]:
+def status(of: pod_types.Pod, now: float = NOW, **view: Any) -> dict[str, Any]:
     facts = statuses.PodFacts("127.0.0.1", now)
     return statuses.status(of, {"main": lifecycle.ContainerView(**view)}, facts)
 
@@ -122,7 +122,7 @@ def test_transition_times_change_only_with_status() -> None:
     assert third["startTime"] == first["startTime"]
 
 
-def pod_with_init_containers(policy: str = "Never", **status: Any) -> pods.Pod:
+def pod_with_init_containers(policy: str = "Never", **status: Any) -> pod_types.Pod:
     spec = {
         "initContainers": [
             {"name": "first"},
@@ -132,10 +132,10 @@ def pod_with_init_containers(policy: str = "Never", **status: Any) -> pods.Pod:
         "restartPolicy": policy,
     }
     metadata = {"name": "p", "namespace": "ns", "uid": "u"}
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, pods.Pod)
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, pod_types.Pod)
 
 
-def status_of_all(of: pods.Pod, **records: container.ContainerRecord) -> dict[str, Any]:
+def status_of_all(of: pod_types.Pod, **records: shim_container.ContainerRecord) -> dict[str, Any]:
     views = {name: lifecycle.ContainerView(last=record) for name, record in records.items()}
     return statuses.status(of, views, statuses.PodFacts("127.0.0.1", NOW))
 
@@ -212,16 +212,16 @@ def test_expired_deadline_fails_the_pod_after_containers_end() -> None:
     assert (found["phase"], found["reason"]) == ("Failed", "DeadlineExceeded")
 
 
-def pod_with_ephemeral(count: int = 2) -> pods.Pod:
+def pod_with_ephemeral(count: int = 2) -> pod_types.Pod:
     """A Pod with ephemeral containers `e0`, `e1` and so on."""
-    added = tuple(pods.EphemeralContainer(name=f"e{n}", image="i") for n in range(count))
+    added = tuple(pod_types.EphemeralContainer(name=f"e{n}", image="i") for n in range(count))
     of = pod()
     spec = msgspec.structs.replace(of.spec, ephemeral_containers=added)
     return msgspec.structs.replace(of, spec=spec)
 
 
 def ephemeral(
-    of: pods.Pod, *, before: Any = None, **records: container.ContainerRecord
+    of: pod_types.Pod, *, before: Any = None, **records: shim_container.ContainerRecord
 ) -> dict[str, Any]:
     """The status while the main container runs."""
     views = {name: lifecycle.ContainerView(last=record) for name, record in records.items()}

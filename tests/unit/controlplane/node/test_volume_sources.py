@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.controlplane.node import container_input_types, errors, pods, volume_sources
+from kilnwork.controlplane.node import container_input_types, errors, pod_types, volume_sources
 
 
-def pod(*volumes: dict[str, Any]) -> pods.Pod:
+def pod(*volumes: dict[str, Any]) -> pod_types.Pod:
     spec = {"containers": [{"name": "c", "image": "i"}], "volumes": list(volumes)}
-    return msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, pods.Pod)
+    return msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, pod_types.Pod)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.controlplane.node import container_plan, errors, pods, volume_sources, volumes
+from kilnwork.controlplane.node import container_plan, errors, pod_types, volume_sources, volumes
 
 
 def prepare(
@@ -108,7 +108,7 @@ def test_remove_leaves_nothing(directory: volumes.PodDirectory) -> None:
 
 def test_host_path_links_to_the_machine(directory: volumes.PodDirectory, tmp_path: Path) -> None:
     host = tmp_path / "host"
-    volumes.check_host("h", pods.HostPath(str(host), "DirectoryOrCreate"))
+    volumes.check_host("h", pod_types.HostPath(str(host), "DirectoryOrCreate"))
     directory.link("main", [container_plan.MountLink("a", "h", makes=True, host=str(host))])
     (directory.root("main") / "a" / "f").write_text("1")
     assert (host / "f").read_text() == "1"
@@ -120,7 +120,7 @@ def test_host_path_of_wrong_type_blocks_the_container(tmp_path: Path) -> None:
     with pytest.raises(
         errors.InputsNotReady, match=r"hostPath type check failed: .* is not a file"
     ):
-        volumes.check_host("h", pods.HostPath(str(tmp_path), "File"))
+        volumes.check_host("h", pod_types.HostPath(str(tmp_path), "File"))
 
 
 def test_containers_have_separate_mounts(directory: volumes.PodDirectory) -> None:

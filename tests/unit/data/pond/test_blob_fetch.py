@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kilnwork.data import blobs, errors
+from kilnwork.data import errors, local_blobs
 from kilnwork.data.pond import blob_fetch, blob_files, origins, store
 from kilnwork.kit import clock
 from support import ponds
 
 CONTENT = bytes(range(256)) * 40
-DIGEST = blobs.parse(ponds.digest_of(CONTENT))
+DIGEST = local_blobs.parse(ponds.digest_of(CONTENT))
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def test_fetch_with_any_interruptions_gives_same_blob(
 ) -> None:
     kept = ponds.opened(tmp_path_factory.mktemp("pond"))
     source = ponds.CountingSource({"a": content})
-    digest = blobs.parse(ponds.digest_of(content))
+    digest = local_blobs.parse(ponds.digest_of(content))
     for cut in [*cuts, None]:
         source.cut = cut
         try:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kilnwork.data import errors
-from kilnwork.data.pond import manifest, records, shards
+from kilnwork.data.pond import manifest, shard_records, shards
 from support import ponds
 
 SIZES = st.lists(st.integers(0, 500), min_size=0, max_size=30)
@@ -141,7 +141,7 @@ def test_every_record_is_in_exactly_one_range(
 
     found = shards.plan(made, shards.Scheme(by="range"), count)
 
-    got = [line for shard in found for line in records.of_shard(shard, directory)]
+    got = [line for shard in found for line in shard_records.of_shard(shard, directory)]
     assert got == content.removesuffix(b"\n").split(b"\n") if content else got == []
 
 
@@ -160,7 +160,7 @@ def test_every_record_with_a_key_is_in_exactly_one_shard(
 
     found = shards.plan(made, shards.Scheme(by="hash", key="id"), count)
 
-    got = [[line.decode() for line in records.of_shard(shard, directory)] for shard in found]
+    got = [[line.decode() for line in shard_records.of_shard(shard, directory)] for shard in found]
     csv_rows = [f"{n},{key}" for n, key in enumerate(keys)]
     assert sorted(line for lines in got for line in lines) == sorted(rows + csv_rows)
     where = {
@@ -192,7 +192,7 @@ def test_records_without_the_key_are_refused(
     [shard] = shards.plan(made, shards.Scheme(by="hash", key="id"), 1)
 
     with pytest.raises(errors.BadRecord, match=why):
-        list(records.of_shard(shard, tmp_path))
+        list(shard_records.of_shard(shard, tmp_path))
 
 
 ROWS = st.lists(st.text('ab,; \r"', max_size=6), max_size=12)
@@ -226,7 +226,7 @@ def test_every_row_is_in_exactly_one_range_of_rows(
         expected += kept[1:] if path.endswith(".csv") else kept
 
     found = shards.plan(ponds.manifest_of(content), shards.Scheme(by="range", unit="rows"), count)
-    got = [list(records.of_shard(shard, directory)) for shard in found]
+    got = [list(shard_records.of_shard(shard, directory)) for shard in found]
 
     assert [line for lines in got for line in lines] == expected
     assert max(map(len, got)) - min(map(len, got)) <= 1
@@ -241,7 +241,7 @@ def test_csv_rows_across_several_lines_are_refused(tmp_path: Path, unit: str) ->
 
     for count in (1, 2, 5):
         found = shards.plan(ponds.manifest_of({"a.csv": content}), scheme, count)
-        read = itertools.chain.from_iterable(records.of_shard(s, tmp_path) for s in found)
+        read = itertools.chain.from_iterable(shard_records.of_shard(s, tmp_path) for s in found)
         with pytest.raises(errors.BadRecord, match="a field is not closed on its line"):
             list(read)
 
@@ -249,14 +249,14 @@ def test_csv_rows_across_several_lines_are_refused(tmp_path: Path, unit: str) ->
 def test_rows_beyond_the_first_block_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "_BLOCK_BYTES", 7)
+    monkeypatch.setattr(shard_records, "_BLOCK_BYTES", 7)
     rows = [b"%d" % number for number in range(1000)]
     content = b"id\n" + b"\n".join(rows)
     (tmp_path / "a.csv").write_bytes(content)
     found = shards.plan(
         ponds.manifest_of({"a.csv": content}), shards.Scheme(by="range", unit="rows"), 7
     )
-    assert [line for shard in found for line in records.of_shard(shard, tmp_path)] == rows
+    assert [line for shard in found for line in shard_records.of_shard(shard, tmp_path)] == rows
 
 
 def test_decoded_scheme_gives_same_shard_ids() -> None:

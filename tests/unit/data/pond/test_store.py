@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.data import blobs, errors
+from kilnwork.data import errors, local_blobs
 from kilnwork.data.pond import blob_files, eviction, leases, manifest, origins, store, trees
 from kilnwork.kit import clock, locks
 from support import ponds
@@ -59,7 +59,7 @@ def test_read_tree_links_blobs_and_is_read_only(kept: store.PondStore) -> None:
     kept.make_tree(wanted, wanted.snapshots[0])
 
     top = kept.run("quant", "set-g1") / "market"
-    blob = kept.blobs.path(blobs.parse(ponds.digest_of(b"3\n")))
+    blob = kept.blobs.path(local_blobs.parse(ponds.digest_of(b"3\n")))
     assert (top / "d/b.csv").stat().st_ino == blob.stat().st_ino
     assert (top / "a.csv").stat().st_mode & 0o777 == 0o444
     assert top.stat().st_mode & 0o777 == 0o555
@@ -78,7 +78,7 @@ def test_copy_tree_is_writable_and_left_alone(kept: store.PondStore) -> None:
 
     assert (top / "a.csv").read_bytes() == b"mine"
     assert (top / "new").exists()
-    assert kept.blobs.verify(blobs.parse(ponds.digest_of(FILES["a.csv"])), 4)
+    assert kept.blobs.verify(local_blobs.parse(ponds.digest_of(FILES["a.csv"])), 4)
 
 
 def test_executable_file_is_executable_in_tree(kept: store.PondStore, tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_directory_with_other_files_is_refused(tmp_path: Path) -> None:
 
 def test_write_to_a_blob_is_noticed(kept: store.PondStore) -> None:
     made = put(kept, FILES)
-    blob = kept.blobs.path(blobs.parse(ponds.digest_of(FILES["a.csv"])))
+    blob = kept.blobs.path(local_blobs.parse(ponds.digest_of(FILES["a.csv"])))
     blob.chmod(0o644)
     blob.write_bytes(b"9\n9\n")
 
@@ -355,7 +355,7 @@ def test_write_to_a_blob_is_noticed(kept: store.PondStore) -> None:
 
 def test_touched_blob_is_verified_and_kept(kept: store.PondStore) -> None:
     made = put(kept, FILES)
-    blob = kept.blobs.path(blobs.parse(ponds.digest_of(FILES["a.csv"])))
+    blob = kept.blobs.path(local_blobs.parse(ponds.digest_of(FILES["a.csv"])))
     os.utime(blob)
 
     assert kept.missing(made.files) == []
@@ -500,7 +500,7 @@ def test_blobs_without_snapshot_are_evicted_first() -> None:
 def test_number_of_quarantined_files_is_limited(kept: store.PondStore) -> None:
     made = put(kept, {f"f{n}": bytes([n]) for n in range(40)})
     for file in made.files:
-        path = kept.blobs.path(blobs.parse(file.digest))
+        path = kept.blobs.path(local_blobs.parse(file.digest))
         path.chmod(0o644)
         path.write_bytes(b"?")
 

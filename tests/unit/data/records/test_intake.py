@@ -12,11 +12,11 @@ from kilnwork.api import filejobs
 from kilnwork.data import errors
 from kilnwork.data.records import (
     checksums,
-    foreign_formats,
     indexes,
     intake,
     part_reader,
-    small_files,
+    small_file_index,
+    unsupported_formats,
 )
 
 LINES = st.lists(
@@ -34,7 +34,7 @@ FILES = st.builds(
     LINES,
     st.sampled_from([b"\n", b"\r\n"]),
     st.sampled_from([b"", b"\n", b"\r\n", b"\n\n"]),
-).filter(lambda content: foreign_formats.foreign(content) is None)
+).filter(lambda content: unsupported_formats.foreign(content) is None)
 
 
 def pieces(content: bytes, cuts: list[int]) -> list[bytes]:
@@ -226,8 +226,8 @@ def test_file_larger_than_limit_is_refused() -> None:
         list(taker.feed(b"0123456789\n"))
 
 
-HEADS = [magic + b"x" for magic, _ in foreign_formats._FOREIGN] + [
-    foreign_formats.GZIP,
+HEADS = [magic + b"x" for magic, _ in unsupported_formats._FOREIGN] + [
+    unsupported_formats.GZIP,
     b"\xef\xbb\xbf",
     b"\xef",
     b"",
@@ -251,15 +251,15 @@ def test_stored_index_matches_intake(
         bytes_per_part=size,
         input=filejobs.InputSpec(format=filejobs.Format(given), gzip=gzip, max_line_bytes=1024),
     )
-    found = small_files.manifest(data, spec)
+    found = small_file_index.manifest(data, spec)
     if found is not None:
         assert taken_in(spec, [data]) == (data, found)
     elif (
         given in ("jsonl", "text")
         and data
-        and not foreign_formats.foreign(data)
+        and not unsupported_formats.foreign(data)
         and data[0] != 0xEF
     ):
         with_bytes = size is not None and len(data) > size
-        odd = data[0] in foreign_formats.FIRST_BYTES
+        odd = data[0] in unsupported_formats.FIRST_BYTES
         assert odd or with_bytes or len(data) > 1024 or len(naive_lines(data)) > items

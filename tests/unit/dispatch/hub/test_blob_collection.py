@@ -9,7 +9,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from kilnwork.data import blob_renewal, blobs
+from kilnwork.data import blob_renewal, local_blobs
 from kilnwork.dispatch.hub import blob_collection
 from kilnwork.kit import clock as clocks
 
@@ -31,14 +31,14 @@ class World:
         return self.used.intersection(digests)
 
     def put(self, number: int, *, namespace: str = "default", age: float = 0.0) -> bytes:
-        kept = blobs.Blobs(self.root / namespace, durable=False)
+        kept = local_blobs.Blobs(self.root / namespace, durable=False)
         digest, _ = kept.put([number.to_bytes(4, "big")])
         then = self.clock.wall() - age
         os.utime(kept.path(digest), (then, then))
         return digest
 
     def there(self, namespace: str = "default") -> set[bytes]:
-        kept = blobs.Blobs(self.root / namespace, durable=False)
+        kept = local_blobs.Blobs(self.root / namespace, durable=False)
         return {entry.digest for entry in kept.entries()}
 
     def look(self, seconds: float = blob_collection.MIN_STEADY_S) -> int:
@@ -124,7 +124,7 @@ def test_blob_of_a_forgotten_task_is_kept_while_it_is_used(world: World) -> None
     world.used.add(used)
     world.collector.release([("default", used), ("default", renewed)])
     for _ in range(5):
-        world.put(2, age=blob_renewal.RENEW_S + blobs.FRESH_S)
+        world.put(2, age=blob_renewal.RENEW_S + local_blobs.FRESH_S)
         world.collector.collect_released()
         world.clock.advance(blob_renewal.RENEW_S)
     assert world.there() == {used, renewed}
@@ -148,7 +148,7 @@ def test_blob_of_a_forgotten_task_is_kept_after_a_jump_of_the_clock(world: World
 def test_blob_set_aside_and_referenced_is_restored(world: World) -> None:
     digest = world.put(1, age=2 * HOUR)
     world.used.add(digest)
-    kept = blobs.Blobs(world.root / "default", durable=False)
+    kept = local_blobs.Blobs(world.root / "default", durable=False)
     path = kept.path(digest)
     path.rename(path.with_name(path.name + ".old"))
     world.look()
@@ -157,7 +157,7 @@ def test_blob_set_aside_and_referenced_is_restored(world: World) -> None:
 
 def test_blob_set_aside_and_unreferenced_is_removed(world: World) -> None:
     digest = world.put(1, age=2 * HOUR)
-    path = blobs.Blobs(world.root / "default", durable=False).path(digest)
+    path = local_blobs.Blobs(world.root / "default", durable=False).path(digest)
     path.rename(path.with_name(path.name + ".old"))
     world.look()
     assert not any(path.parent.iterdir())

@@ -1,10 +1,15 @@
-"""Workers that are to go: they finish what they have, get nothing new, and take no blame."""
+"""Workers that are to go: they finish what they have, get nothing new, and take no blame.
+
+And workers that come back: they have one lease.
+"""
+
+import math
 
 import pytest
 
 from kilnwork.api import reasons
 from kilnwork.dispatch import model
-from kilnwork.dispatch.machine import inputs, views
+from kilnwork.dispatch.machine import inputs, memory, views
 from support.scripted_calls import (
     World,
     spawn,
@@ -111,3 +116,28 @@ def test_loss_by_an_agent_that_had_to_stop_is_not_counted(
     world.apply(inputs.SlotGone(1, 9, player.name, ref, 143, False, "", True, "WorkerStopping"))
     record = world.task(task)
     assert (record.losses, record.excused) == (losses, excused)
+
+
+def test_worker_that_joins_often_has_one_lease_timer() -> None:
+    world = world_with_driver()
+    for link in range(2, 12):
+        world.apply(inputs.LinkClosed(link - 1))
+        world.worker(link, session=bytes(16), pod_uid="pod", name="w")
+        world.after(6, renews=(link,))
+    world.after(6, renews=(link,))
+    kinds = []
+    while (timer := world.memory.pop_due_timer(math.inf)) is not None:
+        kinds.append(timer[0])
+    assert kinds.count(memory.Timer.LEASE) == 1
+
+
+def test_worker_that_joined_again_is_lost_when_its_newest_lease_ends() -> None:
+    world, task = world_with_call()
+    world.apply(inputs.LinkClosed(1))
+    world.after(9, renews=())
+    world.worker()
+    world.after(9, renews=())
+    assert world.holds(task)
+    assert world.task(task).losses == 0
+    world.after(2, renews=())
+    assert not world.memory.workers

@@ -2,12 +2,12 @@
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import api_resources
 from kilnwork.executors import custom_resource
 
 
-def kind(plural: str, group: str) -> resource.Resource:
-    return resource.Resource(group=group, version="v1", kind="K", plural=plural, singular="k")
+def kind(plural: str, group: str) -> api_resources.Resource:
+    return api_resources.Resource(group=group, version="v1", kind="K", plural=plural, singular="k")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import attempts, object_task, reasons, task
 from kilnwork.executors import port
-from kilnwork.executors.custom_resource import observation, reader, template
+from kilnwork.executors.custom_resource import observation, status_reader, template
 from kilnwork.executors.workflow import reader as workflow
 
 R = reasons.Reason
@@ -21,7 +21,7 @@ RESULT = object_task.ObjectResult(
     json_path=".status.pages",
 )
 SPEC = task.TaskSpec(custom_resource=object_task.CustomResource(manifest={}, result=RESULT))
-RULES, ARGO = reader.RuleReader(), workflow.WorkflowReader()
+RULES, ARGO = status_reader.RuleReader(), workflow.WorkflowReader()
 
 
 def book(status: Any = None, **metadata: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ WAITS = {**DELETED, "others": ["x/y"]}
 def seen(
     obj: dict[str, Any], stop: port.Stop | None = None, *, pods: tuple[str, ...] = ()
 ) -> port.Observation:
-    reads: reader.Reader = ARGO if obj["kind"] == "Workflow" else RULES
+    reads: status_reader.Reader = ARGO if obj["kind"] == "Workflow" else RULES
     return observation.observe(obj, reads.read(SPEC, obj), stop, pods=pods)
 
 
@@ -139,7 +139,7 @@ def test_without_a_running_rule_it_runs_since_it_was_created() -> None:
     result = msgspec.structs.replace(RESULT, running_condition=None)
     spec = task.TaskSpec(custom_resource=object_task.CustomResource(manifest={}, result=result))
     read = RULES.read(spec, book())
-    assert (read.state, read.started) == (reader.State.RUNNING, 1795464000.0)
+    assert (read.state, read.started) == (status_reader.State.RUNNING, 1795464000.0)
 
 
 def test_an_object_that_is_too_large_to_be_judged_goes_on_and_says_so() -> None:
@@ -170,10 +170,10 @@ def test_a_result_is_what_is_at_its_path(pages: Any, path: str, found: Any) -> N
 
 
 def test_a_result_as_bytes_must_be_a_text() -> None:
-    made = reader.payload("é", as_bytes=True)
+    made = status_reader.payload("é", as_bytes=True)
     assert (made.media_type, made.data) == ("application/octet-stream", "é".encode())
     with pytest.raises(port.ResultError, match="the result is no text: 3"):
-        reader.payload(3, as_bytes=True)
+        status_reader.payload(3, as_bytes=True)
 
 
 def test_the_result_of_a_workflow_is_its_global_outputs() -> None:
@@ -255,7 +255,11 @@ def test_times_that_are_none_are_ignored() -> None:
     odds: list[Any] = ["yesterday", 7, ["x"], {}, "99999-01-01T00:00:00Z"]
     for odd in odds:
         read = ARGO.read(SPEC, flow("Succeeded", startedAt=odd, finishedAt=odd))
-        assert (read.state, read.started, read.finished) == (reader.State.SUCCEEDED, None, None)
+        assert (read.state, read.started, read.finished) == (
+            status_reader.State.SUCCEEDED,
+            None,
+            None,
+        )
 
 
 @pytest.mark.parametrize(
@@ -263,4 +267,4 @@ def test_times_that_are_none_are_ignored() -> None:
 )
 def test_whatever_a_status_is_it_is_read(odd: Any) -> None:
     read = ARGO.read(SPEC, {"kind": "Workflow", "metadata": {"name": "w"}, "status": odd})
-    assert read.state is reader.State.STAGING
+    assert read.state is status_reader.State.STAGING

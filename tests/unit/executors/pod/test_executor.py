@@ -6,9 +6,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from kilnwork.api import attempts, pod, resource, task
+from kilnwork.api import api_resources, attempts, pod, task
 from kilnwork.executors import container_logs, port
-from kilnwork.executors.pod import PodExecutor, sidecar, template
+from kilnwork.executors.pod import PodExecutor, sidecar_container, template
 from kilnwork.kit import ids
 from kilnwork.kube import cache, client, errors
 
@@ -49,7 +49,7 @@ class Api:
         self.graces: list[int] = []
 
     async def create(
-        self, _: resource.Resource, body: dict[str, Any], *, strict: bool
+        self, _: api_resources.Resource, body: dict[str, Any], *, strict: bool
     ) -> dict[str, Any]:
         assert strict, "fields that the API server does not know must be refused"
         self.asked.append("POST")
@@ -127,11 +127,11 @@ async def test_started_pod_is_never_created_again() -> None:
 
 
 async def test_an_init_container_called_as_the_sidecar_has_no_result() -> None:
-    off = {"annotations": {sidecar.ANNOTATION: "false"}}
+    off = {"annotations": {sidecar_container.ANNOTATION: "false"}}
     made_of = task.PodTemplate(SPEC, off)
     attempt = msgspec.structs.replace(ATTEMPT, spec=task.TaskSpec(pod=made_of))
     seen = of_attempt("Succeeded")
-    ended = {"name": sidecar.CONTAINER, "state": {"terminated": {"exitCode": 0}}}
+    ended = {"name": sidecar_container.CONTAINER, "state": {"terminated": {"exitCode": 0}}}
     seen["status"]["initContainerStatuses"] = [ended]
     assert await executor(Api(seen), seen).result(attempt) is None
 
@@ -156,7 +156,7 @@ async def test_outputs_of_init_containers_are_only_of_failed_ones(
     seen["status"] |= {
         "containerStatuses": [{"name": "main", "state": main}],
         "initContainerStatuses": [
-            {"name": sidecar.CONTAINER, "state": FAILED},
+            {"name": sidecar_container.CONTAINER, "state": FAILED},
             {"name": "init", **init},
         ],
     }

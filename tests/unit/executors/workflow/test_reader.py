@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import reasons, task
 from kilnwork.executors import port
-from kilnwork.executors.custom_resource.reader import State
+from kilnwork.executors.custom_resource.status_reader import State
 from kilnwork.executors.workflow import reader
 
 R = reasons.Reason

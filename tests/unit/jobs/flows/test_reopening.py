@@ -2,7 +2,7 @@
 
 import pytest
 
-from kilnwork.jobs.flows import model, records, reopening
+from kilnwork.jobs.flows import in_memory_runs, model, reopening
 from support import flow_world
 
 FLOW = {"do": [{"load": {"call": "f.load"}}, {"price": {"call": "f.price"}}]}
@@ -10,8 +10,8 @@ _S = model.InstanceState
 
 
 @pytest.fixture
-def run() -> records.Run:
-    made = records.Run(flow_world.new(FLOW), records.RunState(started=0.0), row=1)
+def run() -> in_memory_runs.Run:
+    made = in_memory_runs.Run(flow_world.new(FLOW), in_memory_runs.RunState(started=0.0), row=1)
     for key, state, job in (
         ("load", _S.SUCCEEDED, True),
         ("price", _S.FAILED, True),
@@ -20,25 +20,27 @@ def run() -> records.Run:
         ("catch[0].mail", _S.SUCCEEDED, True),
         ("finally.clean", _S.SUCCEEDED, True),
     ):
-        made.put(records.Record(key=key, state=state, started=0.0, finished=1.0, job=job))
+        made.put(in_memory_runs.Record(key=key, state=state, started=0.0, finished=1.0, job=job))
     return made
 
 
-def test_failed_jobs_continue_in_their_next_run(run: records.Run) -> None:
+def test_failed_jobs_continue_in_their_next_run(run: in_memory_runs.Run) -> None:
     found = reopening.find_reopening(run, lambda key: 4)
     assert found.again == {"price": 5}
     assert found.restarted == ("price.inner", "catch[0].mail", "finally.clean")
 
 
-def test_instance_without_job_begins_again(run: records.Run) -> None:
+def test_instance_without_job_begins_again(run: in_memory_runs.Run) -> None:
     found = reopening.find_reopening(run, lambda key: None)
     assert found.again == {}
     assert "price" in found.restarted
 
 
-def test_reopened_run_continues_with_chosen_instances(run: records.Run) -> None:
-    run.update(phase=model.FlowPhase.FAILED, reason="StepFailed", stage=records.FlowStage.OVER)
-    run.ends["price"] = records.JobEnd(succeeded=False)
+def test_reopened_run_continues_with_chosen_instances(run: in_memory_runs.Run) -> None:
+    run.update(
+        phase=model.FlowPhase.FAILED, reason="StepFailed", stage=in_memory_runs.FlowStage.OVER
+    )
+    run.ends["price"] = in_memory_runs.JobEnd(succeeded=False)
     reopening.apply_reopening(
         run, reopening.find_reopening(run, lambda key: 1), run_number=2, now=9.0
     )

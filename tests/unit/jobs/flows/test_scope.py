@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import expressions
-from kilnwork.jobs.flows import model, records, scope
+from kilnwork.jobs.flows import in_memory_runs, model, scope
 from support import flow_world
 
 FLOW = {"params": {"rate": 2}, "do": [{"load": {"call": "f.load"}}]}
@@ -13,20 +13,20 @@ _S = model.InstanceState
 
 
 @pytest.fixture
-def run() -> records.Run:
+def run() -> in_memory_runs.Run:
     new = flow_world.new(FLOW, data={"trades": [1, 2]}, params={"rate": 3})
-    made = records.Run(new, records.RunState(started=0.0), row=1)
+    made = in_memory_runs.Run(new, in_memory_runs.RunState(started=0.0), row=1)
     counts = model.TaskCounts(total=2, succeeded=1)
-    made.put(records.Record(key="load", state=_S.SUCCEEDED, started=0.0, counts=counts))
+    made.put(in_memory_runs.Record(key="load", state=_S.SUCCEEDED, started=0.0, counts=counts))
     made.keep_value("load", b"[7]")
     return made
 
 
-def look(run: records.Run, root: str, member: str | None = None) -> Any:
+def look(run: in_memory_runs.Run, root: str, member: str | None = None) -> Any:
     return scope.Scope(run, {"load": "load"}).lookup(expressions.Name(root, member))
 
 
-def test_scope_resolves_names_of_the_run(run: records.Run) -> None:
+def test_scope_resolves_names_of_the_run(run: in_memory_runs.Run) -> None:
     assert look(run, "params", "rate") == 3
     assert (look(run, "set", "name"), look(run, "set", "generation")) == ("flow", 1)
     assert look(run, "data", "trades")["shards"] == 2
@@ -34,14 +34,14 @@ def test_scope_resolves_names_of_the_run(run: records.Run) -> None:
         look(run, "data", "rates")
 
 
-def test_scope_resolves_members_of_a_step(run: records.Run) -> None:
+def test_scope_resolves_members_of_a_step(run: in_memory_runs.Run) -> None:
     assert look(run, "load", "value") == [7]
     assert look(run, "load", "state") == "Succeeded"
     assert look(run, "load", "counts")["succeeded"] == 1
 
 
-def test_step_that_did_not_run_has_state_and_no_value(run: records.Run) -> None:
-    run.put(records.Record(key="load", state=_S.SKIPPED, started=0.0))
+def test_step_that_did_not_run_has_state_and_no_value(run: in_memory_runs.Run) -> None:
+    run.put(in_memory_runs.Record(key="load", state=_S.SKIPPED, started=0.0))
     assert look(run, "load", "state") == "Skipped"
     with pytest.raises(scope.SkippedStep):
         look(run, "load", "value")
@@ -51,13 +51,13 @@ def test_step_that_did_not_run_has_state_and_no_value(run: records.Run) -> None:
         look(run, "other", "value")
 
 
-def test_error_is_set_once_run_has_failed(run: records.Run) -> None:
+def test_error_is_set_once_run_has_failed(run: in_memory_runs.Run) -> None:
     assert look(run, "error", "reason") is None
     run.update(phase=model.FlowPhase.FAILED, step="load", reason="StepFailed", message="1 of 2")
     assert look(run, "error", "reason") == "StepFailed"
     assert look(run, "error") == {"step": "load", "reason": "StepFailed", "message": "1 of 2"}
 
 
-def test_with_steps_adds_names_to_scope(run: records.Run) -> None:
+def test_with_steps_adds_names_to_scope(run: in_memory_runs.Run) -> None:
     inner = scope.Scope(run, {}).with_steps({"again": "load"})
     assert inner.lookup(expressions.Name("again", "value")) == [7]

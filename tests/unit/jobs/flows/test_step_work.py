@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.jobs.flows import records, scope, step_inputs, step_work, views
+from kilnwork.jobs.flows import in_memory_runs, scope, step_inputs, step_work, views
 from support import flow_world
 
 FLOW = {
@@ -19,7 +19,9 @@ FLOW = {
 
 
 def work(step: str, data: dict[str, list[Any]] | None = None, **more: Any) -> step_inputs.StepWork:
-    run = records.Run(flow_world.new(FLOW, data=data, **more), records.RunState(started=0), row=1)
+    run = in_memory_runs.Run(
+        flow_world.new(FLOW, data=data, **more), in_memory_runs.RunState(started=0), row=1
+    )
     return step_work.make_step_work(
         run, step, views.nodes_by_path(run.program)[step], scope.Scope(run, {})
     )

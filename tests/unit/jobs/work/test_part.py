@@ -13,8 +13,8 @@ import hypothesis.strategies as st
 import pytest
 
 from kilnwork.api import filejobs
-from kilnwork.data import commit_records
 from kilnwork.data import errors as data_errors
+from kilnwork.data import part_commits
 from kilnwork.jobs.work import errors
 from support import local_parts, mapper_functions
 
@@ -234,7 +234,7 @@ def test_bad_input_fails_part_for_good_with_policy_fail(tmp_path: Path) -> None:
     assert (commit.outcome, commit.attempt, commit.output) == (FAILED, 2, None)
     assert commit.message.startswith("line 2: ")
     assert [each["line"] for each in world.reports(commit)] == [2]
-    assert commit == commit_records.find(world.store, 1, 1) == world.map(attempt=3)
+    assert commit == part_commits.find(world.store, 1, 1) == world.map(attempt=3)
 
 
 def test_raising_mapper_is_retried_with_policy_fail(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_late_attempt_loses_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_cancelled_part_commits_nothing(tmp_path: Path) -> None:
     world = local_parts.World(tmp_path, numbers(1))
-    cancelled = commit_records.fail_part(
+    cancelled = part_commits.fail_part(
         world.store, 1, 1, outcome=filejobs.PartOutcome.CANCELLED, message="by you", at=1.0
     )
     assert world.map() == cancelled

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kilnwork.api import filejobs
-from kilnwork.data import commit_records
 from kilnwork.data import errors as data_errors
+from kilnwork.data import part_commits
 from kilnwork.jobs.work import errors, reduce
 from kilnwork.kit import clock
 from kilnwork.sdk import errors as sdk_errors
@@ -54,7 +54,7 @@ def reduced(
 
 
 def result(here: local_parts.World, *, run: int = 1) -> tuple[bytes, filejobs.Commit]:
-    commit = commit_records.find(here.store, reduce.PART, run)
+    commit = part_commits.find(here.store, reduce.PART, run)
     assert commit is not None
     content = here.content(commit.output)
     assert commit.output is not None
@@ -84,7 +84,7 @@ def test_large_outputs_form_result_without_copy(tmp_path: Path, reducer: Any) ->
         tmp_path, LARGE, itemsPerPart=2, mapper={"function": f"{HERE}:same"}, reducer=reducer
     )
     assert reduced(here) == filejobs.Reduced()
-    commit = commit_records.find(here.store, reduce.PART, 1)
+    commit = part_commits.find(here.store, reduce.PART, 1)
     assert commit is not None
     assert not any(key.startswith("result/") for key in here.stored())
     expected = b"".join(line for line in LARGE.splitlines(keepends=True) if line != b"oops\n")
@@ -114,7 +114,7 @@ def test_losing_attempt_does_not_delete_large_outputs(tmp_path: Path) -> None:
     before = here.stored()
 
     def on_progress(_: int) -> None:
-        commit_records.fail_part(
+        part_commits.fail_part(
             here.store, reduce.PART, 1, outcome=filejobs.PartOutcome.CANCELLED, message="no", at=1.0
         )
 
@@ -152,12 +152,12 @@ def damaged(here: local_parts.World, *parts: int) -> None:
     found = reduced(here).damaged
     assert [(each.part, each.run) for each in found] == [(part, 1) for part in parts]
     assert all(f"part {each.part}, run 1" in each.message for each in found)
-    assert commit_records.find(here.store, reduce.PART, 1) is None
+    assert part_commits.find(here.store, reduce.PART, 1) is None
     assert not any(key.startswith("result/") for key in here.stored())
 
 
 def output_key(here: local_parts.World, part: int, *, of_errors: bool = False) -> str:
-    commit = commit_records.find(here.store, part, 1)
+    commit = part_commits.find(here.store, part, 1)
     assert commit is not None
     file = commit.errors if of_errors else commit.output
     assert file is not None
@@ -195,7 +195,7 @@ def test_all_missing_parts_are_reported_at_once(tmp_path: Path) -> None:
 def test_unsuccessful_commit_is_reported_as_damage(tmp_path: Path) -> None:
     here = local_parts.World(tmp_path / "job", CONTENT, itemsPerPart=60)
     here.map(1)
-    commit_records.fail_part(
+    part_commits.fail_part(
         here.store, 2, 1, outcome=filejobs.PartOutcome.FAILED, message="no", at=1.0
     )
     damaged(here, 2)

@@ -11,7 +11,7 @@ import pytest
 
 from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import body, requests
+from kilnwork.server.jobs import body, http_resource
 
 
 class _Sink:
@@ -43,7 +43,7 @@ class _Turns(asyncio.Semaphore):
 
 def _request(
     pieces: Sequence[bytes] = (b"",), headers: Sequence[tuple[bytes, bytes]] = ()
-) -> requests.JobRequest:
+) -> http_resource.JobRequest:
     left = list(pieces)
 
     async def receive() -> asgi.Message:
@@ -56,7 +56,7 @@ def _request(
         "query_string": b"",
         "headers": list(headers),
     }
-    return requests.JobRequest(scope, receive)
+    return http_resource.JobRequest(scope, receive)
 
 
 @pytest.fixture

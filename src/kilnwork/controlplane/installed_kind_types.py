@@ -1,0 +1,80 @@
+"""Extensions of a control plane: what it serves from its start besides Kubernetes' built-in kinds.
+
+The code that creates a `cluster.ControlPlane` fills these in: kinds as CustomResourceDefinitions,
+as any user could install them, with validation rules that a schema cannot express. This module
+names no kind.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta
+
+Problem = tuple[str, str]
+"""Dotted path of a field, and the error text without a subject: `must not be empty`."""
+
+
+Warn = Callable[[meta.JsonObject, meta.JsonObject | None], Iterable[str]]
+"""Returns warnings about the new object (first argument); the old object is None on create."""
+
+
+def no_warnings(*_: Any) -> tuple[()]:
+    return ()
+
+
+def _no_problems(*_: Any) -> tuple[()]:
+    return ()
+
+
+Sample = Callable[[meta.JsonObject], tuple[meta.JsonObject, str] | None]
+"""Returns an object that the controller of this kind will create from the given one, with the
+path of the field that describes it, or None."""
+
+
+def _no_sample(_: meta.JsonObject) -> None:
+    return None
+
+
+class InstalledKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Kind that comes with the control plane, with its admission rules.
+
+    The functions receive JSON and must not change it. Objects of the kind may omit `kind`, as those
+    of built-in kinds may.
+    """
+
+    definition: meta.JsonObject
+    """Its CustomResourceDefinition. CEL rules in it are not evaluated: `validate` replaces them."""
+    validate: Callable[[meta.JsonObject], Iterable[Problem]] = _no_problems
+    """Returns the problems of an object that conforms to the schema."""
+    validate_update: Callable[[meta.JsonObject, meta.JsonObject], Iterable[Problem]] = _no_problems
+    """Returns the forbidden changes from the old object to the new one."""
+    validate_status: Callable[[meta.JsonObject, meta.JsonObject], Iterable[Problem]] = _no_problems
+    """Returns the forbidden changes of the status from the old object to the new one."""
+    right: Callable[[meta.JsonObject], tuple[str, str]] | None = None
+    """Returns the resource (as roles write it, of the object's group and namespace) and the name
+    that a user must be allowed to `use` to create an object or write its status. None: no check."""
+    warnings: Warn = no_warnings
+    sample: Sample = _no_sample
+    """Object that the kind's controller will create; the server rejects the given object if it
+    would reject this one (`apiserver.dependent_dry_run`)."""
+    pod_template: str = ""
+    """Field of `spec` that must be a core/v1 PodTemplateSpec, though its schema is open."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the kind's definition, such as `tasks.example.com`."""
+        return str(self.definition["metadata"]["name"])
+
+
+class Extensions(msgspec.Struct, frozen=True, kw_only=True):
+    """Kinds that come with the control plane, with everything that the server needs for them."""
+
+    kinds: tuple[InstalledKind, ...] = ()
+    view: tuple[meta.JsonObject, ...] = ()
+    """RBAC rules that the ClusterRole `view` gets at each start."""
+    edit: tuple[meta.JsonObject, ...] = ()
+    """RBAC rules that the ClusterRole `edit` gets at each start."""
+    server_names: tuple[str, ...] = ()
+    """Further DNS names in the server's certificate, for apps mounted beside Kubernetes."""

@@ -1,0 +1,112 @@
+"""Keeps track of which slots of a worker are occupied. Pure.
+
+Used by `assignment`, `task_ends`, `slot_lifecycle` and `waits`, which decide. A slot is occupied
+while it opens, and while it has an attempt that does not wait for other tasks, or whose wait in
+place has ended.
+"""
+
+from kilnwork.dispatch.machine import memory, records
+
+
+def update(mem: memory.Memory, slot: records.Slot) -> None:
+    """Recompute whether a slot is occupied and whether it is idle."""
+    worker, waits = slot.worker, len(slot.stack)
+    taken = slot.opening or len(slot.held) > waits or (waits > 0 and slot.stack[-1].left <= 0)
+    if taken is not slot.occupied:
+        slot.occupied = taken
+        worker.occupied += 1 if taken else -1
+        mem.touch(worker.cluster)
+    # With a wait below it could run only what that wait takes in place.
+    if taken or waits or slot.leaving or not slot.link:
+        worker.idle.pop(slot.id, None)
+    else:
+        worker.idle[slot.id] = slot
+        mem.starve(worker.cluster)
+    # Nothing runs on top now: `waits.serve` looks for something that may.
+    if waits and not taken:
+        mem.waiting_slots[slot] = None
+
+
+def add(mem: memory.Memory, worker: records.Worker, name: bytes) -> records.Slot:
+    """Add a slot that has been requested and has not joined yet."""
+    slot = records.Slot(name, worker)
+    worker.processes[name] = mem.slots[name] = slot
+    worker.cluster.openings += 1
+    update(mem, slot)
+    return slot
+
+
+def end_opening(mem: memory.Memory, slot: records.Slot) -> None:
+    """Record that a slot has joined, or never will."""
+    if slot.opening:
+        slot.opening = False
+        slot.worker.cluster.openings -= 1
+        update(mem, slot)
+
+
+def remove(mem: memory.Memory, slot: records.Slot) -> None:
+    """Drop a slot that has ended and holds no attempt any more."""
+    end_opening(mem, slot)
+    # So that `update` takes it out of the idle ones.
+    slot.leaving = True
+    update(mem, slot)
+    slot.worker.processes.pop(slot.id, None)
+    mem.slots.pop(slot.id, None)
+    mem.waiting_slots.pop(slot, None)
+    mem.touch(slot.worker.cluster)
+
+
+def release_attempt(
+    mem: memory.Memory, task: records.Task, slot: records.Slot, *, proof: bool
+) -> None:
+    """Take the newest attempt of `task` out of `slot`; without proof of its end the slot stays
+    occupied.
+    """
+    if slot.held.pop(task.id, None) is None:
+        return
+    if task.waiting:
+        task.waiting = False
+        unstack(mem, slot, task)
+    if proof:
+        task.slot = None
+    else:
+        # `task.slot` stays: the end of that slot proves what is unproven in it
+        # (`slot_lifecycle._settle`).
+        slot.worker.unproven[task.ref] = task
+    task.in_place = False
+    update(mem, slot)
+    mem.touch(slot.worker.cluster)
+
+
+def reoccupy_waiting_slots(mem: memory.Memory, task: records.Task) -> None:
+    """Count as occupied again the slots whose attempts waited in place for this task and resume
+    now.
+    """
+    for wait in mem.waits_by_task.get(task.id, ()):
+        # The others of `wants` are only needed by these: their ends do not let it go on.
+        if wait.wants[task.id]:
+            wait.left -= 1
+            if wait.task.slot is not None:
+                update(mem, wait.task.slot)
+
+
+def unstack(mem: memory.Memory, slot: records.Slot, task: records.Task) -> None:
+    """Remove a task that no longer waits from the stack of its slot; usually it is the top."""
+    for at in range(len(slot.stack) - 1, -1, -1):
+        if slot.stack[at].task is task:
+            stop_wanting(mem, slot.stack.pop(at))
+            return
+
+
+def stop_wanting(mem: memory.Memory, wait: records.Wait) -> None:
+    """Run no more tasks in place for this wait."""
+    for task in wait.wants:
+        waits = mem.waits_by_task.get(task)
+        if waits is not None:
+            waits.remove(wait)
+            if not waits:
+                del mem.waits_by_task[task]
+    wait.wants.clear()
+    wait.ready.clear()
+    # It may go on waiting, not in place: its slot must not count as occupied.
+    wait.left = 1
