@@ -70,7 +70,7 @@ class FileJobs:
     """Service of the file jobs in a data directory.
 
     Call `load`, start the engine, then call `start`, in a running event loop. Files are below
-    `data/files`. `moved_by`: an engine that is not started yet.
+    `data/files`. `moved_by`: the engine that advances the jobs, not started yet.
     """
 
     def __init__(

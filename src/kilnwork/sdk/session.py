@@ -69,15 +69,16 @@ class Session:
     None: the dispatcher's default. `decode`: decodes messages for the holder of the link. `keep`:
     returns the blobs of a namespace, if the dispatcher's directory is not visible here.
 
-    `in_slot`: submitted calls are children of a running task. `shares_files`: workers see our
-    files. `imports_ours`: workers have our import path. `one_cluster`: the dispatcher has no other
-    TaskCluster. `has_secrets`: variables of tasks can be taken from Secrets, as far as is known.
-    `functions_only`: the dispatcher runs only Python functions. `servers`: returns connectors to
-    the API server and to the manager (`job_requests`); None if there are none, and in a task.
-    `retry_failed`: run calls again whose key names a failed call. `environment`: digest, as text,
-    of the blob with the directory and modules that calls run with; `shipped`: the modules that can
-    be imported from that blob. `tick_s`: see `channel.blocking_link.Handler`. `inherited`: the
-    environment of processes that mappers start.
+    `in_slot`: whether submitted calls are children of a running task. `shares_files`: whether
+    workers see our files. `imports_ours`: whether workers have our import path. `one_cluster`:
+    whether the dispatcher has no other TaskCluster. `has_secrets`: whether variables of tasks can
+    be taken from Secrets, as far as is known. `functions_only`: whether the dispatcher runs only
+    Python functions. `servers`: returns connectors to the API server and to the manager
+    (`job_requests`); None if there are none, and in a task. `retry_failed`: run calls again whose
+    key names a failed call. `environment`: digest, as text, of the blob with the directory and
+    modules that calls run with; `shipped`: the modules that can be imported from that blob.
+    `tick_s`: see `channel.blocking_link.Handler`. `inherited`: the environment of processes that
+    mappers start.
     """
 
     in_slot = False
@@ -357,8 +358,8 @@ class Session:
         """Wait until `done()` returns True; return False after `timeout_s` seconds.
 
         `done` depends on messages that the link reads. `tasks`: the tasks waited for, at most the
-        first TASKS_NAMED; `first`: the wait ends when one of these tasks has ended. Every blocking
-        wait of a thread uses this method.
+        first TASKS_NAMED; `first`: whether the wait ends when one of these tasks has ended. Every
+        blocking wait of a thread uses this method.
         """
         return self.link.wait(done, timeout_s)
 

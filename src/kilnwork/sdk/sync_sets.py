@@ -139,8 +139,9 @@ class SyncSet(set_blocks.BlockOwner):
         With `shards`, a number or the name of a group that has as many workers, or with `by`, the
         data is divided into `files` of about the same size (the default), a `range` of whole lines
         with the same number of `unit` each, by `hash` of the `key` of records or of the paths of
-        files, or by `glob` with `patterns`. `copy`: steps may write to a copy of it. `deliver`:
-        whether a node gets all of the data, or only the shards for its workers. Raises BadOption.
+        files, or by `glob` with `patterns`. `copy`: whether steps may write to a copy of the data.
+        `deliver`: whether a node gets all of the data, or only the shards for its workers. Raises
+        BadOption.
         """
         origin = {
             "source": source,

@@ -271,7 +271,7 @@ class _Arrivals(Generic[T]):
     def block(self, enough: Callable[[], bool], timeout_s: float | None, *, first: bool) -> bool:
         """Wait until `enough()` returns True; return False after `timeout_s` seconds.
 
-        `first`: a single further future is enough.
+        `first`: whether a single further future is enough.
         """
         owner = self._owner
         if owner is None or enough():

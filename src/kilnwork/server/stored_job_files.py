@@ -42,8 +42,8 @@ _REFUSED = (
 class ObjectRequest(NamedTuple):
     """The operation that a client requests on an object.
 
-    `key`: key of the object below the namespace, "" for a list. `create`: the object must not
-    exist.
+    `key`: key of the object below the namespace, "" for a list. `create`: whether the object must
+    not exist.
     """
 
     method: str

@@ -291,7 +291,7 @@ class Reconciler:
         """Return the backend of the gang, or None if the choice depends on the nodes and there are
         none yet.
 
-        `current`: the generation has been admitted, and keeps the backend in its status.
+        `current`: whether the generation has been admitted, and so keeps the backend in its status.
         """
         if current and seen.status.backend_ref is not None:
             return sync_set.Backend(seen.status.backend_ref.backend)

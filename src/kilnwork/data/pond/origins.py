@@ -80,8 +80,8 @@ class Source(Protocol):
 class Origin(NamedTuple):
     """A place from which one blob can be read.
 
-    `open(offset, stamp)` works as `Source.open`. `peer`: the place finds the blob by digest, so
-    that its content may be damaged but is never another version.
+    `open(offset, stamp)` works as `Source.open`. `peer`: whether the place finds the blob by
+    digest, so that its content may be damaged but is never another version.
     """
 
     name: str
