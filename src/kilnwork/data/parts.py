@@ -56,7 +56,7 @@ class Part:
 
     `index`: position among `count` parts, from 0. `first_line`: number of its first line in the
     file, from 1 as in editors; `line_count`: number of its lines; both are None if lines were not
-    counted. Iterate over it to get the lines as str, without line ends.
+    counted. Iterate over a part to get the lines as str, without line ends.
     """
 
     file: SplitFile
