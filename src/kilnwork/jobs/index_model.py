@@ -181,7 +181,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     taken: dict[int, str] = {}
     """The newest ticks that have made a Job, with the uid of the Job."""
     refused: tuple[int, ...] = ()
-    """Ticks of `taken` whose Job was refused in the end; they are counted in `dropped`."""
+    """Ticks of `taken` whose Job was refused later; they are counted in `dropped`."""
     dropped: dict[str, int] = {}
     """Number of dropped ticks, by reason."""
     latest_dropped: int | None = None
