@@ -36,7 +36,7 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
 PAGE = 500
-"""Rows read at once when all Jobs are listed."""
+"""Number of rows read at once when all Jobs are listed."""
 
 MAX_RELEASED = 4_000
 """Views kept for the next call of `changes` after their Jobs were dropped from memory: a kilobyte

@@ -37,7 +37,7 @@ MAX_JOBS, MAX_PARTS = 500, 10_000
 """Limits of one transaction; a job with more parts gets its own transaction."""
 
 PAGE = 2000
-"""Rows of the journal read at once."""
+"""Number of rows of the journal read at once."""
 
 CHECKED_PARTS = 256
 """Parts of a job whose tasks are looked up to find out whether the journal knows the job: as many

@@ -17,7 +17,7 @@ from kilnwork.jobs import row_storage
 from kilnwork.jobs.flows import in_memory_runs, model
 
 PAGE = 200
-"""Rows read at once."""
+"""Number of rows read at once."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_new = msgspec.json.Decoder(model.NewFlowRun).decode
