@@ -2,7 +2,7 @@
 
 It has the fields of Furiko's JobConfig (execution.furiko.io/v1alpha1) under the same names,
 policies for daylight saving and missed runs, and history limits. `cron` parses expressions,
-`due_ticks` decides which ticks are due, `config_options` evaluates values.
+`due_ticks` decides which ticks are due, `job_config_options` evaluates values.
 """
 
 from enum import StrEnum

@@ -1,7 +1,7 @@
 """Evaluation of an option's value according to the option's type.
 
-Part of `config_options`, which evaluates all values of a Job, and of `option_entry`, which parses
-typed input. The rules are those of Furiko, plus those of Int, Float and JSON. Pure.
+Part of `job_config_options`, which evaluates all values of a Job, and of `job_option_forms`, which
+parses typed input. The rules are those of Furiko, plus those of Int, Float and JSON. Pure.
 """
 
 import difflib

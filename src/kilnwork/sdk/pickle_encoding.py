@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from kilnwork.api import attempts
-from kilnwork.data import referenced_blobs
+from kilnwork.data import pickled_blob_references
 from kilnwork.kit import ids
 from kilnwork.sdk import by_value, errors, unpicklable_parts
 
@@ -117,7 +117,7 @@ def dump(
     """
     before, _around.needs = _around.needs, needs
     try:
-        with referenced_blobs.noting() as digests:
+        with pickled_blob_references.noting() as digests:
             parts = _dump(value, named)
     finally:
         _around.needs = before

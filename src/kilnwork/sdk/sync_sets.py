@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack
 
 import msgspec
 
-from kilnwork.api import expressions, flow_program, kinds, sync_set, sync_set_validation
+from kilnwork.api import flow_expressions, flow_program, kinds, sync_set, sync_set_validation
 from kilnwork.sdk import (
     errors,
     job_parameters,
@@ -198,8 +198,8 @@ class SyncSet(set_blocks.BlockOwner):
         express.
         """
         try:
-            expressions.parse_field(text)
-        except expressions.ExpressionError as error:
+            flow_expressions.parse_field(text)
+        except flow_expressions.ExpressionError as error:
             raise errors.BadOption(f"{self.of}: expression {text!r}: {error}") from error
         return Expression(text, atom=False)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import attempts, reasons
 from kilnwork.controllers import ports
-from kilnwork.controllers.attempts import output_copies
+from kilnwork.controllers.attempts import log_copier
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import instructions
 from kilnwork.executors import port, registry
@@ -55,7 +55,7 @@ class AttemptReconciler:
         self._queue = work
         self._held: dict[tuple[str, str], _TrackedAttempt] = {}
         self._links: dict[str, ports.ExecutorLink] = {}
-        self.outputs = output_copies.OutputCopies(self._links.__getitem__)
+        self.outputs = log_copier.OutputCopies(self._links.__getitem__)
         self._hub: ports.AttemptHub | None = None
         self._woken_early: set[tuple[str, attempts.AttemptRef]] = set()
 

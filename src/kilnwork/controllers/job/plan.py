@@ -11,10 +11,10 @@ from typing import Any, Literal
 import msgspec
 
 from kilnwork.api import (
-    config_options,
     input_assembly,
     job,
     job_config,
+    job_config_options,
     job_from_config,
     job_settings,
     job_validation,
@@ -254,7 +254,7 @@ def _plan_expansion(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
         )
     try:
         expanded = job_from_config.expand(config, seen)
-    except config_options.InvalidOptions as error:
+    except job_config_options.InvalidOptions as error:
         return _plan_end(
             facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, str(error))
         )

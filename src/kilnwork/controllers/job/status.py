@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.api import field_support_table, job, job_indexes, kinds, meta, reasons
-from kilnwork.controllers import status_result
+from kilnwork.controllers import task_result_status
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -135,7 +135,7 @@ def from_view(seen: job.Job, view: index_model.IndexJobView, *, now: float) -> j
             running=counts.running,
             failed_indexes=view.failed_indexes,
         ),
-        result=status_result.result_for_status(view.result) if phase is _P.SUCCEEDED else None,
+        result=task_result_status.result_for_status(view.result) if phase is _P.SUCCEEDED else None,
         observed_generation=seen.metadata.generation,
     )
     return _with_conditions(seen, wanted, stopped=view.stopped, now=now)

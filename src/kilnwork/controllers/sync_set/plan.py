@@ -22,7 +22,7 @@ from kilnwork.controllers.sync_set import (
     times,
     wait_events,
 )
-from kilnwork.jobs.flows import model as flow_model
+from kilnwork.jobs.flows import run_types as flow_model
 from kilnwork.kit import clock
 
 Reason = reasons.SetReason

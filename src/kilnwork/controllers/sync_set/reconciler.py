@@ -33,7 +33,7 @@ from kilnwork.controllers.sync_set import (
 )
 from kilnwork.executors import custom_resource
 from kilnwork.jobs import errors as jobs_errors
-from kilnwork.jobs.flows import model as flow_model
+from kilnwork.jobs.flows import run_types as flow_model
 from kilnwork.kube import errors, events, queue
 
 Key = tuple[str, str]

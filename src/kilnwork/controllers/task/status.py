@@ -12,7 +12,7 @@ if fields of the spec have no effect; `ImageIgnored` if its image has none.
 import msgspec
 
 from kilnwork.api import attempts, field_support_table, kinds, meta, reasons, task
-from kilnwork.controllers import status_result
+from kilnwork.controllers import task_result_status
 from kilnwork.dispatch import model
 from kilnwork.executors.pod import template
 from kilnwork.kit import clock
@@ -125,7 +125,7 @@ def from_view(
         pod_name=view.worker or _own_pod(view),
         node_name=view.node or "",
         exit_code=view.exit_code,
-        result=status_result.result_for_status(view.result),
+        result=task_result_status.result_for_status(view.result),
         output_object=output_object,
         start_time=None if view.started is None else clock.rfc3339(view.started),
         finish_time=None if view.finished is None else clock.rfc3339(view.finished),

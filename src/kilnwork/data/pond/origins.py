@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from kilnwork.data import context_managers, errors
+from kilnwork.data import context_manager_bases, errors
 from kilnwork.data.pond import blob_files, globs, manifest
 from kilnwork.kit import digests, snapshot_path_validation
 
@@ -43,7 +43,7 @@ class ListedFile(NamedTuple):
     stamp: str
 
 
-class Content(context_managers.Closeable):
+class Content(context_manager_bases.Closeable):
     """Content of a file that is being read, from byte `start` on. `total`: whole size of the file,
     None if unknown.
     """
