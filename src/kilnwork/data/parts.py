@@ -17,7 +17,8 @@ from kilnwork.data import errors as data_errors
 from kilnwork.data.records import lines
 
 BLOCK_BYTES = 1 << 18
-"""Bytes read at a time: large enough for the disk, small enough for the processor's cache."""
+"""Number of bytes read at a time: large enough for the disk, small enough for the processor's
+cache."""
 
 _BOM = "\ufeff"
 

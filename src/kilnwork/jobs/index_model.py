@@ -67,9 +67,9 @@ class IndexCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cancelled: int = 0
     running: int = 0
     created: int = 0
-    """Tasks created for indexes, in all runs."""
+    """Number of tasks created for indexes, in all runs."""
     retries: int = 0
-    """Attempts after the first of each task."""
+    """Number of attempts, not counting the first of each task."""
 
 
 class IndexView(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -32,7 +32,7 @@ _BETWEEN = re.compile(rb'[\s\S][ \t\r\n]*,[ \t\r\n]*(?:\{[ \t\r\n]*"[^"\\\n]{0,6
 """Pattern for the text from the last byte of an element to the beginning of the next one; if that
 is an object, including its first name."""
 _ALIKE_BYTES = 1 << 17
-"""Bytes collected before the faster way is tried."""
+"""Number of bytes collected before the faster way is tried."""
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
 _MAX_DEPTH = 1000
 """Maximum nesting depth of an element: no JSON parser accepts many more levels (msgspec and
