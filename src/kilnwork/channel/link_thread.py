@@ -42,7 +42,9 @@ SLEEP_MS = 30_000
 """Look up so often even then: slow ticks go on."""
 
 DROPPING_NAPS = 1000
-"""So many naps for who has dropped the connection to leave: a signal handler may hold it up."""
+"""Reconnect after so many naps even if the thread that dropped the connection still leads: a signal
+handler may hold that thread up.
+"""
 
 
 WAITING = (

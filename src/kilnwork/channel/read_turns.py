@@ -143,8 +143,9 @@ class Turns:
                 self._wake(turn)
 
     def _pass_on(self) -> None:
-        """Wake the next thread before it leads; it sees whether it leads once this lock is
-        released.
+        """Make the next follower the leader, if there is one and a connection; wake it first. Only
+        for callers that hold the lock: the woken thread waits for the lock before it checks whether
+        it leads.
         """
         following = next(iter(self._followers), None) if self._open else None
         if following is not None:

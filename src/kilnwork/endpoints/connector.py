@@ -150,7 +150,7 @@ class ManagerConnector:
     def get(self, path: str) -> http_types.ClientResponse:
         """Send a GET for a path of the manager and return the response.
 
-        Raises ConfigurationError without a response.
+        Raises ConfigurationError if there is no response.
         """
         steps = discovery_protocol.get(self.prefix + path)
         return self._carry_out(steps, self if self.prefix else self._server)

@@ -38,10 +38,12 @@ class AccountToken(NamedTuple):
 
 
 def ask_server(settings: config.Config) -> Steps[dict[str, Any] | None]:
-    """Return the `/v1/endpoints` document of a `kiln up`, or None for a Kubernetes API server.
+    """Ask a server whether it is a `kiln up`: return its `/v1/endpoints` document, or None for a
+    Kubernetes API server.
 
-    Raises EndpointError if the server is neither, or if the kubeconfig impersonates a user, which a
-    manager behind an API server would not see.
+    Raises EndpointError for any other server, if the server is not ready or rejects the token, or
+    if the kubeconfig of an API server impersonates a user: a manager behind the API server would
+    not see that user.
     """
     server = settings.server
     # Only the kubeconfig's own credential: the API server of a cluster must not see a token for the

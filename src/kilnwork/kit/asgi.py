@@ -165,7 +165,9 @@ class Request:
 
     @property
     def first_headers(self) -> Mapping[bytes, bytes]:
-        """The value of the first header of each lower-case name."""
+        """The headers by name, in lower case; of several headers with one name, the value of the
+        first.
+        """
         found: dict[bytes, bytes] | None = self.scope.get(_HEADERS)
         if found is None:
             found = self.scope[_HEADERS] = dict(reversed(self.scope["headers"]))
@@ -290,10 +292,10 @@ class Request:
 class Body:
     """The body of a request, which is read as it arrives.
 
-    Nothing is read before `piece` is called: until then `Expect: 100-continue` (RFC 9110 §10.1.1)
-    waits, and a refusal saves the client from sending it. All methods raise Disconnected,
-    BodyStalled, and BodyTooLarge above `limit` bytes. `received`: bytes so far; `ended`: the body
-    is complete; `length`: the Content-Length, None without one.
+    Nothing is read before `piece` is called. A client that sends `Expect: 100-continue` (RFC 9110
+    §10.1.1) waits until then, and does not send a body that is refused before. All methods raise
+    Disconnected, BodyStalled, and BodyTooLarge above `limit` bytes. `received`: bytes so far;
+    `ended`: the body is complete; `length`: the Content-Length, None without one.
     """
 
     __slots__ = ("_limit", "_receive", "ended", "length", "received")

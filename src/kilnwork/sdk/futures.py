@@ -191,7 +191,7 @@ class Future(Generic[T_co]):
             self._call(hooks)
 
     def forget(self, hook: Hook) -> None:
-        """Remove a hook that `when_done` added; may be called more than once."""
+        """Remove a hook that `when_done` added; does nothing if it is no longer there."""
         if self._hooks:
             try:
                 self._hooks.remove(hook)

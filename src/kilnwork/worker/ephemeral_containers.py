@@ -27,8 +27,9 @@ POD_VARIABLE = "KILN_POD_UID"
 """In the environment of each container, so that a worker that was restarted finds what is left."""
 
 REPORT_S = 1.5
-"""How long a worker that is to end waits for reports of how its containers have ended: a kubelet
-says so once a second."""
+"""Seconds for which a worker that shuts down waits for reports of how its containers have ended: a
+kubelet reports their states once a second.
+"""
 
 LOOK_S = 0.1
 """How often a container is looked at that was killed."""

@@ -21,8 +21,9 @@ SIGNAL = signal.SIGRTMIN + 5
 _OURS = "kilnwork."
 
 _handler: Callable[[int], object] = importlib.import_module("_signal").getsignal
-"""What `signal.getsignal` calls. That looks for a member of an enum each time, which takes several
-microseconds, and this is done after each call."""
+"""The function that `signal.getsignal` calls. `signal.getsignal` also looks up a member of an enum,
+which takes several microseconds, and the handlers are checked after nearly every call.
+"""
 
 
 class Interrupts:

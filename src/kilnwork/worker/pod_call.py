@@ -220,8 +220,8 @@ class PodCall(session.Session):
             guard.user = user
 
     def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
-        """Return the attempt that is the parent of a submitted task, and the ordinal of this call
-        of the function within it.
+        """Return this attempt, which is the parent of a task that is being submitted, and the
+        ordinal of this submission of `function` within the attempt, from 1; 0 if `keyed`.
         """
         if not self._held.stack:
             raise errors.NotInTask(

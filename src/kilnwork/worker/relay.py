@@ -23,7 +23,9 @@ from kilnwork.worker import settings
 log = logging.getLogger(__name__)
 
 JOIN_S = 5.0
-"""For TCP, TLS and the Upgrade together: a manager that hangs must not keep us from the next."""
+"""Seconds for TCP, TLS and the Upgrade together; then the connection is closed, so that the agent
+or slot tries again: a manager that hangs must not keep it from the next manager.
+"""
 
 DRAIN_S = 5.0
 """One end is gone: what the other has not read by then it does not get."""

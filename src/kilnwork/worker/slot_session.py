@@ -239,7 +239,9 @@ class SlotSession(session.Session):
         self._forked = True
 
     def _leave_fork(self, end: calls.CallEnd) -> None:
-        """Exit a child process in which a function has returned, because it is not a slot."""
+        """Exit this process: a child that the function made with os.fork, in which the function has
+        returned as well. It is not a slot, and must report nothing.
+        """
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0 if end.ending is execution.SUCCEEDED else 1)
@@ -267,8 +269,8 @@ class SlotSession(session.Session):
         return self._waits.block(done, timeout_s, tasks, first=first)
 
     def suspended(self, tasks: Sequence[ids.TaskId]) -> None:
-        """Handle that a coroutine of the task awaits other tasks, while more coroutines of it may
-        run.
+        """Release the slot while a coroutine of the task awaits other tasks, until `resumed` is
+        called. Other coroutines of the task may run meanwhile.
         """
         if self._stack:
             self._waits.release_slot(self._stack[-1], tasks, in_place=False)

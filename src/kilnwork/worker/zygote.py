@@ -37,8 +37,9 @@ EX_SLOT_NOT_STARTED = 70
 """Exit code of a slot that could not begin (EX_SOFTWARE, sysexits.h)."""
 
 COMMON = ("cloudpickle",)
-"""What most slots need, so that they share it: functions of a script or notebook come by it. A slot
-that imports it for itself takes 1 MiB more, and starts no sooner.
+"""Modules that most slots need: the zygote imports them, so that slots share their memory.
+cloudpickle transfers the functions of scripts and notebooks. A slot that imported it by itself
+would take 1 MiB more, and leaving it out would not make slots start sooner.
 """
 
 _FIRST_PAUSE_S = 0.0005

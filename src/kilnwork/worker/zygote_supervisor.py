@@ -20,7 +20,9 @@ from kilnwork.worker import errors, orphans, outcome_rules, reaper, zygote_link
 log = logging.getLogger(__name__)
 
 MAX_FAILED_STARTS = 3
-"""Once may be a stray kill or a moment without memory; the dispatcher pauses between starts."""
+"""After so many failed starts in a row the worker shuts down. One may be due to a stray kill or a
+moment without memory; the dispatcher pauses between starts.
+"""
 
 START_S = 60.0
 """How long a zygote may take to be ready: some imports, on a machine that is very busy."""

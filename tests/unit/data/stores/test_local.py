@@ -318,7 +318,7 @@ def test_upload_link_returns_false_without_hard_links(store: local.LocalStore) -
     said = elsewhere(
         store,
         "upload = local_resumable.LocalResumableUpload(store, 'u')\n"
-        "with resumable.append(upload, 0) as new: new.write(b'all')\n"
+        "with resumable_uploads.append(upload, 0) as new: new.write(b'all')\n"
         "print(upload.link('job/input'), b''.join(upload.read()))\n",
     )
     assert said.split() == ["False", "b'all'"]
