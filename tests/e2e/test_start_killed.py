@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kilnwork as kiln
-from kilnwork.kit import data_directories, database_marker, processes
+from kilnwork.kit import data_directories, database_loss_check, processes
 from support import driver_program, waiting
 
 PROGRAM = """
@@ -122,7 +122,7 @@ def test_next_driver_takes_over_processes_that_are_starting(
     """They are found by their identity, not by how far they have started."""
     directory = tmp_path / "home"
     killed_driver(tmp_path, directory, *step.split())
-    made = database_marker.marker_path(directory / "journal.db")
+    made = database_loss_check.marker_path(directory / "journal.db")
     waiting.wait_until(made.exists, what="the dispatcher has the journal")
     take_over(directory, mark)
 

@@ -2,7 +2,7 @@
 
 "Statement N" in docstrings: one of what a SyncSet promises (docs/decisions/0043-sync-sets.md). The
 same on two kubelets: tests/cluster/test_sync_sets.py. The seventh: tests/faults/test_sync_sets.py;
-the first on the rendered Job of Volcano: tests/unit/cli/test_sync_set_manifests.py.
+the first on the rendered Job of Volcano: tests/unit/cli/test_sync_set_rendering.py.
 """
 
 import json

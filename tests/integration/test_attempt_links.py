@@ -12,7 +12,7 @@ from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.channel import frames, messages
 from kilnwork.dispatch import model
-from kilnwork.dispatch.hub import in_process_executors
+from kilnwork.dispatch.hub import in_process_links
 from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids
 from support import hubs, raw_link, waiting
@@ -45,7 +45,7 @@ class World:
     def __init__(self, directory: Path) -> None:
         self.socket = hubs.socket_of(directory)
         self.instructions: list[instructions.ForExecutor] = []
-        self.link: in_process_executors.ExecutorLink
+        self.link: in_process_links.ExecutorLink
         self.hub = hubs.make(directory)
 
     async def start(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from kilnwork import controllers
 from kilnwork.api import api_resources, kinds
-from kilnwork.controllers import namespace_cleanup
+from kilnwork.controllers import unserved_namespace_cleanup
 from kilnwork.kit import clock
 from kilnwork.kube import errors
 from support import controller_world, waiting
@@ -283,7 +283,9 @@ async def test_namespace_that_is_no_longer_served_loses_its_workers(
     await waiting.wait_until_async(held, what="the finalizer")
     await world.controllers.stop()
     for _ in range(2):
-        await namespace_cleanup.clean_up(world.kube, controller_world.NS, time=clock.SystemClock())
+        await unserved_namespace_cleanup.clean_up(
+            world.kube, controller_world.NS, time=clock.SystemClock()
+        )
     status = await world.status("left", kinds.TASK_CLUSTERS)
     assert {(c["status"], c["reason"]) for c in status["conditions"]} == {("False", "NotServed")}
     assert not await held()

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import flow
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 from kilnwork.testing import inline_flows as in_process
 from support import index_job_server, waiting
 
-_P, _S = model.FlowPhase, model.InstanceState
+_P, _S = run_types.FlowPhase, run_types.InstanceState
 
 SQUARE = "support.index_function.square"
 COMBINE = "support.index_function.combine"
@@ -19,11 +19,11 @@ COMBINE = "support.index_function.combine"
 
 def new_run(
     world: index_job_server.World, steps: list[dict[str, Any]], count: int = 3, **more: Any
-) -> model.NewFlowRun:
+) -> run_types.NewFlowRun:
     params = {"directory": ""}
     declared = msgspec.convert({"do": steps, "params": params, **more}, flow.Flow)
-    shards = model.SnapshotRef(name="d", digest="sha256:d", shards=list(range(count)))
-    return model.NewFlowRun(
+    shards = run_types.SnapshotRef(name="d", digest="sha256:d", shards=list(range(count)))
+    return run_types.NewFlowRun(
         uid=index_job_server.new_uid(),
         namespace=index_job_server.NS,
         set_name="set",
@@ -44,9 +44,9 @@ def fan_out(**more: Any) -> list[dict[str, Any]]:
 
 
 async def wait_until_finished(
-    world: index_job_server.World, key: model.FlowKey
-) -> model.FlowRunView:
-    def final() -> model.FlowRunView | None:
+    world: index_job_server.World, key: run_types.FlowKey
+) -> run_types.FlowRunView:
+    def final() -> run_types.FlowRunView | None:
         found = world.services.flows.view(key)
         return found if found is not None and found.phase.final else None
 
@@ -114,7 +114,7 @@ async def test_shards_wait_for_a_node_with_their_portion_across_restart(
         wanted = new_run(world, steps)
         wanted = msgspec.structs.replace(
             wanted,
-            snapshots={"d": model.SnapshotRef(name="d", digest="sha256:d", shards=shards)},
+            snapshots={"d": run_types.SnapshotRef(name="d", digest="sha256:d", shards=shards)},
             by_shard=("d",),
             portions={"workers": 2},
         )

@@ -176,6 +176,23 @@ async def test_changes_are_published_in_order_and_once(
     assert [known.task for known in everything] == [submission.task]
 
 
+@pytest.mark.parametrize("later", [1, 2])
+async def test_number_of_an_earlier_dispatcher_is_followed_by_all_tasks(
+    directory: Path, later: int
+) -> None:
+    async with hubs.running(directory) as dispatcher:
+        await dispatcher.submit(a_task("before"))
+        since, _ = await dispatcher.changes(0)
+        clusters_since, _ = await dispatcher.clusters_changed(0)
+    async with hubs.running(directory) as dispatcher, asyncio.timeout(10):
+        names = [f"later-{number}" for number in range(later)]
+        for name in names:
+            await dispatcher.submit(a_task(name))
+        _, views = await dispatcher.changes(since)
+        assert sorted(view.name for view in views) == ["before", *names]
+        assert (await dispatcher.clusters_changed(clusters_since))[1] == {("ns", "default")}
+
+
 async def test_waiting_task_shows_its_reason(dispatcher: hub.Hub, directory: Path) -> None:
     first, second = a_task("first"), a_task("second")
     assert (await dispatcher.submit(first)).reason == "NoWorker"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import filejobs
-from kilnwork.server.jobs import settings, source_system_settings, watch
+from kilnwork.server.jobs import aksjobscheduler_settings, settings, watch
 from support import jobs_http
 
 LINES = b'{"id":"1"}\n{"id":"2"}\n{"id":"3"}\n'
@@ -487,7 +487,7 @@ async def test_quiet_watch_is_kept_open(
 @pytest.fixture
 async def compat(tmp_path: Path) -> AsyncIterator[jobs_http.World]:
     chosen = settings.JobsApiSettings(
-        source=source_system_settings.read({"ITEMSPERJOB": "2", "CONTAINERNAME": "mine"})
+        source=aksjobscheduler_settings.read({"ITEMSPERJOB": "2", "CONTAINERNAME": "mine"})
     )
     async with jobs_http.World(tmp_path, chosen).running() as running:
         yield running

@@ -12,11 +12,11 @@ from urllib import parse
 import pytest
 
 from kilnwork.server.jobs import (
+    aksjobscheduler_settings,
     ignored_fields,
     parameter_reference,
     parameters,
     settings,
-    source_system_settings,
 )
 from support import jobs_http
 
@@ -195,7 +195,7 @@ async def test_namespace_with_all_namespaces_is_refused(world: jobs_http.World) 
 
 
 async def test_unknown_parameter_without_a_token_is_a_warning(tmp_path: Path) -> None:
-    chosen = settings.JobsApiSettings(source=source_system_settings.Source())
+    chosen = settings.JobsApiSettings(source=aksjobscheduler_settings.Source())
     async with jobs_http.World(tmp_path, chosen).running() as world:
         made = await world.ask(
             "POST", "/jobs?flavour=x", LINES, token="", Accept="application/json"

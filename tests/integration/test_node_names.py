@@ -162,8 +162,10 @@ async def test_node_that_was_away_too_long_notices_its_loss(world: World) -> Non
     await asyncio.wait_for(first.keep(), 30)
     assert world.taken == ["first_1"]
     assert await world.holder() == "second_2"
+    before = await world.kube.get(api_resources.NODES, "n")
     await first.leave()
     assert await world.holder() == "second_2"
+    assert await world.kube.get(api_resources.NODES, "n") == before
 
 
 async def test_second_kiln_node_starts_nothing(world: World) -> None:

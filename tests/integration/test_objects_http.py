@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.data import disk_checks, errors
-from kilnwork.data.stores import local, manager_store, port
+from kilnwork.data.stores import local, manager_http_store, port
 from kilnwork.kit import asgi, http1_client
 from support import file_descriptors, object_stores, small_disks, waiting
 
@@ -29,9 +29,11 @@ def served(kept: local.LocalStore) -> Iterator[object_stores.ObjectServer]:
 
 
 @pytest.fixture
-def job(served: object_stores.ObjectServer, tmp_path: Path) -> Iterator[manager_store.RemoteStore]:
+def job(
+    served: object_stores.ObjectServer, tmp_path: Path
+) -> Iterator[manager_http_store.RemoteStore]:
     """Return a worker's view of job `j` in namespace `ns`."""
-    made = manager_store.RemoteStore(
+    made = manager_http_store.RemoteStore(
         "kiln:ns/j", served.connector(), spool=tmp_path / "spool", patience_s=5
     )
     yield made
@@ -74,7 +76,7 @@ def is_open(path: Path) -> bool:
 
 
 def test_slot_has_the_rights_for_its_work(
-    kept: local.LocalStore, job: manager_store.RemoteStore
+    kept: local.LocalStore, job: manager_http_store.RemoteStore
 ) -> None:
     content = os.urandom(LARGE)
     kept.put("ns/j/input", content)
@@ -102,7 +104,9 @@ def test_slot_has_the_rights_for_its_work(
     ],
 )
 def test_slot_cannot_replace_or_remove_foreign_objects(
-    kept: local.LocalStore, job: manager_store.RemoteStore, story: Callable[[port.Store], object]
+    kept: local.LocalStore,
+    job: manager_http_store.RemoteStore,
+    story: Callable[[port.Store], object],
 ) -> None:
     kept.put("ns/j/input", b"1")
     with pytest.raises(errors.StoreRefused, match="a worker may"):
@@ -125,7 +129,7 @@ def test_other_callers_are_refused(
     says: str,
 ) -> None:
     kept.put("ns/j/input", b"1")
-    store = manager_store.RemoteStore("kiln:ns/j", served.connector(caller))
+    store = manager_http_store.RemoteStore("kiln:ns/j", served.connector(caller))
     for story in (
         lambda: store.head("input"),
         lambda: store.read("input"),
@@ -229,7 +233,7 @@ class Trouble:
 
 
 def test_create_whose_response_was_lost_is_recognized(
-    served: object_stores.ObjectServer, job: manager_store.RemoteStore
+    served: object_stores.ObjectServer, job: manager_http_store.RemoteStore
 ) -> None:
     trouble = Trouble(served)
     trouble.unheard = 1
@@ -245,7 +249,7 @@ def test_create_whose_response_was_lost_is_recognized(
 def test_create_that_another_writer_won_is_refused(
     kept: local.LocalStore,
     served: object_stores.ObjectServer,
-    job: manager_store.RemoteStore,
+    job: manager_http_store.RemoteStore,
     theirs: bytes,
 ) -> None:
     trouble = Trouble(served)
@@ -260,7 +264,7 @@ def test_create_that_another_writer_won_is_refused(
 
 def test_swap_whose_response_was_lost_is_recognized(kept: local.LocalStore) -> None:
     with object_stores.ObjectServer(kept, rule=lambda asked: True) as served:
-        store = manager_store.RemoteStore("kiln:ns", served.connector())
+        store = manager_http_store.RemoteStore("kiln:ns", served.connector())
         trouble = Trouble(served)
         first = store.put("job.json", b"1")
         trouble.unheard = 1
@@ -273,7 +277,7 @@ def test_swap_whose_response_was_lost_is_recognized(kept: local.LocalStore) -> N
 
 
 def test_interrupted_read_is_resumed(
-    kept: local.LocalStore, served: object_stores.ObjectServer, job: manager_store.RemoteStore
+    kept: local.LocalStore, served: object_stores.ObjectServer, job: manager_http_store.RemoteStore
 ) -> None:
     content = os.urandom(LARGE)
     kept.put("ns/j/input", content)
@@ -284,7 +288,7 @@ def test_interrupted_read_is_resumed(
 
 
 def test_read_survives_a_restart(
-    kept: local.LocalStore, served: object_stores.ObjectServer, job: manager_store.RemoteStore
+    kept: local.LocalStore, served: object_stores.ObjectServer, job: manager_http_store.RemoteStore
 ) -> None:
     content = os.urandom(4 * LARGE)
     kept.put("ns/j/input", content)
@@ -298,7 +302,7 @@ def test_read_survives_a_restart(
 
 
 def test_interrupted_read_resumes_only_in_the_same_version(
-    kept: local.LocalStore, served: object_stores.ObjectServer, job: manager_store.RemoteStore
+    kept: local.LocalStore, served: object_stores.ObjectServer, job: manager_http_store.RemoteStore
 ) -> None:
     for spoil in (
         lambda: kept.put("ns/j/input", bytes(LARGE)),
@@ -313,13 +317,13 @@ def test_interrupted_read_resumes_only_in_the_same_version(
 
 
 def test_client_waits_for_an_absent_manager(
-    served: object_stores.ObjectServer, job: manager_store.RemoteStore
+    served: object_stores.ObjectServer, job: manager_http_store.RemoteStore
 ) -> None:
     served.restart(lambda: None)
     assert write(job, "out/1", b"x").bytes == 1
 
     def away() -> None:
-        store = manager_store.RemoteStore("kiln:ns/j", served.connector(), patience_s=0.2)
+        store = manager_http_store.RemoteStore("kiln:ns/j", served.connector(), patience_s=0.2)
         with pytest.raises(errors.StoreUnreachable, match="is it running"):
             store.head("input")
         with pytest.raises(errors.StoreUnreachable, match="is it running"):
@@ -346,7 +350,7 @@ def test_put_that_is_cut_off_leaves_no_file(
 def test_full_disk_at_the_manager_is_an_error(
     kept: local.LocalStore,
     served: object_stores.ObjectServer,
-    job: manager_store.RemoteStore,
+    job: manager_http_store.RemoteStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = os.statvfs(kept.directory.parent)
@@ -360,7 +364,7 @@ def test_full_disk_at_the_manager_is_an_error(
 def test_stalled_reader_is_cut_off_and_resumes(
     kept: local.LocalStore,
     served: object_stores.ObjectServer,
-    job: manager_store.RemoteStore,
+    job: manager_http_store.RemoteStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(asgi, "STALL_S", 0.1)
@@ -387,7 +391,7 @@ def test_full_spool_is_an_error(
     served: object_stores.ObjectServer, kept: local.LocalStore, small_disk: Path
 ) -> None:
     spool = small_disk / "spool"
-    job = manager_store.RemoteStore("kiln:ns/j", served.connector(), spool=spool, patience_s=5)
+    job = manager_http_store.RemoteStore("kiln:ns/j", served.connector(), spool=spool, patience_s=5)
     with (
         pytest.raises(errors.StoreFull, match=rf"out/1-1 .*{spool}.*No space left.*TMPDIR"),
         job.writer("out/1-1", create=True) as new,
@@ -399,7 +403,7 @@ def test_full_spool_is_an_error(
     assert read_back(job, small=b"a small one goes on")
 
 
-def read_back(job: manager_store.RemoteStore, *, small: bytes) -> bool:
+def read_back(job: manager_http_store.RemoteStore, *, small: bytes) -> bool:
     write(job, "out/2-1", small)
     return read(job, "out/2-1") == small
 
@@ -409,13 +413,13 @@ def test_missing_spool_directory_is_an_error(
 ) -> None:
     (tmp_path / "gone").write_text("a file, where the worker had its directory")
     spool = tmp_path / "gone" / "spool"
-    job = manager_store.RemoteStore("kiln:ns/j", served.connector(), spool=spool, patience_s=5)
+    job = manager_http_store.RemoteStore("kiln:ns/j", served.connector(), spool=spool, patience_s=5)
     with pytest.raises(errors.StoreRefused, match=rf"out/1-1 .*{spool}.*Not a directory.*TMPDIR"):
         job.writer("out/1-1", create=True)
 
 
 def test_removed_spool_directory_is_created_again(
-    job: manager_store.RemoteStore, kept: local.LocalStore
+    job: manager_http_store.RemoteStore, kept: local.LocalStore
 ) -> None:
     write(job, "out/1-1", b"one")
     assert job.spool is not None
@@ -429,9 +433,9 @@ def test_error_is_named_without_a_temporary_directory(served: object_stores.Obje
     program = (
         "import os, tempfile\n"
         "from kilnwork.data import errors\n"
-        "from kilnwork.data.stores import manager_store\n"
+        "from kilnwork.data.stores import manager_http_store\n"
         "tempfile._candidate_tempdir_list = lambda: ['/proc']\n"
-        "try: manager_store.RemoteStore('kiln:ns/j', None).writer('out/1-1')\n"
+        "try: manager_http_store.RemoteStore('kiln:ns/j', None).writer('out/1-1')\n"
         "except errors.StoreRefused as error: print(error)\n"
     )
     output = subprocess.run(

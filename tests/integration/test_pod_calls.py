@@ -19,7 +19,7 @@ from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.channel import blocking_link, frames, messages
 from kilnwork.dispatch.hub import hub as hubs_hub
-from kilnwork.dispatch.hub import in_process_executors
+from kilnwork.dispatch.hub import in_process_links
 from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids
 from kilnwork.sdk import driver_session
@@ -52,7 +52,7 @@ class World:
         self.directory = directory
         self.socket = hubs.socket_of(directory)
         self.hub: hubs_hub.Hub
-        self.link: in_process_executors.ExecutorLink
+        self.link: in_process_links.ExecutorLink
         self.instructions: list[instructions.ForExecutor] = []
         self.driver: driver_session.Driver
         self.processes: dict[attempts.AttemptRef, subprocess.Popen[bytes]] = {}

@@ -13,7 +13,7 @@ import pytest
 
 from kilnwork import controllers
 from kilnwork.api import kinds
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 from kilnwork.kit import clock
 from kilnwork.kube import errors
 from support import (
@@ -118,7 +118,7 @@ async def test_managers_that_die_at_each_step_run_each_generation_once(
         resources=resources, data=data(order), backend=backend, keep={"generations": 1}
     )
     await world.until_phase("Running")
-    world.flows.move(1, model.FlowPhase.SUCCEEDED, value={"total": 7})
+    world.flows.move(1, run_types.FlowPhase.SUCCEEDED, value={"total": 7})
     first = await world.until_phase("Succeeded")
     await world.until_gone()
     await world.change(generation=2, replay={"generation": 2, "of": 1})
@@ -151,7 +151,7 @@ async def test_managers_that_die_at_each_step_retry_once(world: World, backend: 
         resources={"groups": world.groups(near=["trades"])}, data=data("lead"), backend=backend
     )
     await world.until_phase("Running")
-    world.flows.move(1, model.FlowPhase.FAILED, reason="Raised", message="shard 3: no price")
+    world.flows.move(1, run_types.FlowPhase.FAILED, reason="Raised", message="shard 3: no price")
     first = await world.until_phase("Failed")
     await world.until_gone()
     world.deaths.died.clear()
@@ -163,7 +163,7 @@ async def test_managers_that_die_at_each_step_retry_once(world: World, backend: 
 
     await world.until(goes_on, what="run 2")
     assert await world.agents.leases(NODES[0])
-    world.flows.move(1, model.FlowPhase.SUCCEEDED, value={"total": 7})
+    world.flows.move(1, run_types.FlowPhase.SUCCEEDED, value={"total": 7})
     second = await world.until_phase("Succeeded")
     await world.until_gone()
 

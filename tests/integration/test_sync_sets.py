@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import api_resources, kinds
 from kilnwork.controllers.sync_set import wait_events
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 from kilnwork.kube import errors
 from support import controller_world, set_world, waiting
 
@@ -43,15 +43,17 @@ async def test_flow_starts_when_all_workers_are_connected(world: set_world.SetWo
         "Succeeded": "Unknown",
     }
     steps = {
-        "price": model.StepView(total=4, succeeded=3, running=1, state=model.InstanceState.RUNNING)
+        "price": run_types.StepView(
+            total=4, succeeded=3, running=1, state=run_types.InstanceState.RUNNING
+        )
     }
-    world.flows.move(1, model.FlowPhase.RUNNING, steps=steps)
+    world.flows.move(1, run_types.FlowPhase.RUNNING, steps=steps)
 
     async def counted() -> bool:
         return (await world.set_status()).get("progress") == "3/4"
 
     await waiting.wait_until_async(counted, what="progress")
-    world.flows.move(1, model.FlowPhase.SUCCEEDED, value={"total": 7})
+    world.flows.move(1, run_types.FlowPhase.SUCCEEDED, value={"total": 7})
     status = await world.wait_for_set("Succeeded", "FlowSucceeded")
     assert status["result"]["value"] == {"total": 7}
     assert conditions(status)["Succeeded"] == "True"
@@ -62,7 +64,7 @@ async def test_flow_starts_when_all_workers_are_connected(world: set_world.SetWo
 
 async def test_failed_flow_fails_the_set(world: set_world.SetWorld) -> None:
     await world.running()
-    world.flows.move(1, model.FlowPhase.FAILED, reason="NonZeroExit", message="price failed")
+    world.flows.move(1, run_types.FlowPhase.FAILED, reason="NonZeroExit", message="price failed")
     status = await world.wait_for_set("Failed", "NonZeroExit")
     assert status["message"] == "price failed"
 
@@ -263,7 +265,7 @@ async def test_higher_generation_ends_the_one_before(world: set_world.SetWorld) 
 
 async def test_replay_repeats_flow_and_data_of_a_generation(world: set_world.SetWorld) -> None:
     await world.running()
-    world.flows.move(1, model.FlowPhase.SUCCEEDED)
+    world.flows.move(1, run_types.FlowPhase.SUCCEEDED)
     await world.wait_for_set("Succeeded")
     await world.end_all_pods()
     await world.change(
@@ -287,13 +289,13 @@ async def test_replay_of_a_forgotten_generation_fails(world: set_world.SetWorld)
 
 async def test_old_generations_are_forgotten(world: set_world.SetWorld) -> None:
     await world.running(keep={"generations": 1})
-    world.flows.move(1, model.FlowPhase.SUCCEEDED)
+    world.flows.move(1, run_types.FlowPhase.SUCCEEDED)
     await world.wait_for_set("Succeeded")
     await world.end_all_pods()
     await world.change(generation=2)
     await world.connect_workers()
     await world.wait_for_set("Running", generation=2)
-    world.flows.move(2, model.FlowPhase.SUCCEEDED)
+    world.flows.move(2, run_types.FlowPhase.SUCCEEDED)
     status = await world.wait_for_set("Succeeded", generation=2)
     assert [one["generation"] for one in status["generations"]] == [2]
 
@@ -322,7 +324,7 @@ async def test_set_deleted_while_no_manager_ran_is_forgotten(world: set_world.Se
 
 async def test_time_to_live_deletes_the_set(world: set_world.SetWorld) -> None:
     await world.running(keep={"ttlSeconds": 0})
-    world.flows.move(1, model.FlowPhase.SUCCEEDED)
+    world.flows.move(1, run_types.FlowPhase.SUCCEEDED)
 
     async def gone() -> bool:
         try:
@@ -338,7 +340,7 @@ async def test_new_manager_goes_on_and_starts_nothing_twice(world: set_world.Set
     await world.running()
     before = await world.set_status()
     await world.restart()
-    world.flows.move(1, model.FlowPhase.SUCCEEDED)
+    world.flows.move(1, run_types.FlowPhase.SUCCEEDED)
     status = await world.wait_for_set("Succeeded")
     assert len(world.flows.started) == 1
     assert status["admissionTime"] == before["admissionTime"]

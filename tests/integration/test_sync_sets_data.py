@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kilnwork.api import api_resources, kinds
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 from support import controller_world, fake_pond_agents, ponds, set_world, waiting
 
 
@@ -66,7 +66,7 @@ async def test_lead_mode_fetches_where_workers_fit_and_then_opens_the_gate(world
     [run] = world.flows.started
     assert run.snapshots["trades"].digest == world.agents.snapshot.digest
     assert len(run.snapshots["trades"].shards or ()) == 3
-    world.flows.move(1, model.FlowPhase.SUCCEEDED)
+    world.flows.move(1, run_types.FlowPhase.SUCCEEDED)
     await world.wait_for_set("Succeeded")
 
     async def released() -> bool:
@@ -371,17 +371,17 @@ async def test_outputs_are_kept_although_managers_die(world: World) -> None:
     await world.agents.work("a")
     await world.wait_for_set("Running")
     world.flows.instances = [
-        model.InstanceView(
+        run_types.InstanceView(
             key="price",
             step="price",
-            state=model.InstanceState.SUCCEEDED,
+            state=run_types.InstanceState.SUCCEEDED,
             task="t",
             node="a",
             attempt=1,
         )
     ]
     world.agents.ready.clear()
-    world.flows.move(1, model.FlowPhase.SUCCEEDED)
+    world.flows.move(1, run_types.FlowPhase.SUCCEEDED)
     await world.wait_for_set("Running", "KeepingOutputs")
     await world.restart()
     world.agents.ledger = world.controllers.ledger

@@ -329,7 +329,7 @@ async def holder_token(kube: client.Client, executor: str) -> str:
     group = kinds.GROUP
     rules = [
         {"apiGroups": [group], "resources": ["executors/external"], "verbs": ["use"],
-         "resourceNames": [claim_executor]},
+         "resourceNames": [executor]},
         {"apiGroups": [group], "resources": ["taskclaims"],
          "verbs": ["create", "get", "watch", "delete"]},
         {"apiGroups": [group], "resources": ["taskclaims/status"], "verbs": ["patch"]},

@@ -10,7 +10,7 @@ import msgspec
 from kilnwork.api import attempts, task
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import container_requests as hub_containers
-from kilnwork.dispatch.hub import in_process_executors
+from kilnwork.dispatch.hub import in_process_links
 from kilnwork.kit import ids
 from support import view_samples
 
@@ -112,9 +112,9 @@ class FakeHub:
 
     async def join_executor(
         self, executor: str, *, capacity: int, receive: Callable[[Any], None]
-    ) -> in_process_executors.ExecutorLink:
+    ) -> in_process_links.ExecutorLink:
         """Return no link: executors get no instructions from this hub."""
-        return cast("in_process_executors.ExecutorLink", None)
+        return cast("in_process_links.ExecutorLink", None)
 
     async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
         """Return the clusters that were published since."""

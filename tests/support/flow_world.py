@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import attempts, flow
 from kilnwork.api import task as api_task
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 from kilnwork.sdk import exact_json
 from support import index_job_world, job_world
 
@@ -87,12 +87,12 @@ class FlowWorld(index_job_world.IndexWorld):
     def flows(self) -> Any:
         return self.services.flows
 
-    async def run(self, new: model.NewFlowRun) -> model.FlowRunView:
+    async def run(self, new: run_types.NewFlowRun) -> run_types.FlowRunView:
         """Start a run and return its view at the end."""
         await self.services.flows.start(new)
         return await self.over(new.key)
 
-    async def over(self, key: model.FlowKey) -> model.FlowRunView:
+    async def over(self, key: run_types.FlowKey) -> run_types.FlowRunView:
         """Return the view of a finished run."""
 
         def final() -> bool:
@@ -111,16 +111,16 @@ def new(
     data: Mapping[str, list[Any]] | None = None,
     generation: int = 1,
     **more: Any,
-) -> model.NewFlowRun:
+) -> run_types.NewFlowRun:
     """Return a run of a flow, on one group."""
-    return model.NewFlowRun(
+    return run_types.NewFlowRun(
         uid=UID,
         namespace="ns",
         set_name="flow",
         generation=generation,
         flow=msgspec.convert(declared, flow.Flow),
         snapshots={
-            name: model.SnapshotRef(name=name, digest=f"sha256:{name}", shards=shards)
+            name: run_types.SnapshotRef(name=name, digest=f"sha256:{name}", shards=shards)
             for name, shards in (data or {}).items()
         },
         clusters={"workers": "flow-g1-workers"},

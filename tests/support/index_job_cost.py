@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import attempts
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import engine, index_jobs, index_model
+from kilnwork.jobs import engine, index_job_service, index_model
 from kilnwork.kit import clock as clocks
 from support import job_world
 
@@ -73,7 +73,7 @@ async def measure(directory: Path, count: int) -> Costs:
     dispatcher.start()
     clock = clocks.SystemClock()
     running = engine.Engine(dispatcher, blobs=directory / "blobs", clock=clock)
-    jobs = index_jobs.IndexJobs(dispatcher, running, clock=clock)
+    jobs = index_job_service.IndexJobs(dispatcher, running, clock=clock)
     running.start()
     before, began = _peak(), time.monotonic()
     view = await jobs.put(new_job(count))

@@ -1,7 +1,7 @@
 """Jobs on a real dispatcher with a real worker; the dispatcher may be restarted.
 
-Used by tests of `jobs.index_jobs`. The functions that slots call are in `support.index_function`
-and use the data directory.
+Used by tests of `jobs.index_job_service`. The functions that slots call are in
+`support.index_function` and use the data directory.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import msgspec
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import hub
-from kilnwork.jobs import assembly, index_jobs, index_model, start_queue, task_hub
+from kilnwork.jobs import assembly, index_job_service, index_model, start_queue, task_hub
 from kilnwork.kit import clock as clocks
 from support import hubs, short_paths, waiting, worker_process
 
@@ -42,7 +42,7 @@ class World:
         self.time = clocks.SystemClock()
         self.hub: hub.Hub
         self.services: assembly.JobServices
-        self.jobs: index_jobs.IndexJobs
+        self.jobs: index_job_service.IndexJobs
 
     async def start(self) -> None:
         options = hub.HubOptions(blobs_dir=self.directory / "blobs")

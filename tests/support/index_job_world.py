@@ -1,7 +1,7 @@
 """Index jobs on a dispatcher that the test steps, with a real journal.
 
-Used by tests of `jobs.index_jobs` that kill the process at each of its writes. Tasks outlive the
-service; a started task succeeds, or fails if `broken` has it.
+Used by tests of `jobs.index_job_service` that kill the process at each of its writes. Tasks outlive
+the service; a started task succeeds, or fails if `broken` has it.
 """
 
 import types

@@ -5,18 +5,18 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import job as api_job
-from kilnwork.jobs import in_memory_jobs, index_item_source, model
+from kilnwork.jobs import index_item_source, live_job_state, model
 
 _SOURCES = index_item_source.IndexSources()
 
 
-def job(count: int = 3, *, suspend: bool = False, **template: Any) -> in_memory_jobs.Job:
+def job(count: int = 3, *, suspend: bool = False, **template: Any) -> live_job_state.Job:
     """Return a Job of so many indexes, none of which has started."""
     given = {"taskTemplate": {"command": ["true"]}, "parallelism": {"withCount": count}, **template}
     spec = msgspec.convert({"template": given}, api_job.JobSpec)
     assert spec.template is not None
     definition = index_item_source.IndexDefinition(name="job", template=spec.template)
-    return in_memory_jobs.Job(
+    return live_job_state.Job(
         model.JobId(bytes(16), "job"),
         row=1,
         namespace="ns",

@@ -18,9 +18,9 @@ from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import (
     errors,
     file_item_source,
-    in_memory_jobs,
     item_source,
     item_states,
+    live_job_state,
     model,
     plan_steps,
     rows,
@@ -87,7 +87,7 @@ class Story:
             max_crashes=0, parallelism=dice.choice([None, 1, 3]), suspend=dice.random() < 0.1
         )
         file_item_source.check_spec(spec, manifest)
-        self.job = in_memory_jobs.Job(
+        self.job = live_job_state.Job(
             model.JobId(bytes(16), "job"), row=1, namespace="ns", spec=spec,
             source=SOURCES.new(spec, manifest, source=None), created=self.now,
         )  # fmt: skip
@@ -105,7 +105,7 @@ class Story:
         for step in found:
             self.log.append(str(step))
             if isinstance(step, plan_steps.Recover):
-                every = self.job.stage is in_memory_jobs.Stage.STOPPING
+                every = self.job.stage is live_job_state.Stage.STOPPING
                 known = [n for n in transitions.find_recoverable(self.job) if n in self.tasks]
                 left = [n for n in known if every or not self.tasks[n].state.final]
                 self.under_way.append((step, left))
@@ -150,7 +150,7 @@ class Story:
             self._end(self.dice.choice(list(self.tasks)), _S.KILLED)
         elif name == "cancel":
             transitions.cancel(self.job, "", now=self.now)
-        elif name in ("pause", "resume") and self.job.stage is not in_memory_jobs.Stage.FINISHED:
+        elif name in ("pause", "resume") and self.job.stage is not live_job_state.Stage.FINISHED:
             transitions.adjust(self.job, model.Adjustment(suspend=name == "pause"), now=self.now)
         elif name == "redrive":
             self.redrive()
@@ -158,7 +158,7 @@ class Story:
 
     def resume(self) -> None:
         """Resume the job for good: no user pauses it after this."""
-        if self.job.stage is not in_memory_jobs.Stage.FINISHED:
+        if self.job.stage is not live_job_state.Stage.FINISHED:
             transitions.adjust(self.job, model.Adjustment(suspend=False), now=self.now)
 
     def redrive(self) -> None:
@@ -303,7 +303,7 @@ class Story:
             if job.items.states[number] == item_states.ItemState.SUCCEEDED:
                 record = self.commits[number, job.run_of(number)]
                 assert record.outcome is _O.SUCCEEDED, (number, self.log[-12:])
-        if job.stage is in_memory_jobs.Stage.FINISHED:
+        if job.stage is live_job_state.Stage.FINISHED:
             self.check_end()
 
     def check_end(self) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Self
 
 from kilnwork.api import manager_access
-from kilnwork.data.stores import local, manager_store, port, store_urls
+from kilnwork.data.stores import local, manager_http_store, port, store_urls
 from kilnwork.endpoints import manager_client
 from kilnwork.kit import asgi, serving
-from kilnwork.server import stored_job_files
+from kilnwork.server import worker_file_api
 from support import verifiers
 
 KINDS = ("local", "remote")
@@ -45,10 +45,10 @@ class ObjectServer:
     """A manager's object API, served by a thread. `app` may be replaced by one that wraps it."""
 
     def __init__(
-        self, store: port.Store, *, rule: stored_job_files.Rule = stored_job_files.slots_only
+        self, store: port.Store, *, rule: worker_file_api.Rule = worker_file_api.slots_only
     ) -> None:
         self.store = store
-        self.app: asgi.App = stored_job_files.ObjectsApp(
+        self.app: asgi.App = worker_file_api.ObjectsApp(
             store, verifiers.OneSecret(SECRET), rule=rule
         )
         self.port = 0
@@ -109,7 +109,9 @@ def open_store(kind: str, directory: Path) -> Iterator[port.Store]:
         yield kept
         return
     with ObjectServer(kept, rule=lambda asked: True) as served:
-        store = manager_store.RemoteStore("kiln:ns", served.connector(), spool=directory / "spool")
+        store = manager_http_store.RemoteStore(
+            "kiln:ns", served.connector(), spool=directory / "spool"
+        )
         manager_client.slot_manager = manager_client.SlotManager(
             served.connector(), directory / "spool"
         )

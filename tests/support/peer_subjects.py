@@ -21,7 +21,7 @@ import msgspec
 from kilnwork.api import task as api_task
 from kilnwork.channel import blocking_link, messages, worker_side
 from kilnwork.dispatch.hub import hub as hubs
-from kilnwork.executors import external, port, service, service_attempt
+from kilnwork.executors import attempt_base, external, port, service
 from kilnwork.executors.http import attempt as http_attempt
 from kilnwork.executors.http import service as http_service
 from kilnwork.kit import clock, ids
@@ -67,7 +67,7 @@ class Programs:
 class SteppingLink:
     """The link of an attempt, whose reports are steps."""
 
-    def __init__(self, link: service_attempt.Link, home: "PeerSubject") -> None:
+    def __init__(self, link: attempt_base.Link, home: "PeerSubject") -> None:
         self._link, self._home = link, home
         self.send = link.send
 

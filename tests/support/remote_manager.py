@@ -11,7 +11,7 @@ from kilnwork.api import manager_access
 from kilnwork.data.stores import local
 from kilnwork.dispatch.hub import hub
 from kilnwork.kit import asgi, serving
-from kilnwork.server import blobs, channel, errors, problems, stored_job_files
+from kilnwork.server import blobs, channel, errors, problems, worker_file_api
 from support import certificates, hubs, short_paths, verifiers
 
 SECRET = "opensesame"
@@ -47,7 +47,7 @@ class RemoteManager:
         await self.hub.start(self.socket)
         self._channel = channel.ChannelApp(self.hub.new_link)
         self._blobs = blobs.BlobsApp(self.blobs, verifier)
-        self._objects = stored_job_files.ObjectsApp(self.files, verifier)
+        self._objects = worker_file_api.ObjectsApp(self.files, verifier)
         listening = serving.bind("127.0.0.1", self.port)
         self.port = int(listening.getsockname()[1])
         self._listener = serving.Listener(self._app, listening, tls=self._tls)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kilnwork import executors
 from kilnwork.api import reasons
-from kilnwork.executors import state_table_format
+from kilnwork.executors import state_table_types
 
 R = reasons.Reason
 ROOM = Path(executors.__file__).parent
@@ -31,7 +31,7 @@ def reasons_in(pattern: str) -> Iterator[R]:
 
 
 def check(
-    table: state_table_format.Table,
+    table: state_table_types.Table,
     sources: tuple[str, ...],
     *,
     others: set[R],
@@ -46,9 +46,9 @@ def check(
     assert {row.reason for row in table.rows} == given | others | DISPATCHER
     assert len(set(table.rows)) == len(table.rows)
     for row in table.rows:
-        if row.counts is state_table_format.Counts.LOSS:
+        if row.counts is state_table_types.Counts.LOSS:
             assert row.state == "Pending", row
-        if row.counts in (state_table_format.Counts.FAILURE, state_table_format.Counts.FINAL):
+        if row.counts in (state_table_types.Counts.FAILURE, state_table_types.Counts.FINAL):
             assert row.state == "Failed", row
         if row.state == "Failed":
             assert row.counts, row

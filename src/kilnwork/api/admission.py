@@ -155,7 +155,8 @@ def validate_task_claim_status(
 ) -> list[task_validation.Problem]:
     """Return the problems of the outcome of a TaskClaim.
 
-    On a real Kubernetes `installing.everything` installs the same rules.
+    On a real Kubernetes a ValidatingAdmissionPolicy has the same rules
+    (`cli.installation.all_objects`).
     """
     before: meta.JsonObject = old.get("status") or {}
     outcome: meta.JsonObject | None = (new.get("status") or {}).get("outcome")

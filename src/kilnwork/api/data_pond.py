@@ -47,7 +47,7 @@ class PondFetch(base_struct.Wire, frozen=True):
 
 
 class DataPondSpec(base_struct.Wire, frozen=True):
-    """Where data is stored, how much of it, and where it comes from."""
+    """The storage of a DataPond on its nodes, its capacity, and its sources."""
 
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels of the nodes that run an agent. Empty: all nodes that accept Pods."""
@@ -105,7 +105,7 @@ class PondSnapshot(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class DataPondStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What the pond holds, summed over all nodes."""
+    """The content of a DataPond, summed over all nodes."""
 
     nodes: PondNodes = PondNodes()
     """Numbers of nodes with an agent."""

@@ -65,7 +65,7 @@ class WaitReason(StrEnum):
     CLOCK_BEHIND = "ClockBehind"
     """The clock is behind the last decided tick: it was set back."""
     ENDED = "Ended"
-    """There are no further ticks."""
+    """The schedule has no further ticks."""
 
 
 class Dropped(msgspec.Struct, frozen=True, gc=False):
@@ -107,7 +107,7 @@ class SchedulePlan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def message(self) -> str:
-        """What the schedule waits for, as a sentence; "" if it does not wait."""
+        """The reason why the schedule waits, as a sentence; "" if it does not wait."""
         following = "" if self.next_tick is None else clock.rfc3339(self.next_tick)
         match self.waiting:
             case WaitReason.NOT_YET_DUE:

@@ -38,7 +38,7 @@ class Side(enum.StrEnum):
     EMBEDDED = "kiln up"
     """The API server, scheduler and node of `kiln up`."""
     CLUSTER = "elsewhere"
-    """For a Pod: a `kiln node`. For our kinds: `kiln manager`."""
+    """`kiln node` for Pods, `kiln manager` for our kinds."""
 
 
 class Row(msgspec.Struct, frozen=True):

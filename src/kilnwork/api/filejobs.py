@@ -76,7 +76,7 @@ class FileJobPhase(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Return whether nothing of a job in this phase runs any more."""
+        """Return whether no part of a job in this phase runs any more."""
         return self in _FINAL
 
 
@@ -172,7 +172,7 @@ class FileJobSpec(api_task.Wire, frozen=True):
     input: InputSpec = InputSpec()
     """How the input file is read."""
     mapper: Mapper = Mapper(builtin="calculator")
-    """What processes each record."""
+    """Function or program that processes the records."""
     reducer: Mapper | None = None
     """Mapper that gets the merged results. Unset: the results are kept unchanged."""
     items_per_part: Positive = DEFAULT_ITEMS_PER_PART

@@ -48,7 +48,7 @@ class Step(Wire, frozen=True):
     command: tuple[str, ...] = ()
     """Program and its arguments, used literally. The inputs are in the file `$KILN_INPUT`."""
     task_template: dict[str, Any] | None = None
-    """What to run, as `taskTemplate` of a Job, with any executor."""
+    """Task of the step, as `taskTemplate` of a Job, with any executor."""
     group: str = ""
     """Group of workers that runs the step. It may be omitted if there is only one group."""
     with_: dict[str, Any] = msgspec.field(default_factory=dict, name="with")
@@ -99,7 +99,7 @@ NamedStep = Annotated[dict[str, Step], msgspec.Meta(min_length=1, max_length=1)]
 
 
 class Catch(Wire, frozen=True):
-    """What to do when the flow has failed. The flow remains failed."""
+    """Steps that run when the flow has failed. The flow remains failed."""
 
     causes: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
     """Reasons of the failed step or of its task, such as `WorkerLost`, to which the entry applies.
@@ -120,7 +120,7 @@ class Flow(Wire, frozen=True):
     result: str = ""
     """Expression for the result of the flow. Empty: the result of the last step."""
     catch: tuple[Catch, ...] = ()
-    """What to do when the flow has failed. Only the first entry that applies is run."""
+    """Steps that run when the flow has failed. Only the first entry that applies is run."""
     finally_: tuple[dict[str, Any], ...] = msgspec.field(default=(), name="finally")
     """Steps that always run at the end, for at most 600 s."""
     timeout_seconds: Seconds | None = None

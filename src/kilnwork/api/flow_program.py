@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.api import expressions, flow, job_settings, names
+from kilnwork.api import flow, flow_expressions, job_settings, names
 from kilnwork.api import task as api_task
 
 RESULTS = "results"
@@ -57,7 +57,7 @@ class FlowNode:
 
     def __init__(self, name: str, path: str, step: flow.Step, kind: NodeKind) -> None:
         self.name, self.path, self.step, self.kind = name, path, step, kind
-        self.condition: expressions.Expression | None = None
+        self.condition: flow_expressions.Expression | None = None
         self.alternative: FlowNode | None = None
         """The step of `else`; it has the same name."""
         self.task: api_task.TaskTemplate | None = None
@@ -65,27 +65,27 @@ class FlowNode:
         self.needs_no_group = False
         """Whether the template names a TaskCluster or another executor, so that the step needs
         no group."""
-        self.shared_inputs: dict[str, expressions.Document] = {}
+        self.shared_inputs: dict[str, flow_expressions.Document] = {}
         """Inputs that are the same for all items."""
         self.item_inputs: dict[str, Any] = {}
         """Inputs that depend on the item, unparsed."""
-        self.item_input_names: tuple[expressions.Name, ...] = ()
+        self.item_input_names: tuple[flow_expressions.Name, ...] = ()
         """Names used by `item_inputs`, except for the item."""
-        self.items: expressions.Expression | None = None
+        self.items: flow_expressions.Expression | None = None
         self.max_failed: int | str = 0
         """Number or percentage of items that may fail."""
         self.children: tuple[FlowNode, ...] = ()
         """Branches of a fork, or the nested steps of other kinds in order."""
         self.min_successful = 0
         """Number of branches of a fork that must succeed; 0 for all of them."""
-        self.condition_of_loop: expressions.Expression | None = None
+        self.condition_of_loop: flow_expressions.Expression | None = None
         self.is_kept = False
         """Whether the value or the results of the step are kept."""
         self.is_referenced = False
         """Whether an expression refers to the value or the results of the step."""
 
     @property
-    def expressions(self) -> Iterator[tuple[str, tuple[expressions.Name, ...]]]:
+    def expressions(self) -> Iterator[tuple[str, tuple[flow_expressions.Name, ...]]]:
         """Yield the path and the names of each expression of the step, except for that of its
         loop."""
         if self.condition is not None:
@@ -123,7 +123,7 @@ class Program:
         self.catch: tuple[Clause, ...] = ()
         self.finally_steps: tuple[FlowNode, ...] = ()
         """The steps of `finally`."""
-        self.result: expressions.Expression | None = None
+        self.result: flow_expressions.Expression | None = None
 
     @property
     def sections(self) -> Iterator[tuple[str, tuple[FlowNode, ...]]]:
@@ -161,7 +161,7 @@ def build(declared: flow.Flow) -> tuple[Program, list[Problem]]:
     program.finally_steps = builder.steps("finally", declared.finally_, may_be_empty=True)
     if declared.result:
         with builder.problem_at("result"):
-            program.result = expressions.parse_field(declared.result)
+            program.result = flow_expressions.parse_field(declared.result)
     if builder.count > flow.MAX_STEPS:
         builder.add("do", f"has {builder.count} steps; {flow.MAX_STEPS} are allowed")
     builder.tolerate(program)
@@ -181,7 +181,7 @@ class _Builder:
         """Record an invalid expression in a field as a problem."""
         try:
             yield
-        except expressions.ExpressionError as error:
+        except flow_expressions.ExpressionError as error:
             self.add(path, str(error))
 
     def steps(
@@ -233,7 +233,7 @@ class _Builder:
         step, path = node.step, node.path
         if step.if_:
             with self.problem_at(f"{path}.if"):
-                node.condition = expressions.parse_field(step.if_)
+                node.condition = flow_expressions.parse_field(step.if_)
         if step.else_ is not None:
             if not step.if_:
                 self.add(f"{path}.else", "needs an `if`")
@@ -302,15 +302,15 @@ class _Builder:
                 self.add(f"{path}.each", "must be letters and digits, the first in lower case")
             else:
                 with self.problem_at(f"{path}.of"):
-                    node.items = expressions.parse_field(step.of)
+                    node.items = flow_expressions.parse_field(step.of)
             given = given or {step.each: f"${{ {step.each} }}"}
             node.max_failed = self._failed(f"{path}.allow", step)
         if step.join:
             given = given or {RESULTS: f"${{ {step.join}.results }}"}
-        names: list[expressions.Name] = []
+        names: list[flow_expressions.Name] = []
         for name, value in given.items():
             with self.problem_at(f"{path}.with.{name}"):
-                document = expressions.Document(value, whole)
+                document = flow_expressions.Document(value, whole)
                 if whole.isdisjoint(one.root for one in document.names):
                     node.shared_inputs[name] = document
                 else:
@@ -371,7 +371,7 @@ class _Builder:
         if step.max is None:
             self.add(f"{path}.max", "is needed with `until`: the most rounds")
         with self.problem_at(f"{path}.until"):
-            node.condition_of_loop = expressions.parse_field(step.until)
+            node.condition_of_loop = flow_expressions.parse_field(step.until)
 
     def _least(self, node: FlowNode) -> int:
         wait, most = node.step.wait, len(node.step.fork)

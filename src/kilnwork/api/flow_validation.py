@@ -7,7 +7,7 @@ reference to the step itself or to a later step is a problem.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from kilnwork.api import expressions, flow, flow_program
+from kilnwork.api import flow, flow_expressions, flow_program
 
 Problem = flow_program.Problem
 _Kind = flow_program.NodeKind
@@ -63,7 +63,7 @@ def _mark(node: flow_program.FlowNode, *, named: bool) -> None:
             _mark(one, named=named)
 
 
-def _all_names(program: flow_program.Program) -> Iterator[tuple[expressions.Name, ...]]:
+def _all_names(program: flow_program.Program) -> Iterator[tuple[flow_expressions.Name, ...]]:
     for node in program.all_nodes():
         yield from (names for _, names in node.expressions)
         if node.condition_of_loop is not None:
@@ -150,7 +150,7 @@ class _Checker:
     def _names(
         self,
         path: str,
-        names: Iterable[expressions.Name],
+        names: Iterable[flow_expressions.Name],
         known: Mapping[str, flow_program.FlowNode],
         *,
         failed: bool = False,
@@ -161,7 +161,11 @@ class _Checker:
                 yield Problem(path, text)
 
     def _problem(
-        self, name: expressions.Name, known: Mapping[str, flow_program.FlowNode], *, failed: bool
+        self,
+        name: flow_expressions.Name,
+        known: Mapping[str, flow_program.FlowNode],
+        *,
+        failed: bool,
     ) -> str:
         root, member = name
         if root == "data":

@@ -167,7 +167,7 @@ class HttpTimeouts(base_struct.Wire, frozen=True):
 
 
 class Affinity(base_struct.Wire, frozen=True):
-    """Which executors may send the request, by their labels."""
+    """Selection of the executors that may send the request, by their labels."""
 
     required: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels that an executor must have."""
@@ -230,7 +230,7 @@ class HttpTemplate(base_struct.Wire, frozen=True):
     timeout: HttpTimeouts = HttpTimeouts()
     """Timeouts in seconds."""
     affinity: Affinity = Affinity()
-    """Which executors may send the request."""
+    """Selection of the executors that may send the request."""
     redirects: Redirects = Redirects()
     """How redirects are followed."""
     tls: Tls = Tls()

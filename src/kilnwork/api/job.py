@@ -80,7 +80,7 @@ def is_final(phase: str) -> bool:
 
 
 class ConcurrencyPolicy(StrEnum):
-    """What happens to a Job while other Jobs of its JobConfig run."""
+    """The policy for a Job while other Jobs of its JobConfig run."""
 
     ALLOW = "Allow"
     """The Job starts."""
@@ -96,7 +96,7 @@ class TaskHolder(Wire, frozen=True):
     """`taskTemplate` in the form of the executor proposal, `task.template`."""
 
     template: api_task.TaskTemplate
-    """What each task runs, as `taskTemplate`."""
+    """Definition of each task, as `taskTemplate`."""
 
 
 class ResultSource(Wire, frozen=True):
@@ -165,7 +165,7 @@ class Hook(Wire, frozen=True):
     Job."""
 
     task_template: api_task.TaskTemplate
-    """What the hook runs. `${job.phase}` is the phase."""
+    """Task of the hook. `${job.phase}` is the phase."""
     phases: Annotated[tuple[HookEvent, ...], msgspec.Meta(min_length=1)] | None = None
     """Phases after which the hook runs, once each in a run. Exactly one of `phases` and `on` must
     be set."""
@@ -183,17 +183,17 @@ class Finalizer(Wire, frozen=True):
     """A task that runs when enough indexes have succeeded, before the Job succeeds."""
 
     task_template: api_task.TaskTemplate
-    """What the finalizer runs. Its input `results` is the list of all results in the order of the
+    """Task of the finalizer. Its input `results` is the list of all results in the order of the
     indexes, with null for indexes without a result. Together the results may have 64 MiB if the
     finalizer is a Python call, otherwise 512 KiB. The result of the finalizer is the result of the
     Job."""
 
 
 class JobTemplate(Wire, frozen=True):
-    """What a Job runs, and how long it tries."""
+    """The tasks of a Job, and the limits on their number, attempts and time."""
 
     task_template: api_task.TaskTemplate | None = None
-    """What each task runs: the fields of a Task's spec, for any executor."""
+    """Definition of each task: the fields of a Task's spec, for any executor."""
     task: TaskHolder | None = None
     """Another form of `taskTemplate`. Exactly one of `taskTemplate` and `task` must be set."""
     parallelism: Parallelism | None = None
@@ -221,7 +221,7 @@ class JobTemplate(Wire, frozen=True):
 
     @property
     def effective_task(self) -> api_task.TaskTemplate | None:
-        """What each task runs, in whichever form it is given."""
+        """Definition of each task, in whichever form it is given."""
         if self.task_template is None and self.task is not None:
             return self.task.template
         return self.task_template
@@ -231,7 +231,7 @@ class StartPolicy(Wire, frozen=True):
     """When a Job may start."""
 
     concurrency_policy: ConcurrencyPolicy | None = None
-    """What happens to the Job while other Jobs of the JobConfig run. Unset: the policy of the
+    """Policy for the Job while other Jobs of the JobConfig run. Unset: the policy of the
     JobConfig."""
     start_after: str | None = None
     """Time (RFC 3339) before which the Job does not start."""
@@ -268,7 +268,7 @@ class Dependency(Wire, frozen=True):
 
 
 class LockMode(StrEnum):
-    """Which other Jobs may hold a lock at the same time."""
+    """Whether other Jobs may hold a lock at the same time."""
 
     EXCLUSIVE = "Exclusive"
     SHARED = "Shared"
@@ -303,7 +303,8 @@ class JobSpec(Wire, frozen=True):
     start_policy: StartPolicy = StartPolicy()
     """When the Job may start."""
     template: JobTemplate | None = None
-    """What the Job runs. With `configName` it is replaced by the template of the JobConfig."""
+    """Template of the Job's tasks. With `configName` it is replaced by the template of the
+    JobConfig."""
     option_values: Any = None
     """Values of the JobConfig's options by name: an object, or a string that contains it as JSON
     or YAML."""

@@ -2,7 +2,7 @@
 
 It has the fields of Furiko's JobConfig (execution.furiko.io/v1alpha1) under the same names,
 policies for daylight saving and missed runs, and history limits. `cron` parses expressions,
-`due_ticks` decides which ticks are due, `config_options` evaluates values.
+`due_ticks` decides which ticks are due, `job_config_options` evaluates values.
 """
 
 from enum import StrEnum
@@ -53,22 +53,22 @@ class ScheduleConstraints(Wire, frozen=True):
 
 
 class GapPolicy(StrEnum):
-    """What happens to a tick whose local time is skipped by a change of the clocks."""
+    """Policy for a tick whose local time is skipped by a change of the clocks."""
 
     RUN_AFTER = "RunAfter"
     SKIP = "Skip"
 
 
 class OverlapPolicy(StrEnum):
-    """What happens to a tick whose local time is repeated by a change of the clocks."""
+    """Policy for a tick whose local time is repeated by a change of the clocks."""
 
     FIRST = "First"
     BOTH = "Both"
 
 
 class DaylightSaving(Wire, frozen=True):
-    """What happens to ticks at fixed times of the day when the clocks change. Expressions that
-    name every hour follow real time instead."""
+    """Policies for ticks at fixed times of the day when the clocks change. Expressions that name
+    every hour follow real time instead."""
 
     gap: GapPolicy = GapPolicy.RUN_AFTER
     """Policy for a local time that does not exist. `RunAfter`: the tick is at the first second
@@ -79,7 +79,7 @@ class DaylightSaving(Wire, frozen=True):
 
 
 class MissedPolicy(StrEnum):
-    """Which missed ticks run later."""
+    """Policy for missed ticks: which of them run later."""
 
     NONE = "None"
     LATEST = "Latest"
@@ -87,11 +87,10 @@ class MissedPolicy(StrEnum):
 
 
 class MissedRuns(Wire, frozen=True):
-    """What happens to ticks that passed while no manager ran, or while the clock was set
-    forward."""
+    """Policy for ticks that passed while no manager ran, or while the clock was set forward."""
 
     policy: MissedPolicy = MissedPolicy.LATEST
-    """Which missed ticks run later. `None`: none of them. `Latest`: the latest one. `All`: the
+    """Missed ticks that run later. `None`: none of them. `Latest`: the latest one. `All`: the
     latest `maxRuns` of them, oldest first."""
     max_runs: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
     """Maximum number of missed ticks that run later, with policy `All`."""
@@ -113,17 +112,17 @@ class Schedule(Wire, frozen=True):
     """Time (RFC 3339) up to which ticks are ignored. A time in the future pauses the schedule
     until then. Past ticks do not run after an edit of the schedule, with or without this field."""
     daylight_saving: DaylightSaving = DaylightSaving()
-    """What happens to ticks when the clocks change."""
+    """Policies for ticks when the clocks change."""
     missed_runs: MissedRuns = MissedRuns()
-    """What happens to ticks that passed while no manager ran."""
+    """Policy for ticks that passed while no manager ran."""
 
 
 class Concurrency(Wire, frozen=True):
     """How many Jobs of a JobConfig run at the same time."""
 
     policy: job.ConcurrencyPolicy
-    """What happens to a Job beyond `maxConcurrency`. `Allow`: it starts; there is no limit.
-    `Forbid`: it is refused. `Enqueue`: it waits. `Replace`: it replaces the oldest running Job."""
+    """Policy for a Job beyond `maxConcurrency`. `Allow`: it starts; there is no limit. `Forbid`: it
+    is refused. `Enqueue`: it waits. `Replace`: it replaces the oldest running Job."""
     max_concurrency: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
     """Maximum number of Jobs that run at the same time. Unset: 1. Not allowed with `Allow`."""
     max_queued: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 20

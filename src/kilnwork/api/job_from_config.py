@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import (
-    config_options,
     job,
     job_config,
+    job_config_options,
     job_settings,
     job_variables,
-    knative_service,
+    knative_service_rendering,
     meta,
     option_values,
 )
@@ -90,7 +90,7 @@ def expand(config: job_config.JobConfig, given: job.Job) -> Expansion:
     precedence.
 
     A priority of 0, no locks and no dependencies count as unset. Raises
-    `config_options.InvalidOptions`.
+    `job_config_options.InvalidOptions`.
     """
     made, metadata = config.spec.template, given.metadata
     warnings = []
@@ -117,7 +117,8 @@ def new_job(
     """Return the object of a new Job of a JobConfig, expanded.
 
     `tick`: the second of the schedule for which the Job is created. Its name is then derived from
-    the JobConfig and the tick, whatever the request says. Raises `config_options.InvalidOptions`.
+    the JobConfig and the tick, whatever the request says. Raises
+    `job_config_options.InvalidOptions`.
     """
     policy = request.concurrency_policy
     if policy is None and request.start_after is not None:
@@ -162,7 +163,7 @@ def backfill_job(
     """Return the object of a new Job for a past tick of a JobConfig's schedule, expanded.
 
     It has the same name as the schedule's Job, so that a tick does not run twice while the Job
-    exists; the name in the request is ignored. Raises `config_options.InvalidOptions`.
+    exists; the name in the request is ignored. Raises `job_config_options.InvalidOptions`.
     """
     marked = {**request.annotations, SCHEDULE_TIME: str(tick), BACKFILL: "true"}
     name = scheduled_name(config.metadata.name, tick)
@@ -196,7 +197,7 @@ def variables(given: job.Job) -> dict[str, Any]:
     template.
 
     Option values that are not strings keep their types; `substitutions` take precedence over all
-    others. Raises `config_options.InvalidOptions`.
+    others. Raises `job_config_options.InvalidOptions`.
     """
     metadata, spec, tick = given.metadata, given.spec, scheduled_time_of(given)
     found: dict[str, Any] = {
@@ -213,7 +214,7 @@ def variables(given: job.Job) -> dict[str, Any]:
         found["jobconfig.uid"] = config.uid
         found["jobconfig.name"] = config.name
         found["jobconfig.namespace"] = metadata.namespace
-    values = config_options.parse_values(spec.option_values)
+    values = job_config_options.parse_values(spec.option_values)
     named = {job_variables.OPTION_PREFIX + name: value for name, value in values.items()}
     return {**found, **named, **spec.substitutions}
 
@@ -247,7 +248,9 @@ def _spec(config: job_config.JobConfig, given: job.JobSpec) -> job.JobSpec:
     return msgspec.structs.replace(
         given,
         config_name=None,
-        template=knative_service.with_service_name(defaults.template.spec, config.metadata.name),
+        template=knative_service_rendering.with_service_name(
+            defaults.template.spec, config.metadata.name
+        ),
         start_policy=msgspec.structs.replace(given.start_policy, concurrency_policy=policy),
         option_values=values,
         substitutions=substitutions,
@@ -269,16 +272,16 @@ def _evaluate_options(
 
     Other values keep their types in `optionValues`.
     """
-    raw = config_options.parse_values(spec.option_values)
-    evaluated = config_options.evaluate(given, raw, substitutions=spec.substitutions)
+    raw = job_config_options.parse_values(spec.option_values)
+    evaluated = job_config_options.evaluate(given, raw, substitutions=spec.substitutions)
     values: dict[str, Any] = {}
     texts: dict[str, str] = {}
     for option in given.options if given is not None else ():
-        value = evaluated[config_options.variable_name(option)]
+        value = evaluated[job_config_options.variable_name(option)]
         if not isinstance(value, str):
             values[option.name] = value
             continue
-        texts[config_options.variable_name(option)] = value
+        texts[job_config_options.variable_name(option)] = value
         chosen = raw.get(option.name)
         if chosen is None:
             chosen = option_values.default_of(option)

@@ -39,7 +39,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The resolved template of a Job."""
 
     index_task: api_task.TaskTemplate
-    """What each index runs."""
+    """Task of each index."""
     retry: api_task.Retry
     """Rules for retrying attempts of an index."""
     timeouts: api_task.Timeouts

@@ -10,17 +10,17 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from kilnwork.api import (
-    config_options,
     crd_jobs,
     crd_parts,
     cron,
     job,
     job_config,
+    job_config_options,
+    job_option_forms,
     job_template_validation,
     job_variables,
-    knative_service,
+    knative_service_rendering,
     names,
-    option_entry,
     task_validation,
     time_zones,
 )
@@ -51,7 +51,7 @@ def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
     """Return the problems of a JobConfig that conforms to its schema."""
     spec = declared.spec
     given = () if spec.option is None else spec.option.options
-    known = {*job_variables.JOB_CONFIG, *map(config_options.variable_name, given)}
+    known = {*job_variables.JOB_CONFIG, *map(job_config_options.variable_name, given)}
     return [
         *_name_problems(declared.metadata.name, job_config.MAX_NAME),
         *_metadata_problems(spec.template.metadata),
@@ -64,10 +64,10 @@ def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
             kind=job.DependencyKind.JOB_CONFIG,
             own_name=declared.metadata.name,
         ),
-        *config_options.problems(spec.option),
-        *knative_service.problems(declared),
+        *job_config_options.problems(spec.option),
+        *knative_service_rendering.problems(declared),
         *job_template_validation.problems(
-            knative_service.with_service_name(spec.template.spec, declared.metadata.name),
+            knative_service_rendering.with_service_name(spec.template.spec, declared.metadata.name),
             _CONFIG_TEMPLATE,
             known=known,
         ),
@@ -81,7 +81,7 @@ def _asked_problems(
     if spec.schedule is None or spec.schedule.disabled:
         return
     for option in given:
-        if option_entry.is_asked(option):
+        if job_option_forms.is_asked(option):
             yield (
                 "spec.schedule",
                 (
@@ -121,8 +121,8 @@ def _template_problems(declared: job.Job) -> Iterator[Problem]:
     JobConfig."""
     spec = declared.spec
     try:
-        given = config_options.parse_values(spec.option_values)
-    except config_options.InvalidOptions as error:
+        given = job_config_options.parse_values(spec.option_values)
+    except job_config_options.InvalidOptions as error:
         yield from error.problems
         return
     if spec.template is None or spec.config_name is not None:

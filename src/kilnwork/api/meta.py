@@ -72,7 +72,8 @@ class Partial(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=Tru
 
 
 JsonObject = dict[str, Any]
-"""A whole object as decoded JSON: what is created, replaced or kept for `kiln get -o yaml`."""
+"""A whole object as decoded JSON, as it is created and replaced, and kept for `kiln get -o
+yaml`."""
 
 
 def merge_conditions(

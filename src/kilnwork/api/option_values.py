@@ -1,7 +1,7 @@
 """Evaluation of an option's value according to the option's type.
 
-Part of `config_options`, which evaluates all values of a Job, and of `option_entry`, which parses
-typed input. The rules are those of Furiko, plus those of Int, Float and JSON. Pure.
+Part of `job_config_options`, which evaluates all values of a Job, and of `job_option_forms`, which
+parses typed input. The rules are those of Furiko, plus those of Int, Float and JSON. Pure.
 """
 
 import difflib
@@ -227,7 +227,7 @@ CONFIGS: dict[Type, tuple[str, Any]] = {
     Type.FLOAT: ("float_", job_config.FloatOption()),
     Type.JSON: ("json", job_config.JsonOption()),
 }
-"""For each type, the attribute of its part of an option, and the default of that part."""
+"""Attribute of the type-specific part of an option, and the default of that part, by type."""
 
 _EVALUATORS: dict[Type, Callable[[Option, Any], Any]] = {
     Type.BOOL: _bool,

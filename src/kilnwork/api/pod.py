@@ -183,7 +183,7 @@ class TroubleKind(enum.Enum):
 
 
 class PodTrouble(NamedTuple):
-    """What prevents a Pod from running, with `text` as one sentence."""
+    """The problem that prevents a Pod from running, with `text` as one sentence."""
 
     kind: TroubleKind
     text: str

@@ -24,9 +24,9 @@ class NodeView(View, frozen=True):
 
     node: str
     ready: bool
-    """Whether its agent reports."""
+    """Whether the agent of the node reports."""
     since: str
-    """Start time of this agent, RFC 3339."""
+    """Start time of the agent, RFC 3339."""
     address: str
     used: int
     capacity: int

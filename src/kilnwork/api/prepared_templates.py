@@ -49,9 +49,9 @@ class Preparation:
 
     The templates must be valid (`substitution.find_problems`). `shared`: values that are inserted
     now, and take precedence over later values of the same name. `later`: the names of the values
-    that each rendering supplies. `again`: the rendered strings are substituted a second time
-    elsewhere, so other variables are kept and inserted values are escaped. `text_fields`: the names
-    of fields below which values become text.
+    that each rendering supplies. `again`: whether the rendered strings are substituted a second
+    time elsewhere, so that other variables are kept and inserted values are escaped. `text_fields`:
+    the names of fields below which values become text.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class Reason(_Explained):
     """Why a task is in its state: `status.reason`, and the reason that a worker reports for an
     attempt."""
 
-    # Pending: what is missing, who holds it
+    # Pending: the missing resource, and its holder
     WAITING_FOR_OBJECT = (
         "WaitingForObject",
         "A TaskObject that it takes as input does not exist yet.",

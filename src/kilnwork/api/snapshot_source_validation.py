@@ -16,7 +16,7 @@ PLACES = ("source", "uri", "inline", "output", "files")
 def problems(
     source: data_pond.SnapshotSource, at: str = "from"
 ) -> Iterator[task_validation.Problem]:
-    """Yield the paths of invalid fields, and what is wrong with them."""
+    """Yield the paths of invalid fields, each with its problem."""
     given = [field for field in PLACES if getattr(source, field) is not None]
     if len(given) != 1:
         yield at, "must have exactly one of source, uri, inline, output and files"

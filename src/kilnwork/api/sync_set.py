@@ -78,7 +78,7 @@ class NearMode(enum.StrEnum):
 
 
 class OnPodFailed(enum.StrEnum):
-    """What happens when a worker ends unexpectedly; see `Group.on_pod_failed`."""
+    """Reaction to a worker that ends unexpectedly; see `Group.on_pod_failed`."""
 
     REPLACE = "replace"
     FAIL = "fail"
@@ -87,7 +87,7 @@ class OnPodFailed(enum.StrEnum):
 
 
 class OnTimeout(enum.StrEnum):
-    """What happens when the workers do not start together in time; see `Gang.on_timeout`."""
+    """Reaction when the workers do not start together in time; see `Gang.on_timeout`."""
 
     REQUEUE = "requeue"
     FAIL = "fail"
@@ -108,14 +108,14 @@ class Pin(enum.StrEnum):
 
 
 class Deliver(enum.StrEnum):
-    """Which part of a snapshot a node gets; see `Snapshot.deliver`."""
+    """The part of a snapshot that a node gets; see `Snapshot.deliver`."""
 
     ALL = "all"
     SHARD = "shard"
 
 
 class Access(enum.StrEnum):
-    """What a worker may do with a snapshot; see `Snapshot.access`."""
+    """The access of workers to a snapshot; see `Snapshot.access`."""
 
     READ = "read"
     COPY = "copy"
@@ -175,9 +175,9 @@ class Group(Wire, frozen=True):
     first. `required`: workers start only on such nodes, to which the data is fetched first (order
     `lead`). `none`: the data does not affect the choice of nodes."""
     on_pod_failed: OnPodFailed = OnPodFailed.REPLACE
-    """What happens when a worker ends. `replace`: it is replaced as soon as a node with the data
-    is available; `fail`: the generation fails. `restart-group` is refused: workers do not depend
-    on each other, so that the others can continue."""
+    """Reaction to a worker that ends. `replace`: it is replaced as soon as a node with the data is
+    available; `fail`: the generation fails. `restart-group` is refused: workers do not depend on
+    each other, so that the others can continue."""
 
     @property
     def count(self) -> int:
@@ -191,9 +191,9 @@ class Gang(Wire, frozen=True):
     wait_seconds: Annotated[int, msgspec.Meta(ge=1, le=604_800)] = 600
     """Number of seconds for which workers that have a node wait for the other workers."""
     on_timeout: OnTimeout = OnTimeout.REQUEUE
-    """What happens when workers are still missing after `waitSeconds`. `requeue`: the present
-    workers release their resources, and all workers start again when there is room for all of
-    them; `fail`: the generation fails."""
+    """Reaction to workers that are still missing after `waitSeconds`. `requeue`: the present
+    workers release their resources, and all workers start again when there is room for all of them;
+    `fail`: the generation fails."""
 
 
 class DriverWorker(Wire, frozen=True):
@@ -258,10 +258,10 @@ class Snapshot(Wire, frozen=True):
     """Expected digest of the snapshot; the data of `from` is verified against it. Unset: the
     digest is computed from the source once and written to the status."""
     deliver: Deliver = Deliver.ALL
-    """Which part of the snapshot a node gets. `all`: the whole snapshot. `shard`: the shards of
-    its workers. The task of a shard then runs where the shard is, and other steps see only the
-    shards on their node. `shard` requires a step with `of: data.NAME`, and with backend `pods` no
-    `access: copy`."""
+    """Part of the snapshot that a node gets. `all`: the whole snapshot. `shard`: the shards of its
+    workers. The task of a shard then runs where the shard is, and other steps see only the shards
+    on their node. `shard` requires a step with `of: data.NAME`, and with backend `pods` no `access:
+    copy`."""
     shard: Shard | None = None
     """How the snapshot is divided, for steps with `each`. Unset: it is one piece."""
     access: Access = Access.READ
@@ -323,7 +323,7 @@ class Replay(Wire, frozen=True):
 
 
 class SyncSetSpec(Wire, frozen=True):
-    """What runs, where, and on which data.
+    """The workers, the flow and the data of a SyncSet.
 
     Within a generation only `run`, `suspend`, `deadlineSeconds`, `keep`, `killTimestamp`, the
     replicas of elastic groups, and until the flow starts `priority` can be changed. When
@@ -453,7 +453,7 @@ class BackendRef(Status, frozen=True):
     kind: str = ""
     """Kind of the objects that represent the groups."""
     names: tuple[str, ...] = ()
-    """Names of these objects."""
+    """Names of the objects that represent the groups."""
 
 
 class GenerationStatus(Status, frozen=True):
@@ -466,7 +466,7 @@ class GenerationStatus(Status, frozen=True):
     replay_of: int | None = None
     """Number of the earlier generation that this one repeated, if it was a replay."""
     finish_time: str | None = None
-    """Time at which it finished."""
+    """Time at which the generation finished."""
     digests: dict[str, str] = {}
     """Digests of the snapshots by name."""
     outputs: dict[str, str] = {}
@@ -493,7 +493,7 @@ class SyncSetStatus(Status, frozen=True):
     start_time: str | None = None
     """Time at which the flow started."""
     finish_time: str | None = None
-    """Time at which it finished."""
+    """Time at which the generation finished."""
     snapshots: dict[str, SnapshotStatus] = {}
     """Snapshots by name."""
     groups: dict[str, GroupStatus] = {}

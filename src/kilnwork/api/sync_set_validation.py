@@ -14,10 +14,10 @@ import msgspec
 from kilnwork.api import (
     crd_sync_sets,
     field_support_table,
+    flow_output_validation,
     flow_program,
     flow_validation,
     names,
-    output_step_validation,
     pod_template_shape,
     quantities,
     snapshot_source_validation,
@@ -279,7 +279,7 @@ def _output_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     for position, output in enumerate(outputs):
         if output.glob and (why := globs.problem(output.glob)):
             yield f"spec.data.outputs[{position}].glob", why
-    for position, problem in output_step_validation.problems(spec.flow, outputs):
+    for position, problem in flow_output_validation.problems(spec.flow, outputs):
         yield f"spec.data.outputs[{position}].{problem.path}", problem.text
 
 

@@ -266,7 +266,7 @@ class ExternalTask(Wire, frozen=True):
 
 
 class TaskTemplate(Wire, frozen=True):
-    """What a task runs, and its inputs: the part of a Task's spec that a Job uses as the template
+    """The work of a task and its inputs: the part of a Task's spec that a Job uses as the template
     of its tasks."""
 
     cluster_name: Name = "default"
@@ -363,9 +363,9 @@ class TaskTemplate(Wire, frozen=True):
 
 
 class TaskSpec(TaskTemplate, frozen=True):
-    """What to run and how long to try: a `command`, a Python `call`, a `pod`, a `call` in a `pod`,
-    a `workflow`, a `customResource`, an `http` request, a request to a `function`, or work for an
-    `external` program."""
+    """The work of a task, and the limits on its attempts and time. The work is a `command`, a
+    Python `call`, a `pod`, a `call` in a `pod`, a `workflow`, a `customResource`, an `http`
+    request, a request to a `function`, or work for an `external` program."""
 
     output_object: Name | None = None
     """Name of a TaskObject to create from the result, which must be JSON of at most 64 KiB;

@@ -23,7 +23,7 @@ class Phase(enum.StrEnum):
 
 
 class TaskClaimSpec(base_struct.Wire, frozen=True):
-    """Which executor's tasks are claimed, and by which holder."""
+    """The executor whose task is claimed, and the holder of the claim."""
 
     executor: task.Name
     """Name of the executor, as in `spec.external.executor` of the tasks."""
@@ -72,8 +72,8 @@ class ClaimProgress(
 class ClaimOutcome(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """How the task ended. Writing it declares that nothing of the task runs any more. It cannot be
-    changed."""
+    """How the task ended. Writing the outcome declares that no process of the task runs any more.
+    The outcome cannot be changed."""
 
     state: Annotated[str, msgspec.Meta(pattern="^(Succeeded|Failed|Killed)$")]
     """Final state: `Succeeded`, `Failed`, or `Killed` if the phase was `Killing`."""
@@ -91,7 +91,7 @@ class ClaimOutcome(
 class TaskClaimStatus(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """What the manager has assigned, and what the holder has reported."""
+    """The task that the manager has assigned, and the reports of the holder."""
 
     phase: str = ""
     """Phase of the claim. Empty: the manager has not seen it yet; `Waiting`: it waits for a task;

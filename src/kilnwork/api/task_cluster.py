@@ -12,7 +12,7 @@ from kilnwork.api import meta, task
 
 
 class Runtime(enum.StrEnum):
-    """What runs the program of a task; see `TaskClusterSpec.runtime`."""
+    """How the program of a task is run; see `TaskClusterSpec.runtime`."""
 
     AUTO = "Auto"
     AGENT = "Agent"
@@ -59,10 +59,10 @@ class TaskClusterSpec(task.Wire, frozen=True):
     slots_per_worker: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
     """Number of tasks that a worker runs at once."""
     runtime: Runtime = Runtime.AUTO
-    """What runs the program of a task. `Agent`: the worker, in its own container, whatever the
-    image of the task. `Auto`: the worker, but a Pod of its own for a task with another image than
-    the worker's. `EphemeralContainers`: a container of its own, added to a worker's Pod. Calls of
-    Python functions always run in the worker."""
+    """How the program of a task is run. `Agent`: by the worker, in its own container, whatever the
+    image of the task. `Auto`: by the worker, but in a Pod of its own if the task has another image
+    than the worker. `EphemeralContainers`: in a container of its own, added to a worker's Pod.
+    Calls of Python functions always run in the worker."""
     drain_seconds: Annotated[int, msgspec.Meta(ge=0, le=86400)] = 300
     """Number of seconds for which running tasks may continue after the TaskCluster is deleted;
     then they are stopped. 0 stops them immediately. Tasks that are not on a worker yet fail

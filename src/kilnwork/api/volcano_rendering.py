@@ -73,7 +73,7 @@ def render(
 
 
 def _volcano_task(role: Role) -> meta.JsonObject:
-    # An evicted Pod is lost for Volcano, too, unless a policy says what follows.
+    # For Volcano an evicted Pod is lost, too, unless a policy names an action.
     action = "AbortJob" if role.fails else "RestartPod"
     return {
         "name": role.name,

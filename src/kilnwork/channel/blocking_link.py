@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
-from kilnwork.channel import errors, frames, link_thread, messages, read_turns, send_buffer
+from kilnwork.channel import errors, frames, link_thread, messages, read_turns, socket_write_queue
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
@@ -97,7 +97,7 @@ class Link(Generic[M]):
         self.clock = clock
         self.handler = handler
         self.turns = read_turns.Turns()
-        self.outbox = send_buffer.Outbox()
+        self.outbox = socket_write_queue.Outbox()
         self.socket: socket.socket | None = None
         self._connect = connect
         self._decode = decode
@@ -418,7 +418,7 @@ class Link(Generic[M]):
         """Discard the parent's state in the child of a fork, without taking a lock."""
         self.failure = errors.LinkForked()
         # New ones: a thread that does not exist in this process may hold the locks of the old ones.
-        self.turns, self.outbox = read_turns.Turns(), send_buffer.Outbox()
+        self.turns, self.outbox = read_turns.Turns(), socket_write_queue.Outbox()
         self.turns.finish()
         self._thread.forked()
         if self.socket is not None:

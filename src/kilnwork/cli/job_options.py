@@ -1,6 +1,6 @@
 """Values for the options of a JobConfig: from `-O`, from `--option`, and typed at prompts.
 
-Used by `kiln run-job` and `kiln backfill`. `api.config_options` validates them.
+Used by `kiln run-job` and `kiln backfill`. `api.job_config_options` validates them.
 """
 
 import sys
@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from kilnwork.api import config_options as api_options
-from kilnwork.api import job_config, option_entry, option_values
+from kilnwork.api import job_config, job_option_forms, option_values
+from kilnwork.api import job_config_options as api_options
 from kilnwork.cli import errors, manifests
 
 Option = job_config.Option
@@ -26,7 +26,7 @@ def parse_values(
 ) -> dict[str, Any]:
     """Return the option values that `-O` and `--option` give, by name.
 
-    Values of `--option` take precedence. Raises `api.config_options.InvalidOptions` and
+    Values of `--option` take precedence. Raises `api.job_config_options.InvalidOptions` and
     `errors.InvalidInput`.
     """
     values = api_options.parse_values(_text(text), FIELD) if text is not None else {}
@@ -36,7 +36,7 @@ def parse_values(
         if not equals or not name:
             raise errors.InvalidInput(f"--option {pair}: write NAME=VALUE")
         option = known.get(name)
-        values[name] = value if option is None else option_entry.from_text(option, value, FIELD)
+        values[name] = value if option is None else job_option_forms.from_text(option, value, FIELD)
     unknown = {name: value for name, value in values.items() if name not in known}
     if unknown:
         api_options.evaluate(_all_optional(options), unknown, field=FIELD)
@@ -75,7 +75,7 @@ def ask(
     """
     found = dict(values)
     for option in options.options if options is not None else ():
-        if option.name in found or (only_needed and not option_entry.is_asked(option)):
+        if option.name in found or (only_needed and not job_option_forms.is_asked(option)):
             continue
         value = prompt(
             label(option),
@@ -91,7 +91,7 @@ def ask(
 
 def _typed(option: Option, text: str) -> Any:
     try:
-        return option_entry.from_text(option, text, FIELD)
+        return job_option_forms.from_text(option, text, FIELD)
     except api_options.InvalidOptions as error:
         raise click.UsageError(str(error)) from error
 
@@ -111,7 +111,7 @@ def label(option: Option) -> str:
 def _default(option: Option) -> str:
     default = option_values.default_of(option)
     if default is None:
-        return "required" if option_entry.is_asked(option) else "none"
+        return "required" if job_option_forms.is_asked(option) else "none"
     if isinstance(default, bool):
         return "yes" if default else "no"
     if isinstance(default, list | tuple):

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from kilnwork.cli import options as common
-from kilnwork.server.jobs import settings, source_system_settings
+from kilnwork.server.jobs import aksjobscheduler_settings, settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -40,7 +40,7 @@ def options(function: Function) -> Function:
 
 
 def chosen(
-    given: dict[str, Any], *, source: source_system_settings.Source | None = None
+    given: dict[str, Any], *, source: aksjobscheduler_settings.Source | None = None
 ) -> settings.JobsApiSettings:
     """Remove the values of the Jobs API options from `given` and return them as settings."""
     return settings.JobsApiSettings(

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kilnwork.api import filejobs
 from kilnwork.cli import errors, packed_code, session
-from kilnwork.endpoints import discovery_requests, resolve
+from kilnwork.endpoints import discovery_protocol, resolve
 
 BUILT_IN = {"mapper": ("calculator", "identity"), "reducer": ("identity",)}
 
@@ -171,7 +171,7 @@ async def _local_workers(s: session.Session) -> Mapping[str, str] | None:
 
     None unless the server and its workers run on this machine as this user.
     """
-    document = await s.carry_out(discovery_requests.ask_server(s.settings))
+    document = await s.carry_out(discovery_protocol.ask_server(s.settings))
     if document is None or resolve.local_socket(s.server, document) is None:
         return None
     found: Mapping[str, str] | None = document.get("workers")

@@ -17,7 +17,7 @@ from kilnwork.cli import (
     job_fields,
     job_lookup,
     object_waits,
-    retry_groups,
+    retry_order,
     session,
     set_objects,
 )
@@ -64,7 +64,7 @@ async def task(s: session.Session, name: str, *, force: bool) -> StartedRun:
     if state == "Success" and not force:
         raise errors.CommandError(f"task {name} has succeeded: --force runs it again")
     notes = {api_task.FORCE_ANNOTATION: str(run + 1)} if state == "Success" else {}
-    await _raise_run(s, (retry_groups.TASK, name), run + 1, notes=notes)
+    await _raise_run(s, (retry_order.TASK, name), run + 1, notes=notes)
     return _started(s, name, run + 1)
 
 
@@ -87,7 +87,7 @@ async def failed_task(s: session.Session, name: str, begun: set[str]) -> Started
         _check(name, live["spec"], state)
         if state == "Success":
             raise errors.CommandError(f"task {name} has succeeded: nothing in it has failed")
-    subject = retry_groups.TASK, name
+    subject = retry_order.TASK, name
     runs = await _failed_objects(s, subject)
     asked = max(
         run, int(live.get("spec", {}).get("run", 1))
@@ -108,7 +108,7 @@ async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> 
         return _started(s, name, run, already=True)
     retried = response["retried"]
     begun.update(retried["tasks"])
-    objects = [(retry_groups.TASK, str(one)) for one in retried["objects"]]
+    objects = [(retry_order.TASK, str(one)) for one in retried["objects"]]
     raised = await _failed_objects(s, *objects) if objects else {}
     others = len(retried["tasks"]) + len(raised) - 1
     if response["id"] in retried["tasks"]:
@@ -220,12 +220,12 @@ async def job(s: session.Session, found: job_lookup.Item, *, failed: bool) -> St
         )
     if job_fields.spec(found).get("suspend"):
         raise errors.CommandError(f"Job {name} is suspended: `kiln resume job/{name}` first")
-    raised = await _failed_objects(s, (retry_groups.JOB, name)) if failed else {}
-    if (retry_groups.JOB, name) in raised:
-        run = raised[retry_groups.JOB, name]
+    raised = await _failed_objects(s, (retry_order.JOB, name)) if failed else {}
+    if (retry_order.JOB, name) in raised:
+        run = raised[retry_order.JOB, name]
     else:
         run += 1
-        await _raise_run(s, (retry_groups.JOB, name), run)
+        await _raise_run(s, (retry_order.JOB, name), run)
     more = f", with {len(raised) - 1} more around it" if len(raised) > 1 else ""
     return _of_job(s, name, f"job/{name} starts again as run {run}{more}")
 
@@ -252,29 +252,29 @@ async def file_job(s: session.Session, found: file_jobs.Job) -> StartedRun:
 
 
 async def _failed_objects(
-    s: session.Session, *start: retry_groups.Name
-) -> dict[retry_groups.Name, int]:
+    s: session.Session, *start: retry_order.Name
+) -> dict[retry_order.Name, int]:
     """Request new runs of all objects that failed together with the given ones.
 
     Return the run numbers, in the order of the requests.
     """
-    namespace, items = s.one_namespace(), dict[retry_groups.Name, job_lookup.Item]()
+    namespace, items = s.one_namespace(), dict[retry_order.Name, job_lookup.Item]()
     for served in (api_kinds.TASKS, api_kinds.JOBS):
         for item in await s.items(s.path(served, namespace=namespace)):
             items[served.kind, item["metadata"]["name"]] = item
     runs = {}
-    for name in retry_groups.connected(items, start):
+    for name in retry_order.connected(items, start):
         run = int(items[name].get("spec", {}).get("run", 1)) + 1
-        notes = {api_task.RESUME_ANNOTATION: str(run)} if name[0] == retry_groups.TASK else {}
+        notes = {api_task.RESUME_ANNOTATION: str(run)} if name[0] == retry_order.TASK else {}
         await _raise_run(s, name, run, notes=notes)
         runs[name] = run
     return runs
 
 
 async def _raise_run(
-    s: session.Session, name: retry_groups.Name, run: int, *, notes: dict[str, str] | None = None
+    s: session.Session, name: retry_order.Name, run: int, *, notes: dict[str, str] | None = None
 ) -> None:
-    served = api_kinds.TASKS if name[0] == retry_groups.TASK else api_kinds.JOBS
+    served = api_kinds.TASKS if name[0] == retry_order.TASK else api_kinds.JOBS
     path = s.path(served, name[1], namespace=s.one_namespace())
     change: dict[str, Any] = {"spec": {"run": run, "killTimestamp": None}}
     if notes:

@@ -22,7 +22,7 @@ from kilnwork import version
 from kilnwork.api import api_resources, manager_access, meta
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import errors, kinds, lazy_import, options
-from kilnwork.endpoints import discovery_requests
+from kilnwork.endpoints import discovery_protocol
 from kilnwork.endpoints import errors as endpoint_errors
 from kilnwork.kit import clock, http_types
 from kilnwork.kit import errors as kit_errors
@@ -140,7 +140,7 @@ class Session:
         """
         text = f"{self.server} does not serve the kinds of {api_kinds.GROUP}: "
         with contextlib.suppress(errors.CommandError, kube_errors.KubeError):
-            if await self.carry_out(discovery_requests.ask_server(self.settings)) is not None:
+            if await self.carry_out(discovery_protocol.ask_server(self.settings)) is not None:
                 return (
                     f"{text}`kubectl get --raw '/readyz?verbose'` says which definition was "
                     "deleted or replaced; a restart of `kiln up` installs what is missing"
@@ -293,7 +293,7 @@ class Session:
         with contextlib.suppress(errors.Unreachable):
             await self._route_of(_MANAGERS[0])
 
-    async def carry_out(self, steps: discovery_requests.Steps[T]) -> T:
+    async def carry_out(self, steps: discovery_protocol.Steps[T]) -> T:
         """Send the requests of the discovery steps and return their result.
 
         Raises CommandError with what is missing, or a KubeError without a response.
@@ -316,16 +316,16 @@ class Session:
         return self._route
 
     async def _find_route(self) -> _Route:
-        if await self.carry_out(discovery_requests.ask_server(self.settings)) is not None:
+        if await self.carry_out(discovery_protocol.ask_server(self.settings)) is not None:
             return _Route()
         home, until = manager_access.manager_namespace(os.environ), float("inf")
         own = (await self.http.credential()).token
         headers: Mapping[str, str] = {manager_access.TOKEN_HEADER: own or ""}
         if not own:
-            wanted = discovery_requests.request_token(self.server, self.namespace, _ACCOUNTS)
+            wanted = discovery_protocol.request_token(self.server, self.namespace, _ACCOUNTS)
             made = await self.carry_out(wanted)
             headers, until = made.headers, self.clock.monotonic() + made.lasts_s
-        await self.carry_out(discovery_requests.ask_behind(home, headers))
+        await self.carry_out(discovery_protocol.ask_behind(home, headers))
         return _Route(manager_access.proxy_path(home), headers, until)
 
     async def changes(

@@ -25,9 +25,9 @@ from kilnwork.api import attempts as api_attempts
 from kilnwork.controllers import (
     caches,
     code_blob_renewal,
-    controller_precedence,
     errors,
     ports,
+    reconcile_priority,
     reconciler_context,
     worker_pods,
     worker_verifier,
@@ -40,7 +40,7 @@ from kilnwork.controllers.job_config import clock_watch
 from kilnwork.controllers.job_config import reconciler as job_config_reconciler
 from kilnwork.controllers.sync_set import ports as set_ports
 from kilnwork.controllers.sync_set import reconciler as sync_set_reconciler
-from kilnwork.controllers.task import container_choice
+from kilnwork.controllers.task import own_container_choice
 from kilnwork.controllers.task import reconciler as task_reconciler
 from kilnwork.controllers.task_claim import controller as task_claims
 from kilnwork.controllers.task_cluster import reconciler as task_cluster_reconciler
@@ -111,7 +111,7 @@ class Controllers:
             find_view=self._tasks.find_view,
         )
         self._configs = job_config_reconciler.Reconciler(context, self._configs_queue)
-        self._ticks_first = controller_precedence.Precedence(self._configs_queue, time=time)
+        self._ticks_first = reconcile_priority.Precedence(self._configs_queue, time=time)
         self._clock_watch = clock_watch.ClockWatch(time, self._configs.clock_set)
         self._tasks.on_task = self._jobs.task_over
         self._jobs.on_change = self._configs.group_changed
@@ -276,7 +276,9 @@ class Controllers:
             )
         cluster = self.caches.clusters.get((namespace, task.queue_cluster(spec.cluster_name)))
         pods = () if cluster is None else self.caches.pods.owned_by(cluster.metadata.uid)
-        return container_choice.use_for_spawned(spec, cluster, container_choice.worker_image(pods))
+        return own_container_choice.use_for_spawned(
+            spec, cluster, own_container_choice.worker_image(pods)
+        )
 
     def _object_changed(
         self,

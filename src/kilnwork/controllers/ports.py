@@ -1,6 +1,7 @@
 """The ports of the dispatcher and the engine of jobs: all that controllers use of them.
 
-Implemented by `dispatch.hub.hub.Hub` and `jobs.index_jobs.IndexJobs`. All calls may be repeated.
+Implemented by `dispatch.hub.hub.Hub` and `jobs.index_job_service.IndexJobs`. All calls may be
+repeated.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -59,8 +60,8 @@ class TaskHub(Protocol):
 class JobHub(Protocol):
     """The part of the engine of jobs that the Job and JobConfig controllers use.
 
-    Implemented by `jobs.index_jobs.IndexJobs`. The effect of a coroutine method is durable when it
-    returns.
+    Implemented by `jobs.index_job_service.IndexJobs`. The effect of a coroutine method is durable
+    when it returns.
     """
 
     async def put(self, new: index_model.NewIndexJob) -> index_model.IndexJobView:
@@ -202,7 +203,7 @@ class ClusterHub(Protocol):
 
 class ExecutorLink(Protocol):
     """Link of an executor to the dispatcher, which receives its observations. Implemented by
-    `dispatch.hub.in_process_executors`.
+    `dispatch.hub.in_process_links`.
     """
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:

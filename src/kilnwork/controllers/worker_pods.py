@@ -71,7 +71,7 @@ class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
     blobs: Path | None = None
     """Directory of the manager's blobs."""
     blobs_shared: bool = True
-    """Whether Pods mount that directory."""
+    """Whether Pods mount the directory of blobs."""
     allowed_kinds: tuple[str, ...] = ()
     """Kinds of objects that tasks may create."""
     socket: Path | None = None
@@ -320,7 +320,7 @@ def _worker(
     mount = {"name": _VOLUME, "mountPath": TOKEN_DIRECTORY, "readOnly": True}
     worker = {
         "name": CONTAINER,
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # why it ended, in the Pod's status
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # shows why the worker ended
         **given,
         "image": given.get("image") or settings.worker_image,
         "command": list(settings.worker_command),

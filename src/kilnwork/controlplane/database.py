@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from kilnwork.controlplane import errors, store_types
-from kilnwork.kit import database_marker
+from kilnwork.kit import database_loss_check
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class Database:
         try:
             connection = self._open()
             loaded = self._load(connection)
-        except (apsw.Error, OSError, errors.StoreBroken, database_marker.ContentLost) as error:
+        except (apsw.Error, OSError, errors.StoreBroken, database_loss_check.ContentLost) as error:
             self._ready.put(self._explain(error))
             return
         self._ready.put(loaded)
@@ -125,7 +125,9 @@ class Database:
         if isinstance(error, errors.StoreBroken):
             return error
         text = f"cannot use the database {self._path}: {error}"
-        if isinstance(error, (apsw.NotADBError, apsw.CorruptError, database_marker.ContentLost)):
+        if isinstance(
+            error, (apsw.NotADBError, apsw.CorruptError, database_loss_check.ContentLost)
+        ):
             text += (
                 "; nothing was deleted. Put a backup in its place, or move "
                 f"{self._path.name}* elsewhere and start again, without any object"
@@ -135,7 +137,7 @@ class Database:
         return broken
 
     def _open(self) -> apsw.Connection:
-        database_marker.check_content(self._path)
+        database_loss_check.check_content(self._path)
         connection = apsw.Connection(str(self._path))
         connection.set_busy_timeout(2000)
         connection.execute("PRAGMA journal_mode=WAL")
@@ -144,7 +146,7 @@ class Database:
         connection.execute("PRAGMA foreign_keys=ON")
         self._path.chmod(0o600)
         self._migrate(connection)
-        database_marker.write_marker(self._path)
+        database_loss_check.write_marker(self._path)
         return connection
 
     def _migrate(self, connection: apsw.Connection) -> None:

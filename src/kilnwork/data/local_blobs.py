@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.data import context_managers, disk_checks, errors
+from kilnwork.data import context_manager_bases, disk_checks, errors
 from kilnwork.kit import clock, digests
 
 Part = bytes | bytearray | memoryview
@@ -276,7 +276,7 @@ class Blobs:
         self._checked[digest] = seen
 
 
-class Writer(context_managers.Closeable):
+class Writer(context_manager_bases.Closeable):
     """A blob that is being written; readers see nothing of it before `commit`."""
 
     def __init__(self, blobs: Blobs) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kilnwork.data import blob_renewal, local_blobs, referenced_blobs
+from kilnwork.data import blob_renewal, local_blobs, pickled_blob_references
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import lines
 
@@ -45,7 +45,7 @@ class SplitFile:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.blob is not None:
-            referenced_blobs.note((self.blob,))
+            pickled_blob_references.note((self.blob,))
         found = (self.path, self.size, self.modified_ns, self.ended)
         return SplitFile, (*found, self.encoding, self.errors, self.blob)
 

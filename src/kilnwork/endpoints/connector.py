@@ -1,6 +1,6 @@
 """Blocking connections to one manager with TLS, credentials and tokens, from any thread.
 
-Used by the SDK. `ManagerConnector.find` carries out `discovery_requests`; then it provides the
+Used by the SDK. `ManagerConnector.find` carries out `discovery_protocol`; then it provides the
 blocking HTTP client and the channel with new connections, the URL path of the manager, and headers
 with the credentials.
 """
@@ -16,7 +16,7 @@ from urllib import parse
 import msgspec
 
 from kilnwork.api import manager_access
-from kilnwork.endpoints import discovery_requests, manager_client
+from kilnwork.endpoints import discovery_protocol, manager_client
 from kilnwork.endpoints import errors as endpoint_errors
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import errors, http1_client, http_types, tcp_keepalive, tls_socket
@@ -124,7 +124,7 @@ class ManagerConnector:
         self._server = ServerConnector(load, self._clock)
         self._namespace = namespace
         self._lock = threading.Lock()
-        self._account: tuple[discovery_requests.AccountToken, float] | None = None
+        self._account: tuple[discovery_protocol.AccountToken, float] | None = None
         self.connect = self._server.connect
         self.prefix = ""
         """Path on the server below which the manager's paths are."""
@@ -139,20 +139,20 @@ class ManagerConnector:
 
         Raises ConfigurationError, which says what is missing.
         """
-        steps = discovery_requests.ask_server(self._server.settings)
+        steps = discovery_protocol.ask_server(self._server.settings)
         document = self._carry_out(steps, self._server)
         if document is not None:
             return document
         home = manager_access.manager_namespace(os.environ)
         self.prefix = manager_access.proxy_path(home)
-        return self._carry_out(discovery_requests.ask_behind(home), self)
+        return self._carry_out(discovery_protocol.ask_behind(home), self)
 
     def get(self, path: str) -> http_types.ClientResponse:
         """Send a GET for a path of the manager and return the response.
 
         Raises ConfigurationError without a response.
         """
-        steps = discovery_requests.get(self.prefix + path)
+        steps = discovery_protocol.get(self.prefix + path)
         return self._carry_out(steps, self if self.prefix else self._server)
 
     def path(self, path: str) -> str:
@@ -189,7 +189,7 @@ class ManagerConnector:
         with self._lock:
             now = self._clock.monotonic()
             if self._account is None or now >= self._account[1]:
-                steps = discovery_requests.request_token(
+                steps = discovery_protocol.request_token(
                     self.server, self._namespace, (manager_access.DRIVER_ACCOUNT,)
                 )
                 try:
@@ -200,7 +200,7 @@ class ManagerConnector:
             return self._account[0].headers
 
     def _carry_out(
-        self, steps: discovery_requests.Steps[T], connector: manager_client.Connector
+        self, steps: discovery_protocol.Steps[T], connector: manager_client.Connector
     ) -> T:
         try:
             return self._send_all(steps, connector)
@@ -210,7 +210,7 @@ class ManagerConnector:
             ) from error
 
     def _send_all(
-        self, steps: discovery_requests.Steps[T], connector: manager_client.Connector
+        self, steps: discovery_protocol.Steps[T], connector: manager_client.Connector
     ) -> T:
         http = manager_client.Client(connector)
         try:

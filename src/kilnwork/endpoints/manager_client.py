@@ -2,7 +2,7 @@
 away.
 
 Used by `connector` (requests of the SDK), `data.remote_blobs` (blobs) and
-`data.stores.manager_store` (objects). It imports no TLS itself, only its `Connector` does if
+`data.stores.manager_http_store` (objects). It imports no TLS itself, only its `Connector` does if
 needed; so slots, which connect to a relay over a Unix socket, load none. It does not follow
 redirects.
 """

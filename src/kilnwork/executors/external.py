@@ -17,7 +17,7 @@ import msgspec
 
 from kilnwork.api import attempts, json_limits, reasons, substitution, task
 from kilnwork.channel import messages
-from kilnwork.executors import service, service_attempt
+from kilnwork.executors import attempt_base, service
 from kilnwork.kit import clock, coroutines, errors, ids
 
 BYTES = "application/octet-stream"
@@ -90,7 +90,7 @@ Keep = Callable[[str, bytes, Path], Awaitable[None]]
 """Stores a blob: namespace, digest, file. Raises KilnError."""
 
 
-class ExternalAttempt(service_attempt.ProcessAttempt):
+class ExternalAttempt(attempt_base.ProcessAttempt):
     """One attempt of an external executor: a call of the user's function, with its result, failure
     and log.
     """
@@ -98,7 +98,7 @@ class ExternalAttempt(service_attempt.ProcessAttempt):
     def __init__(
         self,
         run: messages.Run,
-        link: service_attempt.Link,
+        link: attempt_base.Link,
         time: clock.Clock,
         *,
         call: Run,
@@ -164,7 +164,7 @@ class ExternalAttempt(service_attempt.ProcessAttempt):
 
     def _say(self, fraction: float | None, message: str) -> None:
         known = None if fraction is None else float(fraction)
-        text = _escaped(message)[: service_attempt.MAX_MESSAGE]
+        text = _escaped(message)[: attempt_base.MAX_MESSAGE]
         self._link.send(messages.Progress(self.ref, known, text))
 
     def _ended(

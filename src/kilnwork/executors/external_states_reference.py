@@ -5,8 +5,8 @@ docs/reference/executors.md. Not used by the manager.
 """
 
 from kilnwork.api import reasons, task
-from kilnwork.executors import state_table_format
-from kilnwork.executors.state_table_format import Counts, Group
+from kilnwork.executors import state_table_types
+from kilnwork.executors.state_table_types import Counts, Group
 
 _R = reasons.Reason
 _S = task.State
@@ -51,6 +51,6 @@ _GROUPS: tuple[Group, ...] = (
     )),
 )  # fmt: skip
 
-TABLE = state_table_format.Table(
-    "external", "external_states_reference", "", state_table_format.rows(_GROUPS)
+TABLE = state_table_types.Table(
+    "external", "external_states_reference", "", state_table_types.rows(_GROUPS)
 )

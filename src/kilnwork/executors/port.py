@@ -39,8 +39,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt that an executor must run.
 
     `name`: the task's name, for people; `owner_uid`: uid of the Task object, "" for a spawned task,
-    which has none. `inputs`: a JSON object by input name. `began`: the journal has recorded its
-    start, so that it may be adopted but never created. `place`: where it runs, if a worker
+    which has none. `inputs`: a JSON object by input name. `began`: whether the journal has recorded
+    its start, so that it may be adopted but never created. `place`: where it runs, if a worker
     requested it.
     """
 
@@ -206,7 +206,7 @@ class ReadsLogs(Protocol):
 class ResultError(Exception):
     """A result cannot be read. `reason`: one of `api.reasons`.
 
-    `is_loss`: the task is not at fault, so that it may run again.
+    `is_loss`: whether the task is not at fault, so that it may run again.
     """
 
     def __init__(self, reason: str, message: str, *, is_loss: bool = False) -> None:

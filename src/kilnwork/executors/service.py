@@ -16,7 +16,7 @@ from typing import Protocol
 from kilnwork.api import attempts, reasons
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages, worker_side
-from kilnwork.executors import service_attempt
+from kilnwork.executors import attempt_base
 from kilnwork.kit import clock, coroutines, ids
 
 log = logging.getLogger(__name__)
@@ -31,12 +31,12 @@ HALT_S = 10.0
 """How many seconds halted attempts may take to end, after `DRAIN_S`."""
 
 _E = attempts.Ending
-_LEASE_ENDED = service_attempt.Halt(
+_LEASE_ENDED = attempt_base.Halt(
     _E.LOST,
     reasons.Reason.WORKER_LOST.value,
     "the executor could not renew its lease, so it ended its attempts",
 )
-_STOPPING = service_attempt.Halt(
+_STOPPING = attempt_base.Halt(
     _E.LOST, reasons.Reason.WORKER_STOPPING.value, "the executor was asked to stop"
 )
 
@@ -102,7 +102,7 @@ class ExecutorService:
         self._manager = manager
         self._session = settings.session or ids.new_session()
         self._background = coroutines.BackgroundWork("executor", on_failure=self._failed)
-        self._attempts: dict[attempts.AttemptRef, service_attempt.ProcessAttempt] = {}
+        self._attempts: dict[attempts.AttemptRef, attempt_base.ProcessAttempt] = {}
         self._stopping = False
         self._on_failure = on_failure
         self._failure: channel_errors.ChannelError | None = None
@@ -115,7 +115,7 @@ class ExecutorService:
             entropy=entropy,
         )
 
-    def make(self, run: messages.Run) -> service_attempt.ProcessAttempt:
+    def make(self, run: messages.Run) -> attempt_base.ProcessAttempt:
         """Create the attempt object for an order to run an attempt."""
         raise NotImplementedError
 
@@ -250,18 +250,19 @@ class ExecutorService:
         self._stopping = True
         self._refuse(attempts.AttemptRef(ids.TaskId(bytes(16)), 0, 0), _STOPPING)
 
-    async def _live(self, current: service_attempt.ProcessAttempt) -> None:
+    async def _live(self, current: attempt_base.ProcessAttempt) -> None:
         await current.live()
         if current.silent:
             self._attempts.pop(current.ref, None)
 
-    def _refuse(self, ref: attempts.AttemptRef, halt: service_attempt.Halt) -> None:
-        """Report that an attempt ended before it began, which is proof that nothing of it runs."""
+    def _refuse(self, ref: attempts.AttemptRef, halt: attempt_base.Halt) -> None:
+        """Report that an attempt ended before it began, which is proof that no process of it
+        runs."""
         outcome = attempts.Outcome(halt.ending, halt.reason, halt.message)
         self.link.report(lambda serial: messages.Finished(serial, ref, outcome))
 
     def _stop(self, order: messages.Stop) -> None:
-        halt = service_attempt.Halt(_E.STOPPED, order.reason)
+        halt = attempt_base.Halt(_E.STOPPED, order.reason)
         current = self._attempts.get(order.ref)
         if current is None:
             self._refuse(order.ref, halt)
@@ -287,7 +288,7 @@ class ExecutorService:
         self._halt_all(_STOPPING)
         self._on_failure(f"{name}: {error!r}")
 
-    def _halt_all(self, halt: service_attempt.Halt) -> None:
+    def _halt_all(self, halt: attempt_base.Halt) -> None:
         for current in self._attempts.values():
             current.halt(halt)
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.data import context_managers, parts
+from kilnwork.data import context_manager_bases, parts
 from kilnwork.data.records import part_reader
 from kilnwork.data.stores import port
 from kilnwork.jobs.work import (
@@ -167,7 +167,7 @@ class _Outputs(output_writer.Outputs):
         super().printed(data)
 
 
-class _Kept(context_managers.Abortable):
+class _Kept(context_manager_bases.Abortable):
     """A `port.Writer` that keeps the written object in memory."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ is the port for everything that depends on the kind of items.
 `file_job_service` is the API for server, sdk and CLI on file jobs: it finds the job of an
 idempotency key, and returns when a new job is on disk. The items of file jobs are parts
 (`file_item_source`); the commit records in the store say how they ended
-(`kilnwork.data.part_commits`), and `work` runs in the slots of workers. `index_jobs` is the API for
-the controllers on Jobs: their items are indexes (`index_item_source`), which end when their tasks
-end. `assembly` makes both services on one engine. No HTTP, no Kubernetes objects.
+(`kilnwork.data.part_commits`), and `work` runs in the slots of workers. `index_job_service` is the
+API for the controllers on Jobs: their items are indexes (`index_item_source`), which end when their
+tasks end. `assembly` makes both services on one engine. No HTTP, no Kubernetes objects.
 """

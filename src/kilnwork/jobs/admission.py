@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.jobs import in_memory_jobs, row_storage, start_queue
+from kilnwork.jobs import live_job_state, row_storage, start_queue
 from kilnwork.kit import clock as clocks
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Admission:
                         uuid=uuid,
                         namespace=namespace,
                         waits=bool(turn),
-                        stopping=stage == in_memory_jobs.STOPPING,
+                        stopping=stage == live_job_state.STOPPING,
                         admitted=admitted,
                         claim=decoded,
                     )
@@ -97,7 +97,7 @@ class Admission:
     def _register(self, row: int, uuid: bytes, claim: start_queue.Claim) -> None:
         self._uuids[row], self._rows[uuid], self._claims[row] = uuid, row, claim
 
-    def add_waiting(self, job: in_memory_jobs.Job, claim: start_queue.Claim) -> None:
+    def add_waiting(self, job: live_job_state.Job, claim: start_queue.Claim) -> None:
         """Add a job that waits to start: a new job, or a job that is to run again."""
         self._register(job.row, job.id.uuid, claim)
         self._unwritten[job.row] = claim
@@ -121,7 +121,7 @@ class Admission:
             self._deadlines[row] = self._clock.monotonic() + left_s
             heapq.heappush(self._ends, (self._deadlines[row], row))
 
-    def start_time_limit(self, job: in_memory_jobs.Job) -> None:
+    def start_time_limit(self, job: live_job_state.Job) -> None:
         """Start the time limit of a job that has been admitted."""
         claim = self._claims.get(job.row)
         if claim is not None:

@@ -8,7 +8,7 @@ other.
 from collections.abc import Callable
 from pathlib import Path
 
-from kilnwork.jobs import engine, file_job_service, index_jobs, old_database_import, task_hub
+from kilnwork.jobs import engine, file_job_service, index_job_service, old_database_import, task_hub
 from kilnwork.jobs.flows import flow_service
 from kilnwork.kit import clock as clocks
 
@@ -35,7 +35,7 @@ class JobServices:
             hub, blobs=data / "blobs", clock=clock, retry_s=retry_s, on_failure=on_failure
         )
         self.files = file_job_service.FileJobs(data, hub, self.engine, clock=clock, options=options)
-        self.indexes = index_jobs.IndexJobs(hub, self.engine, clock=clock)
+        self.indexes = index_job_service.IndexJobs(hub, self.engine, clock=clock)
         self.flows = flow_service.FlowRuns(hub, self.engine, clock=clock, blobs=data / "blobs")
 
     async def start(self, *, say: old_database_import.Say = lambda text: None) -> None:

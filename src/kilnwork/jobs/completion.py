@@ -5,7 +5,7 @@ Pure; used by `step_planning`.
 from enum import IntEnum
 
 from kilnwork.api import job_settings
-from kilnwork.jobs import in_memory_jobs
+from kilnwork.jobs import live_job_state
 
 
 class Verdict(IntEnum):
@@ -21,7 +21,7 @@ class Verdict(IntEnum):
 
 
 def decide(
-    wanted: job_settings.Completion, counts: in_memory_jobs.ItemCounts, size: int
+    wanted: job_settings.Completion, counts: live_job_state.ItemCounts, size: int
 ) -> Verdict:
     """Return the verdict on a job of `size` items, given the `counts` of its ended items. A job
     without items succeeds.
@@ -39,7 +39,7 @@ def decide(
 
 def failure_message(
     wanted: job_settings.Completion,
-    counts: in_memory_jobs.ItemCounts,
+    counts: live_job_state.ItemCounts,
     size: int,
     *,
     nouns: str = "indexes",

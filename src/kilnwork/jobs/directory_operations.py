@@ -1,6 +1,6 @@
 """Operations on the directory of a file job in the store. All operations block and may be repeated.
 
-Used by `file_item_source`, in threads, and by `retention`. A directory holds `input`, `job.json`,
+Used by `file_item_source`, in threads, and by `job_cleanup`. A directory holds `input`, `job.json`,
 `out/…` of attempts, `commits/PART-RUN` and `result/…`; see `kilnwork.data.part_commits` for the
 records. Decisions are made by the callers.
 """

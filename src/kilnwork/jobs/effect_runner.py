@@ -17,8 +17,8 @@ from kilnwork.data import errors as data_errors
 from kilnwork.data import local_blobs
 from kilnwork.jobs import (
     gathered_results,
-    in_memory_jobs,
     item_source,
+    live_job_state,
     plan_steps,
     task_hub,
     transitions,
@@ -36,7 +36,7 @@ _Gathered = tuple[bytes | attempts.Payload | None, str]
 class EffectOwner(Protocol):
     """Port to the engine, for effects. `tasks`: the job and item of each task."""
 
-    tasks: dict[ids.TaskId, tuple[in_memory_jobs.Job, int]]
+    tasks: dict[ids.TaskId, tuple[live_job_state.Job, int]]
 
     @property
     def is_stopped(self) -> bool:
@@ -45,15 +45,15 @@ class EffectOwner(Protocol):
 
     def now(self) -> float: ...
 
-    def find_inline_input(self, job: in_memory_jobs.Job) -> bytes | None:
+    def find_inline_input(self, job: live_job_state.Job) -> bytes | None:
         """Return the job's input if it may not be in the store yet, but only in the journal, else
         None.
         """
         ...
 
-    def wake(self, job: in_memory_jobs.Job) -> None: ...
+    def wake(self, job: live_job_state.Job) -> None: ...
 
-    def mark_purged(self, job: in_memory_jobs.Job) -> None: ...
+    def mark_purged(self, job: live_job_state.Job) -> None: ...
 
     def fail(self, error: BaseException) -> None: ...
 
@@ -75,13 +75,13 @@ class Effects:
         """Begin no more steps, and wait for the steps that are running in threads."""
         await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
 
-    def begin(self, job: in_memory_jobs.Job, step: plan_steps.Step) -> None:
+    def begin(self, job: live_job_state.Job, step: plan_steps.Step) -> None:
         """Begin a step; the engine is woken when the step is done."""
         _METHODS[type(step)](self, job, step)
 
     def _in_thread(
         self,
-        job: in_memory_jobs.Job,
+        job: live_job_state.Job,
         key: tuple[str, int],
         work: Callable[[], Any],
         apply: Callable[[Any], None],
@@ -103,7 +103,7 @@ class Effects:
 
     def _apply_outcome(
         self,
-        job: in_memory_jobs.Job,
+        job: live_job_state.Job,
         key: tuple[str, int],
         future: "asyncio.Future[Any]",
         apply: Callable[[Any], None],
@@ -120,11 +120,11 @@ class Effects:
             future.get_loop().call_later(self._retry_s, self._retry, job, key)
         self._owner.wake(job)
 
-    def _retry(self, job: in_memory_jobs.Job, key: tuple[str, int]) -> None:
+    def _retry(self, job: live_job_state.Job, key: tuple[str, int]) -> None:
         transitions.finish_step(job, *key)
         self._owner.wake(job)
 
-    def _gather(self, job: in_memory_jobs.Job, _: plan_steps.Gather) -> None:
+    def _gather(self, job: live_job_state.Job, _: plan_steps.Gather) -> None:
         """Read the results of all items on the event loop, in batches: the journal may be read only
         there."""
         run = job.run
@@ -166,7 +166,7 @@ class Effects:
         loop = asyncio.get_running_loop()
         loop.call_soon(read_batch)
 
-    def _prepare(self, job: in_memory_jobs.Job, _: plan_steps.Prepare) -> None:
+    def _prepare(self, job: live_job_state.Job, _: plan_steps.Prepare) -> None:
         work, run = job.source.prepare(job, self._owner.find_inline_input(job)), job.run
 
         def apply(_: None) -> None:
@@ -176,13 +176,13 @@ class Effects:
 
         self._in_thread(job, ("Prepare", 0), work, apply)
 
-    def _recover(self, job: in_memory_jobs.Job, _: plan_steps.Recover) -> None:
+    def _recover(self, job: live_job_state.Job, _: plan_steps.Recover) -> None:
         # Look up tasks first, then results: a task that has ended by now has already stored its
         # result.
         named = {
             task_hub.task_id(job.id.uuid, item): item for item in transitions.find_recoverable(job)
         }
-        if job.stage is in_memory_jobs.Stage.STOPPING or job.source.ends_with_task:
+        if job.stage is live_job_state.Stage.STOPPING or job.source.ends_with_task:
             left = [task for task in named if self._hub.knows(task)]
         else:
             left = [one.task for one in self._hub.unfinished(named)]
@@ -199,7 +199,7 @@ class Effects:
         else:
             self._in_thread(job, ("Recover", 0), job.source.recover(job), apply)
 
-    def _settle(self, job: in_memory_jobs.Job, step: plan_steps.Settle) -> None:
+    def _settle(self, job: live_job_state.Job, step: plan_steps.Settle) -> None:
         def returned() -> bytes | None:
             view = self._hub.view(task_hub.task_id(job.id.uuid, step.item))
             return None if view is None or view.result is None else view.result.data
@@ -216,7 +216,7 @@ class Effects:
         work = job.source.settle(job, step, returned)
         self._in_thread(job, ("Settle", step.item), work, apply)
 
-    def _purge(self, job: in_memory_jobs.Job, _: plan_steps.Purge) -> None:
+    def _purge(self, job: live_job_state.Job, _: plan_steps.Purge) -> None:
         def apply(_: None) -> None:
             self._owner.mark_purged(job)
 
@@ -226,7 +226,7 @@ class Effects:
             self._in_thread(job, ("Purge", 0), job.source.purge(job), apply)
 
 
-_METHODS: dict[type, Callable[[Effects, in_memory_jobs.Job, Any], None]] = {
+_METHODS: dict[type, Callable[[Effects, live_job_state.Job, Any], None]] = {
     plan_steps.Prepare: Effects._prepare,
     plan_steps.Recover: Effects._recover,
     plan_steps.Settle: Effects._settle,

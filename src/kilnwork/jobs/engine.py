@@ -1,12 +1,12 @@
 """Engine: advances all jobs. `step_planning` decides; the engine executes, and publishes no change
 before it is on disk.
 
-Used by the services (`file_job_service`, `index_jobs`, `flows`). The engine is a participant of the
-dispatcher's commits. For each batch it asks `step_planning` for the next steps of every job that
-has changed, and writes the changes in that batch, together with the tasks that the steps submit,
-suspend or kill. When the batch is on disk, it hands work on the store to threads and publishes new
-views. The results of that work change jobs, and so lead to the next batch. Runs in one thread; only
-waits for the store happen elsewhere.
+Used by the services (`file_job_service`, `index_job_service`, `flows`). The engine is a participant
+of the dispatcher's commits. For each batch it asks `step_planning` for the next steps of every job
+that has changed, and writes the changes in that batch, together with the tasks that the steps
+submit, suspend or kill. When the batch is on disk, it hands work on the store to threads and
+publishes new views. The results of that work change jobs, and so lead to the next batch. Runs in
+one thread; only waits for the store happen elsewhere.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from kilnwork.jobs import (
     admission,
     effect_runner,
     errors,
-    in_memory_jobs,
     item_source,
     item_states,
+    live_job_state,
     model,
     plan_steps,
     prepare_queue,
@@ -75,10 +75,10 @@ class _BatchEffects:
     """Work to be done once the batch that is being written is on disk."""
 
     def __init__(self) -> None:
-        self.effects: list[tuple[in_memory_jobs.Job, plan_steps.Step]] = []
-        self.shown: list[tuple[in_memory_jobs.Job, model.GenericJobView[Any, Any]]] = []
+        self.effects: list[tuple[live_job_state.Job, plan_steps.Step]] = []
+        self.shown: list[tuple[live_job_state.Job, model.GenericJobView[Any, Any]]] = []
         self.waiters: list[asyncio.Future[None]] = []
-        self.purged: list[in_memory_jobs.Job] = []
+        self.purged: list[live_job_state.Job] = []
         self.existing_tasks: list[subscriptions.Change] = []
         """State of tasks that existed before they were submitted."""
         self.applied_changes: dict[ids.TaskId, subscriptions.Change] = {}
@@ -88,12 +88,12 @@ class _BatchEffects:
 class JobListener(Protocol):
     """Observer of jobs, implemented by the service of each kind of jobs."""
 
-    def on_job_changed(self, job: in_memory_jobs.Job) -> None:
+    def on_job_changed(self, job: live_job_state.Job) -> None:
         """Handle a change of a job that is now on disk. `job.view` is the job's new view, or None
         if the job is deleted."""
         ...
 
-    def on_job_released(self, job: in_memory_jobs.Job) -> None:
+    def on_job_released(self, job: live_job_state.Job) -> None:
         """Handle the release of a job from memory."""
         ...
 
@@ -108,7 +108,7 @@ class JobPlanner(Protocol):
         """Whether the planner has changes for the next batch."""
         ...
 
-    def on_job_ended(self, job: in_memory_jobs.Job) -> None:
+    def on_job_ended(self, job: live_job_state.Job) -> None:
         """Handle the end of a job in the batch that is being made; may be called twice for one
         job."""
         ...
@@ -156,15 +156,15 @@ class Engine:
         self._admission_timer: asyncio.TimerHandle | None = None
         self._new_rows = itertools.count(1)
         self.kept_tasks = KEPT_TASKS
-        self.live: dict[bytes, in_memory_jobs.Job] = {}
+        self.live: dict[bytes, live_job_state.Job] = {}
         """Jobs that are unfinished or being changed, by UUID."""
-        self.by_text: dict[str, in_memory_jobs.Job] = {}
+        self.by_text: dict[str, live_job_state.Job] = {}
         """The same jobs by the id that users see."""
-        self.tasks: dict[ids.TaskId, tuple[in_memory_jobs.Job, int]] = {}
-        self._ready: dict[in_memory_jobs.Job, None] = {}
+        self.tasks: dict[ids.TaskId, tuple[live_job_state.Job, int]] = {}
+        self._ready: dict[live_job_state.Job, None] = {}
         self._pending = row_storage.PendingWrites()
-        self._purged: list[in_memory_jobs.Job] = []
-        self._stale: dict[in_memory_jobs.Job, None] = {}
+        self._purged: list[live_job_state.Job] = []
+        self._stale: dict[live_job_state.Job, None] = {}
         self._stale_timer: asyncio.TimerHandle | None = None
         self._queue, self.waiters = prepare_queue.PrepareQueue(), waiters.Waiters()
         self._effects = effect_runner.Effects(self, hub, blobs=blobs, retry_s=retry_s)
@@ -220,7 +220,7 @@ class Engine:
         """Whether the engine has stopped and accepts no more changes."""
         return self.stopped is not None
 
-    def mark_purged(self, job: in_memory_jobs.Job) -> None:
+    def mark_purged(self, job: live_job_state.Job) -> None:
         """Record that the store has no more data of a deleted job, so that the next batch deletes
         its rows.
         """
@@ -240,13 +240,13 @@ class Engine:
         if self.stopped is not None:
             raise self.stopped
 
-    def wake(self, job: in_memory_jobs.Job) -> None:
+    def wake(self, job: live_job_state.Job) -> None:
         """Advance a job in the next batch. Does nothing for a job that was dropped from memory."""
         if self.live.get(job.id.uuid) is job:
             self._ready[job] = None
             self._hub.wake()
 
-    async def wait_stored(self, job: in_memory_jobs.Job) -> model.GenericJobView[Any, Any]:
+    async def wait_stored(self, job: live_job_state.Job) -> model.GenericJobView[Any, Any]:
         """Wait until all changes that were made to a job so far are on disk, and return its
         view.
         """
@@ -259,7 +259,7 @@ class Engine:
         return job.view or rows.view(job)
 
     def add(
-        self, job: in_memory_jobs.Job, key: model.IdempotencyKey | None, inline: bytes | None
+        self, job: live_job_state.Job, key: model.IdempotencyKey | None, inline: bytes | None
     ) -> None:
         """Add a new job, which is not in the journal yet."""
         self._pending.add(job, key, inline)
@@ -268,14 +268,14 @@ class Engine:
         self._items += job.size
         self.wake(job)
 
-    def redefine(self, job: in_memory_jobs.Job, source: item_source.ItemSource) -> None:
+    def redefine(self, job: live_job_state.Job, source: item_source.ItemSource) -> None:
         """Replace the source of a job that has not started, now that its items are known."""
         self._items += source.size - job.size
         transitions.set_items(job, source, now=self.now())
         self._pending.redefined.add(job)
         self.wake(job)
 
-    def load(self, row: rows.JobRow) -> in_memory_jobs.Job:
+    def load(self, row: rows.JobRow) -> live_job_state.Job:
         """Return the job in a row, from memory or the journal. It stays in memory while it is
         unfinished or being changed.
         """
@@ -292,7 +292,7 @@ class Engine:
                 self._pending.inlined.add(row.row)
         return found
 
-    def find(self, uuid: bytes) -> in_memory_jobs.Job | None:
+    def find(self, uuid: bytes) -> live_job_state.Job | None:
         """Return the job with a UUID, from memory or the journal, or None if there is no such
         job.
         """
@@ -301,7 +301,7 @@ class Engine:
             found = self.load(row)
         return found
 
-    def find_inline_input(self, job: in_memory_jobs.Job) -> bytes | None:
+    def find_inline_input(self, job: live_job_state.Job) -> bytes | None:
         """Return the job's input if it may not be in the store yet, but only in the journal, else
         None.
         """
@@ -348,7 +348,7 @@ class Engine:
         joined.applied_changes = {change.task: change for change in changes}
         writes = row_storage.JobWrites()
         slots: dict[tuple[str, str], int] = {}
-        touched: dict[in_memory_jobs.Job, None] = {}
+        touched: dict[live_job_state.Job, None] = {}
         self._admit(now)
         self._plan(now)
         while len(touched) < ROUND and self._ready:
@@ -377,7 +377,7 @@ class Engine:
 
     def _advance(
         self,
-        job: in_memory_jobs.Job,
+        job: live_job_state.Job,
         joined: "_BatchEffects",
         slots: dict[tuple[str, str], int],
         *,
@@ -390,12 +390,12 @@ class Engine:
         self._unfollow(job)
         for step in found:
             self._carry_out(job, step, joined)
-        if job.stage is in_memory_jobs.FINISHED:
+        if job.stage is live_job_state.FINISHED:
             self.admission.remove(job.row)
             planner = self._planners.get(job.source.kind)
             if planner is not None:
                 planner.on_job_ended(job)
-        elif job.stage is in_memory_jobs.STOPPING:
+        elif job.stage is live_job_state.STOPPING:
             self.admission.turns.mark_stopping(job.row)
 
     def _admit(self, now: float) -> None:
@@ -410,7 +410,7 @@ class Engine:
                 continue
             if isinstance(decision, start_queue.Replace):
                 transitions.kill(job, "Replaced", decision.message, now=now)
-            elif job.stage is not in_memory_jobs.RUNNING:
+            elif job.stage is not live_job_state.RUNNING:
                 pass  # the job was killed meanwhile
             elif isinstance(decision, start_queue.Start):
                 transitions.admit(job, now=now)
@@ -422,7 +422,7 @@ class Engine:
             self._ready[job] = None
         self._set_admission_timer()
 
-    def _find_by_row(self, row: int) -> in_memory_jobs.Job | None:
+    def _find_by_row(self, row: int) -> live_job_state.Job | None:
         uuid = self.admission.uuid_of(row)
         try:
             return None if uuid is None else self.find(uuid)
@@ -471,7 +471,7 @@ class Engine:
         self._shut_down(errors.JobsStopped(f"the dispatcher failed: {error}"))
 
     def _task_room(
-        self, job: in_memory_jobs.Job, slots: dict[tuple[str, str], int]
+        self, job: live_job_state.Job, slots: dict[tuple[str, str], int]
     ) -> step_planning.TaskRoom:
         if job.spec.suspend:
             return step_planning.TaskRoom(0, 0, prepare=self._queue.admits(job))
@@ -507,22 +507,22 @@ class Engine:
         if self.backlog and self._free_room > MAX_LIVE // 2:
             self._load_unfinished()
 
-    def _is_idle(self, job: in_memory_jobs.Job) -> bool:
+    def _is_idle(self, job: live_job_state.Job) -> bool:
         """Return whether a job can be dropped from memory.
 
         A job is idle if only a user can change it, or if it is new and memory is full.
         """
         if job.deleting or job.tasks:
             return False
-        if job.waits and job.stage is in_memory_jobs.RUNNING:
+        if job.waits and job.stage is live_job_state.RUNNING:
             return True
-        if job.stage is in_memory_jobs.RUNNING:
+        if job.stage is live_job_state.RUNNING:
             full = self._queue.is_waiting(job) and self._free_room < 0
             self.backlog = self.backlog or full
             return full or (job.spec.suspend and (job.recovered or job.fresh))
-        return job.stage is in_memory_jobs.FINISHED
+        return job.stage is live_job_state.FINISHED
 
-    def _release(self, job: in_memory_jobs.Job) -> None:
+    def _release(self, job: live_job_state.Job) -> None:
         """Drop a job from memory."""
         if self.live.pop(job.id.uuid, None) is not None:
             self._items -= job.size
@@ -533,7 +533,7 @@ class Engine:
         job.tasks.clear()
         self._unfollow(job)
 
-    def _forget_tasks(self, job: in_memory_jobs.Job) -> None:
+    def _forget_tasks(self, job: live_job_state.Job) -> None:
         """Delete the tasks of items that have ended in this batch, if the journal already keeps
         enough tasks of the job.
 
@@ -552,7 +552,7 @@ class Engine:
             ][-surplus:]
             self._hub.forget_now(over, childless=job.source.ends_with_task)
 
-    def _unfollow(self, job: in_memory_jobs.Job) -> None:
+    def _unfollow(self, job: live_job_state.Job) -> None:
         """Stop following the tasks whose end the job has processed."""
         for item, task in job.dropped.items():
             if item not in job.tasks:
@@ -560,7 +560,7 @@ class Engine:
         job.dropped.clear()
 
     def _carry_out(
-        self, job: in_memory_jobs.Job, step: plan_steps.Step, joined: "_BatchEffects"
+        self, job: live_job_state.Job, step: plan_steps.Step, joined: "_BatchEffects"
     ) -> None:
         if isinstance(step, plan_steps.Submit):
             wanted = []
@@ -592,7 +592,7 @@ class Engine:
             return
         now = self.now()
         known = {} if self._joined is None else self._joined.applied_changes
-        moved: dict[in_memory_jobs.Job, bool] = {}
+        moved: dict[live_job_state.Job, bool] = {}
         for change in changes:
             found = self.tasks.get(change.task)
             if found is None or known.get(change.task) == change:
@@ -607,7 +607,7 @@ class Engine:
             else:
                 self._publish_later(job)
 
-    def _publish_later(self, job: in_memory_jobs.Job) -> None:
+    def _publish_later(self, job: live_job_state.Job) -> None:
         """Publish a change that needs no further step, within `SHOW_S`."""
         if not self._stale:
             self._stale_timer = self._loop.call_later(SHOW_S, self._publish_stale)
@@ -635,5 +635,5 @@ class Engine:
         self._on_failure(error)
 
 
-def _task_id_of(job: in_memory_jobs.Job, item: int, task: in_memory_jobs.ItemTask) -> ids.TaskId:
+def _task_id_of(job: live_job_state.Job, item: int, task: live_job_state.ItemTask) -> ids.TaskId:
     return task.id or task_hub.task_id(job.id.uuid, item)

@@ -25,9 +25,9 @@ from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import (
     directory_operations,
     errors,
-    in_memory_jobs,
     item_source,
     item_states,
+    live_job_state,
     model,
     plan_steps,
     rows,
@@ -221,7 +221,7 @@ class FileItems:
         self.finalizer = self.size > 1 or spec.reducer is not None
         self.blobs = _blob_digests(spec)
 
-    def work(self, job: in_memory_jobs.Job, item: int) -> item_source.Work:
+    def work(self, job: live_job_state.Job, item: int) -> item_source.Work:
         """Return the call that the task of an item makes: `work.part`, or `work.reduce` for
         item 0.
         """
@@ -243,12 +243,12 @@ class FileItems:
             )
         )
 
-    def task_name(self, job: in_memory_jobs.Job, item: int) -> str:
+    def task_name(self, job: live_job_state.Job, item: int) -> str:
         """Return the job's id and the number of the part."""
         return f"{job.id.text}-{item}"
 
     def hook_tasks(
-        self, job: in_memory_jobs.Job, event: api_job.HookEvent
+        self, job: live_job_state.Job, event: api_job.HookEvent
     ) -> list[item_source.ExtraTask]:
         """Return an empty list: file jobs have no hooks."""
         return []
@@ -256,7 +256,7 @@ class FileItems:
     def finalizer_arguments(self, run: int) -> None:
         """Return None: the reducer reads the results from the store."""
 
-    def detail(self, job: in_memory_jobs.Job) -> None:
+    def detail(self, job: live_job_state.Job) -> None:
         """Return None: `progress` has all facts that views show."""
 
     def failure_text(self, result: item_source.ItemResult) -> str:
@@ -266,7 +266,7 @@ class FileItems:
     def _store_url(self, directory: str) -> str:
         return store_urls.url_inside(self._sources.worker_url, *directory.split("/"))
 
-    def _part_work(self, job: in_memory_jobs.Job, part: int) -> filejobs.PartWork:
+    def _part_work(self, job: live_job_state.Job, part: int) -> filejobs.PartWork:
         spec, directory, name = _file_spec(job.spec), None, model.DIRECTORY_INPUT
         if self.progress.source is not None:
             directory, _, name = self.progress.source.rpartition("/")
@@ -283,7 +283,7 @@ class FileItems:
             input_store=None if directory is None else self._store_url(directory),
         )
 
-    def _reduce_work(self, job: in_memory_jobs.Job) -> filejobs.ReduceWork:
+    def _reduce_work(self, job: live_job_state.Job) -> filejobs.ReduceWork:
         return filejobs.ReduceWork(
             store=self._store_url(job.directory),
             job=job.id.text,
@@ -293,7 +293,7 @@ class FileItems:
             format=self.definition.format,
         )
 
-    def failure(self, job: in_memory_jobs.Job) -> tuple[str, str] | None:
+    def failure(self, job: live_job_state.Job) -> tuple[str, str] | None:
         """Return reason and message of a failure if the job has too many bad records, else None.
 
         Where no bad records are allowed, one is too many.
@@ -331,7 +331,7 @@ class FileItems:
             done_bytes=known.done_bytes + part.end - part.start,
         )
 
-    def record_end(self, job: in_memory_jobs.Job) -> None:
+    def record_end(self, job: live_job_state.Job) -> None:
         """Do nothing, since the commit record of the job has all facts about its end."""
 
     def to_item_result(self, commit: filejobs.Commit) -> item_source.ItemResult:
@@ -346,12 +346,12 @@ class FileItems:
             commit.part, commit.run, commit.outcome, reason, message, commit
         )
 
-    def prepare(self, job: in_memory_jobs.Job, inline: bytes | None) -> Callable[[], None]:
+    def prepare(self, job: live_job_state.Job, inline: bytes | None) -> Callable[[], None]:
         """Return a function that writes `job.json`, and the input if it is in the journal."""
         file, directory = self.job_file(job), self._directory(job)
         return lambda: directory_operations.write_job_file(directory, file, inline)
 
-    def job_file(self, job: in_memory_jobs.Job) -> directory_operations.JobFile:
+    def job_file(self, job: live_job_state.Job) -> directory_operations.JobFile:
         """Return the current content of `job.json`."""
         return directory_operations.JobFile(
             id=job.id.text,
@@ -365,7 +365,7 @@ class FileItems:
             source=self.progress.source,
         )
 
-    def recover(self, job: in_memory_jobs.Job) -> Callable[[], list[item_source.ItemResult]]:
+    def recover(self, job: live_job_state.Job) -> Callable[[], list[item_source.ItemResult]]:
         """Return a function that reads the commit records of unfinished parts."""
         directory, job_run, base = self._directory(job), job.run, job.base_run
         known = job.items.snapshot()
@@ -381,7 +381,7 @@ class FileItems:
         ]
 
     def settle(
-        self, job: in_memory_jobs.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
+        self, job: live_job_state.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
         """Return a function that reads the commit record of a run of an item, or creates it."""
         directory, now = self._directory(job), self._sources.clock.wall()
@@ -407,7 +407,7 @@ class FileItems:
         return publish
 
     def _finalize_result(
-        self, job: in_memory_jobs.Job, found: filejobs.Commit | tuple[filejobs.Damaged, ...]
+        self, job: live_job_state.Job, found: filejobs.Commit | tuple[filejobs.Damaged, ...]
     ) -> item_source.ItemResult | item_source.Damage | None:
         if isinstance(found, filejobs.Commit):
             return self._remember_result(job, found)
@@ -422,7 +422,7 @@ class FileItems:
         return item_source.Damage(tuple(sorted(hurt)), progress, message)
 
     def _remember_result(
-        self, job: in_memory_jobs.Job, commit: filejobs.Commit | None
+        self, job: live_job_state.Job, commit: filejobs.Commit | None
     ) -> item_source.ItemResult | None:
         if commit is None:
             return None
@@ -430,17 +430,17 @@ class FileItems:
         return self.to_item_result(commit)
 
     def _read_commits(
-        self, job: in_memory_jobs.Job, parts: Iterable[int]
+        self, job: live_job_state.Job, parts: Iterable[int]
     ) -> dict[int, filejobs.Commit]:
         wanted = ((part, job.run_of(part)) for part in parts)
         return self._sources.read_commits(job.namespace, job.id, wanted)
 
-    def purge(self, job: in_memory_jobs.Job) -> Callable[[], None]:
+    def purge(self, job: live_job_state.Job) -> Callable[[], None]:
         """Return a function that deletes the job's directory."""
         store, prefix = self._sources.store, f"{job.directory}/"
         return lambda: directory_operations.purge(store, prefix)
 
-    def _directory(self, job: in_memory_jobs.Job) -> port.Store:
+    def _directory(self, job: live_job_state.Job) -> port.Store:
         return self._sources.directory(job.namespace, job.id)
 
 

@@ -21,12 +21,12 @@ from kilnwork.jobs import (
     engine,
     errors,
     file_item_source,
-    in_memory_jobs,
-    key_bloom_filter,
+    idempotency_key_filter,
+    job_cleanup,
+    live_job_state,
     model,
     old_database_import,
     part_listing,
-    retention,
     row_storage,
     rows,
     task_hub,
@@ -70,7 +70,7 @@ class FileJobs:
     """Service of the file jobs in a data directory.
 
     Call `load`, start the engine, then call `start`, in a running event loop. Files are below
-    `data/files`. `moved_by`: an engine that is not started yet.
+    `data/files`. `moved_by`: the engine that advances the jobs, not started yet.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class FileJobs:
         self._engine = moved_by
         moved_by.register(_KIND, self._sources, self)
         self._views: OrderedDict[str, model.JobView] = OrderedDict()
-        self._keys: dict[tuple[str, str, str], tuple[bytes, in_memory_jobs.Job]] = {}
-        self._used_keys = key_bloom_filter.KeyFilter()
+        self._keys: dict[tuple[str, str, str], tuple[bytes, live_job_state.Job]] = {}
+        self._used_keys = idempotency_key_filter.KeyFilter()
         self._background = coroutines.BackgroundWork("jobs-upkeep")
         self.ages = retention_clock.RetentionClock(data / "jobs.clock", clock)
         """Retention clock, for the age of jobs and uploads."""
@@ -112,13 +112,13 @@ class FileJobs:
         await asyncio.to_thread(port.probe, self.store)
         await old_database_import.take_over(self._data / "jobs.db", self._hub, say=say)
         if self._tables.empty:
-            found = await asyncio.to_thread(retention.rebuild, self._sources, ttl_s=self.ttl_s)
+            found = await asyncio.to_thread(job_cleanup.rebuild, self._sources, ttl_s=self.ttl_s)
             await self._hub.write(found.statements())
         self._used_keys.fill(self._tables.list_keys())
 
     def start(self) -> None:
         """Start the retention of jobs. The engine must be running."""
-        self.upkeep = retention.JobRetention(
+        self.upkeep = job_cleanup.JobRetention(
             self,
             self._tables,
             self._sources,
@@ -201,7 +201,7 @@ class FileJobs:
         finally:
             self._keys.pop(name, None)
 
-    async def adopt(self, job: in_memory_jobs.Job) -> None:
+    async def adopt(self, job: live_job_state.Job) -> None:
         """Add a job that is in the store but not in the journal, for example because the journal is
         an older backup."""
         job.row = self._engine.new_row()
@@ -219,8 +219,8 @@ class FileJobs:
                 "again when the server's disk can be written to"
             )
 
-    def _new_job(self, new: model.NewJob) -> in_memory_jobs.Job:
-        job = in_memory_jobs.Job(
+    def _new_job(self, new: model.NewJob) -> live_job_state.Job:
+        job = live_job_state.Job(
             new.id,
             row=self._engine.new_row(),
             namespace=new.namespace,
@@ -406,10 +406,10 @@ class FileJobs:
         if len(self._views) > MAX_VIEWS:
             self._views.popitem(last=False)
 
-    def on_job_changed(self, job: in_memory_jobs.Job) -> None:
+    def on_job_changed(self, job: live_job_state.Job) -> None:
         """Do nothing: the engine notifies the waiters (`engine.JobListener`)."""
 
-    def on_job_released(self, job: in_memory_jobs.Job) -> None:
+    def on_job_released(self, job: live_job_state.Job) -> None:
         """Keep the view of a job that was dropped from memory (`engine.JobListener`)."""
         self._views.pop(job.id.text, None)
         if job.view is not None:
@@ -453,7 +453,7 @@ class FileJobs:
             raise errors.NoSuchJob(f"there is no job {ref!r} in namespace {namespace!r}")
         return row
 
-    def _load(self, namespace: str, ref: str) -> in_memory_jobs.Job:
+    def _load(self, namespace: str, ref: str) -> live_job_state.Job:
         """Load a job that is to be changed into memory. The caller wakes the job after the
         change.
         """

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kilnwork.api import attempts
 from kilnwork.data import errors, local_blobs
-from kilnwork.jobs import in_memory_jobs, item_states, task_hub
+from kilnwork.jobs import item_states, live_job_state, task_hub
 
 READS = 256
 """Number of tasks looked up in one batch, which takes some milliseconds of the event loop."""
@@ -50,7 +50,7 @@ class GatheredResults:
     """
 
     def __init__(
-        self, job: in_memory_jobs.Job, hub: task_hub.TaskHub, around: FinalizerArguments | None
+        self, job: live_job_state.Job, hub: task_hub.TaskHub, around: FinalizerArguments | None
     ) -> None:
         self._job, self._hub, self._around = job, hub, around
         self._next = 1

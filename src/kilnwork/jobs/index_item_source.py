@@ -1,8 +1,8 @@
 """Index items: the index set of a Job as items of the engine. Item n is index n - 1; item 0 is the
 finalizer.
 
-Used by `index_jobs`, which passes `IndexSources` to the engine. An index ends when its task ends;
-its result stays with the task in the journal. The meaning of a template is defined in
+Used by `index_job_service`, which passes `IndexSources` to the engine. An index ends when its task
+ends; its result stays with the task in the journal. The meaning of a template is defined in
 `api.job_settings` and `api.job_task_rendering`; when the job starts is decided by `start_queue`.
 """
 
@@ -29,9 +29,9 @@ from kilnwork.jobs import (
     completion,
     errors,
     gathered_results,
-    in_memory_jobs,
     item_source,
     item_states,
+    live_job_state,
     plan_steps,
     rows,
 )
@@ -99,11 +99,11 @@ class IndexProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     """Counts of indexes in addition to their outcomes."""
 
     created: int = 0
-    """Tasks of indexes that have ended, in all runs."""
+    """Number of tasks of indexes that have ended, in all runs."""
     retries: int = 0
-    """Attempts of these tasks after the first of each task."""
+    """Number of attempts of these tasks after the first of each task."""
     unconfirmed: int = 0
-    """Tasks of this run that ended without proof that nothing of them is running."""
+    """Number of tasks of this run that have ended, but may still have running processes."""
     failed_indexes: str = ""
     """Ranges of the indexes that failed; set when the job ends."""
 
@@ -237,7 +237,7 @@ class IndexItems:
         self.results = None
         self.progress = msgspec.structs.replace(self.progress, unconfirmed=0, failed_indexes="")
 
-    def work(self, job: in_memory_jobs.Job, item: int) -> item_source.Work:
+    def work(self, job: live_job_state.Job, item: int) -> item_source.Work:
         """Return the work of an index, or of the finalizer. Raises `ItemUnusable`."""
         try:
             what = self._index(item, job.run) if item else self._finalizer(job.run)
@@ -270,7 +270,7 @@ class IndexItems:
         return work
 
     def _spec(
-        self, job: in_memory_jobs.Job, what: api_task.TaskTemplate, run: int
+        self, job: live_job_state.Job, what: api_task.TaskTemplate, run: int
     ) -> api_task.TaskSpec:
         settings, spec = self.settings, cast(IndexSpec, job.spec)
         return _task_spec(
@@ -281,12 +281,12 @@ class IndexItems:
             run=run,
         )
 
-    def task_name(self, job: in_memory_jobs.Job, item: int) -> str:
+    def task_name(self, job: live_job_state.Job, item: int) -> str:
         """Return the Job's name with the number of the index."""
         return task_name(self.definition.name, item)
 
     def hook_tasks(
-        self, job: in_memory_jobs.Job, event: api_job.HookEvent
+        self, job: live_job_state.Job, event: api_job.HookEvent
     ) -> list[item_source.ExtraTask]:
         """Return the hook tasks for a change of the phase. Their keys differ per run."""
         found = []
@@ -315,7 +315,7 @@ class IndexItems:
     def _variables(self, run: int, name: str | None = None) -> dict[str, Any]:
         """Return the template variables of a run, with the name of the task if it is given."""
         found = dict(self.definition.variables)
-        if isinstance(found.get(_RUN), int):  # a substitution is a text
+        if isinstance(found.get(_RUN), int):  # values of `substitutions` are strings
             found[_RUN] = run
         return found if name is None else {job_variables.TASK_NAME: name, **found}
 
@@ -362,7 +362,7 @@ class IndexItems:
         """Return the label of an index for users."""
         return "" if self.indexes is None else self.indexes.label(item - 1)
 
-    def failure(self, job: in_memory_jobs.Job) -> tuple[str, str] | None:
+    def failure(self, job: live_job_state.Job) -> tuple[str, str] | None:
         """Return None, since `completion` decides whether the job can still succeed."""
         return None
 
@@ -376,7 +376,7 @@ class IndexItems:
         """Count the task of an index that has ended."""
         if not result.item:
             return
-        task: in_memory_jobs.ItemTask = result.data
+        task: live_job_state.ItemTask = result.data
         known, ended = self.progress, task.ended
         self.progress = IndexProgress(
             created=known.created + 1,
@@ -384,9 +384,9 @@ class IndexItems:
             unconfirmed=known.unconfirmed + (ended is not None and ended.stopped is False),
         )
 
-    def detail(self, job: in_memory_jobs.Job) -> IndexDetail:
+    def detail(self, job: live_job_state.Job) -> IndexDetail:
         """Return the view detail of a job in memory."""
-        over = job.stage is in_memory_jobs.FINISHED
+        over = job.stage is live_job_state.FINISHED
         known, tasks = self.progress, job.tasks
         running = [n for n, task in tasks.items() if n and task.state in AT_WORK]
         lost = job.items.in_state(_S.FAILED)
@@ -401,11 +401,11 @@ class IndexItems:
             stopped=known.unconfirmed == 0 if over else None,
         )
 
-    def record_end(self, job: in_memory_jobs.Job) -> None:
+    def record_end(self, job: live_job_state.Job) -> None:
         """Store in the progress which indexes failed."""
         self.progress = msgspec.structs.replace(self.progress, failed_indexes=_failed_ranges(job))
 
-    def _failed_ranges_so_far(self, job: in_memory_jobs.Job) -> str:
+    def _failed_ranges_so_far(self, job: live_job_state.Job) -> str:
         """Return the ranges of failed indexes, of which up to a hundredth, the newest, may be
         missing.
 
@@ -417,21 +417,21 @@ class IndexItems:
             self._ranged = (job.counts.failed, text)
         return text
 
-    def prepare(self, job: in_memory_jobs.Job, inline: bytes | None) -> Callable[[], None]:
+    def prepare(self, job: live_job_state.Job, inline: bytes | None) -> Callable[[], None]:
         """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
-    def recover(self, job: in_memory_jobs.Job) -> Callable[[], list[item_source.ItemResult]]:
+    def recover(self, job: live_job_state.Job) -> Callable[[], list[item_source.ItemResult]]:
         """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
     def settle(
-        self, job: in_memory_jobs.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
+        self, job: live_job_state.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
         """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
-    def purge(self, job: in_memory_jobs.Job) -> Callable[[], None]:
+    def purge(self, job: live_job_state.Job) -> Callable[[], None]:
         """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
@@ -453,7 +453,7 @@ def _limit_shown(size: int, found: Iterable[int]) -> tuple[int, ...]:
     return tuple(itertools.islice(chosen, MAX_NEWEST))
 
 
-def _failed_ranges(job: in_memory_jobs.Job) -> str:
+def _failed_ranges(job: live_job_state.Job) -> str:
     return job_indexes.ranges(item - 1 for item in job.items.in_state(_S.FAILED))
 
 
@@ -468,15 +468,15 @@ def _task_spec(what: api_task.TaskTemplate, **more: Any) -> api_task.TaskSpec:
     return api_task.TaskSpec(**given, **more)
 
 
-def _phase(job: in_memory_jobs.Job, running: int) -> api_job.Phase:
+def _phase(job: live_job_state.Job, running: int) -> api_job.Phase:
     """Return the phase of a job in memory."""
-    if job.stage is in_memory_jobs.FINISHED:
+    if job.stage is live_job_state.FINISHED:
         return _P.ADMISSION_ERROR if job.refused else _FINAL[job.verdict or _O.SUCCEEDED]
-    if job.stage is in_memory_jobs.STOPPING:
+    if job.stage is live_job_state.STOPPING:
         return _P.KILLING if job.verdict is _O.CANCELLED else _P.TERMINATING
     if job.waits:
         return _P.QUEUED
-    if job.stage is in_memory_jobs.FINALIZING:
+    if job.stage is live_job_state.FINALIZING:
         return _P.RUNNING
     wanted = job.source.completion
     if wanted is not None and completion.decide(wanted, job.counts, job.size):

@@ -1,4 +1,5 @@
-"""Values of the API of `index_jobs`: new Jobs, views of Jobs and indexes, decisions about ticks.
+"""Values of the API of `index_job_service`: new Jobs, views of Jobs and indexes, decisions about
+ticks.
 
 Used by controllers, server and CLI. All are frozen. A view shows what is on disk, except for which
 indexes are running, which is current.

@@ -16,7 +16,7 @@ from kilnwork.api import task as api_task
 from kilnwork.jobs import plan_steps
 
 if TYPE_CHECKING:
-    from kilnwork.jobs import gathered_results, in_memory_jobs
+    from kilnwork.jobs import gathered_results, live_job_state
 
 
 class Policy(Protocol):
@@ -44,7 +44,7 @@ class ItemResult(NamedTuple):
     run: int
     outcome: filejobs.PartOutcome
     reason: str = ""
-    """For item 0: what users should know about a job that has succeeded."""
+    """Reason for item 0: a fact that users should know about a job that has succeeded."""
     message: str = ""
     data: Any = None
     """Data for the source itself."""
@@ -57,7 +57,7 @@ class Damage(NamedTuple):
 
     items: tuple[int, ...]
     progress: Any
-    """`ItemSource.progress` without these items."""
+    """`ItemSource.progress` without the damaged items."""
     message: str
 
 
@@ -126,17 +126,18 @@ class ItemSource(Protocol):
     definition: Any
     """Definition of the items: a Struct, written once."""
     progress: Any
-    """What users see of the items beyond their counts: a frozen Struct, written with the job."""
+    """Facts about the items that users see besides their counts: a frozen Struct, written with the
+    job."""
 
-    def work(self, job: "in_memory_jobs.Job", item: int) -> "Work":
+    def work(self, job: "live_job_state.Job", item: int) -> "Work":
         """Return the work of an item's task. Raises `ItemUnusable`."""
         ...
 
-    def task_name(self, job: "in_memory_jobs.Job", item: int) -> str:
+    def task_name(self, job: "live_job_state.Job", item: int) -> str:
         """Return the name of an item's task for users."""
         ...
 
-    def hook_tasks(self, job: "in_memory_jobs.Job", event: api_job.HookEvent) -> list[ExtraTask]:
+    def hook_tasks(self, job: "live_job_state.Job", event: api_job.HookEvent) -> list[ExtraTask]:
         """Return the hook tasks for a change of the job's phase."""
         ...
 
@@ -145,11 +146,11 @@ class ItemSource(Protocol):
         call."""
         ...
 
-    def detail(self, job: "in_memory_jobs.Job") -> Any:
+    def detail(self, job: "live_job_state.Job") -> Any:
         """Return the details in a view of the job, in addition to its counts and `progress`."""
         ...
 
-    def failure(self, job: "in_memory_jobs.Job") -> tuple[str, str] | None:
+    def failure(self, job: "live_job_state.Job") -> tuple[str, str] | None:
         """Return reason and message if the job cannot succeed any more, whatever the unfinished
         items return, else None.
         """
@@ -165,18 +166,18 @@ class ItemSource(Protocol):
         """
         ...
 
-    def record_end(self, job: "in_memory_jobs.Job") -> None:
+    def record_end(self, job: "live_job_state.Job") -> None:
         """Add facts that views of a finished job show to `progress`; called when the job ends."""
         ...
 
-    def prepare(self, job: "in_memory_jobs.Job", inline: bytes | None) -> Callable[[], None]:
+    def prepare(self, job: "live_job_state.Job", inline: bytes | None) -> Callable[[], None]:
         """Return a function that prepares everything that the tasks of the job's run need.
 
         `inline`: an input that is in the journal until then.
         """
         ...
 
-    def recover(self, job: "in_memory_jobs.Job") -> Callable[[], list[ItemResult]]:
+    def recover(self, job: "live_job_state.Job") -> Callable[[], list[ItemResult]]:
         """Return a function that finds the results of unfinished items in their current run, and
         the result of the job's run.
         """
@@ -184,7 +185,7 @@ class ItemSource(Protocol):
 
     def settle(
         self,
-        job: "in_memory_jobs.Job",
+        job: "live_job_state.Job",
         step: plan_steps.Settle,
         returned: Callable[[], bytes | None],
     ) -> Callable[[], ItemResult | Damage | None]:
@@ -195,6 +196,6 @@ class ItemSource(Protocol):
         """
         ...
 
-    def purge(self, job: "in_memory_jobs.Job") -> Callable[[], None]:
+    def purge(self, job: "live_job_state.Job") -> Callable[[], None]:
         """Return a function that deletes everything that the job has stored."""
         ...

@@ -1,6 +1,6 @@
 """Item states of a job, packed into five bytes each, in memory and in the journal.
 
-Used by `in_memory_jobs.Job`. Items are numbered from 1. When an item changes, its whole page is
+Used by `live_job_state.Job`. Items are numbered from 1. When an item changes, its whole page is
 written; pages are so small that the cost of a change does not depend on the number of items.
 """
 

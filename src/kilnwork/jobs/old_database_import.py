@@ -23,7 +23,7 @@ import apsw
 from kilnwork.dispatch.journal.sqlite import connections
 from kilnwork.dispatch.machine import instructions
 from kilnwork.jobs import errors, item_states, row_storage, task_hub
-from kilnwork.kit import database_marker
+from kilnwork.kit import database_loss_check
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +80,11 @@ async def take_over(path: Path, hub: task_hub.TaskHub, *, say: Say) -> None:
         _remove_leftovers(path)
         return
     try:
-        database_marker.check_content(path)
+        database_loss_check.check_content(path)
         with contextlib.closing(connections.reading(path)) as old:
             await _check(old, path)
             await _import(old, path, hub, say)
-    except (apsw.Error, database_marker.ContentLost) as error:
+    except (apsw.Error, database_loss_check.ContentLost) as error:
         raise errors.OldDatabaseUnreadable(
             f"{path} cannot be read ({error}); nothing was deleted. Put a backup in its "
             f"place, or move {path.name}* elsewhere and start again: jobs are then found "
@@ -245,5 +245,5 @@ def _is_free(path: Path) -> bool:
 
 def _remove_leftovers(path: Path) -> None:
     """Remove the marker and the lock of a database file that does not exist any more."""
-    database_marker.marker_path(path).unlink(missing_ok=True)
+    database_loss_check.marker_path(path).unlink(missing_ok=True)
     path.with_suffix(".lock").unlink(missing_ok=True)

@@ -14,8 +14,8 @@ from kilnwork.api import filejobs
 from kilnwork.data import errors, part_commits
 from kilnwork.jobs import (
     file_item_source,
-    in_memory_jobs,
     item_states,
+    live_job_state,
     model,
     row_storage,
     rows,
@@ -42,7 +42,7 @@ class PartListing:
         kept: row_storage.Tables,
         sources: file_item_source.FileSources,
         row: rows.JobRow,
-        live: in_memory_jobs.Job | None,
+        live: live_job_state.Job | None,
     ) -> None:
         self._sources, self._row, self._live = sources, row, live
         if live is not None and isinstance(live.source, file_item_source.FileItems):

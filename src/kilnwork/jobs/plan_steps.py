@@ -1,7 +1,7 @@
 """Steps of a job: instructions returned by `step_planning` and executed by the engine.
 
 All steps may be repeated: a step that was interrupted by a crash is returned again, and continues
-with what it has done.
+from the work that it has done.
 """
 
 from typing import NamedTuple

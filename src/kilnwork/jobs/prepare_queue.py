@@ -6,7 +6,7 @@ considered again when there is room.
 
 import itertools
 
-from kilnwork.jobs import in_memory_jobs
+from kilnwork.jobs import live_job_state
 
 MAX_PREPARED = 64
 """Maximum number of new jobs that are prepared and have not begun."""
@@ -18,10 +18,10 @@ class PrepareQueue:
     """
 
     def __init__(self) -> None:
-        self._prepared: set[in_memory_jobs.Job] = set()
-        self._unprepared: dict[in_memory_jobs.Job, None] = {}
+        self._prepared: set[live_job_state.Job] = set()
+        self._unprepared: dict[live_job_state.Job, None] = {}
 
-    def admits(self, job: in_memory_jobs.Job) -> bool:
+    def admits(self, job: live_job_state.Job) -> bool:
         """Return whether a job may be prepared now.
 
         This also enters a new job into the queue, or removes it if it no longer needs to be
@@ -29,7 +29,7 @@ class PrepareQueue:
         """
         if not job.fresh:
             return True
-        waits = job.started is None and job.stage is in_memory_jobs.RUNNING
+        waits = job.started is None and job.stage is live_job_state.RUNNING
         if not waits or (job.spec.suspend and not job.tasks):
             self.remove(job)
             return not waits
@@ -40,16 +40,16 @@ class PrepareQueue:
             self._unprepared[job] = None
         return job in self._prepared
 
-    def is_waiting(self, job: in_memory_jobs.Job) -> bool:
+    def is_waiting(self, job: live_job_state.Job) -> bool:
         """Return whether a job is waiting in the queue for room."""
         return job in self._unprepared
 
-    def list_admissible(self) -> list[in_memory_jobs.Job]:
+    def list_admissible(self) -> list[live_job_state.Job]:
         """Return the waiting jobs that may be prepared now."""
         free = max(MAX_PREPARED - len(self._prepared), 0)
         return list(itertools.islice(self._unprepared, free))
 
-    def remove(self, job: in_memory_jobs.Job) -> None:
+    def remove(self, job: live_job_state.Job) -> None:
         """Remove a job from the queue."""
         self._prepared.discard(job)
         self._unprepared.pop(job, None)

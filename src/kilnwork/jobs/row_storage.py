@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import in_memory_jobs, item_states, model, rows
+from kilnwork.jobs import item_states, live_job_state, model, rows
 
 
 class Select(Protocol):
@@ -63,21 +63,21 @@ class PendingWrites:
     """Collector of changes of jobs in memory that are not in the tables yet."""
 
     def __init__(self) -> None:
-        self._new: dict[in_memory_jobs.Job, tuple[model.IdempotencyKey | None, bytes | None]] = {}
+        self._new: dict[live_job_state.Job, tuple[model.IdempotencyKey | None, bytes | None]] = {}
         self.inlined: set[int] = set()
         """Rows of jobs whose input may be in the tables only."""
-        self.redefined: set[in_memory_jobs.Job] = set()
+        self.redefined: set[live_job_state.Job] = set()
         """Jobs whose items have become known since they were written."""
 
     def add(
-        self, job: in_memory_jobs.Job, key: model.IdempotencyKey | None, inline: bytes | None
+        self, job: live_job_state.Job, key: model.IdempotencyKey | None, inline: bytes | None
     ) -> None:
         """Add the rows of a new job."""
         self._new[job] = (key, inline)
         if inline is not None:
             self.inlined.add(job.row)
 
-    def gather(self, writes: JobWrites, job: in_memory_jobs.Job) -> None:
+    def gather(self, writes: JobWrites, job: live_job_state.Job) -> None:
         """Add the rows of a job's changes to `writes`."""
         new = self._new.pop(job, None)
         if new is not None:

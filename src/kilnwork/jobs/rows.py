@@ -10,7 +10,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.api import job as api_job
-from kilnwork.jobs import in_memory_jobs, item_source, model
+from kilnwork.jobs import item_source, live_job_state, model
 
 WAITS, REFUSED = 1, 2
 """Values of the column `turn`."""
@@ -87,7 +87,7 @@ class SourceKind(Protocol):
         ...
 
 
-def new_job_row(job: in_memory_jobs.Job, key: model.IdempotencyKey | None) -> tuple[Value, ...]:
+def new_job_row(job: live_job_state.Job, key: model.IdempotencyKey | None) -> tuple[Value, ...]:
     """Return the row of a new job in the table `job`."""
     return (
         job.row,
@@ -107,12 +107,12 @@ def new_job_row(job: in_memory_jobs.Job, key: model.IdempotencyKey | None) -> tu
     )
 
 
-def input_row(job: in_memory_jobs.Job, inline: bytes | None) -> tuple[Value, ...]:
+def input_row(job: live_job_state.Job, inline: bytes | None) -> tuple[Value, ...]:
     """Return the row of a job's small input in the table `job_input`."""
     return job.row, _encode(job.source.definition), inline
 
 
-def job_columns(job: in_memory_jobs.Job) -> tuple[Value, ...]:
+def job_columns(job: live_job_state.Job) -> tuple[Value, ...]:
     """Return the values of all columns of `job` that may change."""
     counts = job.counts
     return (
@@ -141,10 +141,10 @@ def job_columns(job: in_memory_jobs.Job) -> tuple[Value, ...]:
     )
 
 
-def to_job(row: JobRow, kind: SourceKind, definition: bytes) -> in_memory_jobs.Job:
+def to_job(row: JobRow, kind: SourceKind, definition: bytes) -> live_job_state.Job:
     """Convert a row to a job in memory, without the states of the job's items."""
     spec = kind.spec(row.spec)
-    found = in_memory_jobs.Job(
+    found = live_job_state.Job(
         model.JobId(row.uuid, row.id),
         row=row.row,
         namespace=row.namespace,
@@ -153,7 +153,7 @@ def to_job(row: JobRow, kind: SourceKind, definition: bytes) -> in_memory_jobs.J
         created=row.created,
     )
     found.user = row.user
-    found.stage, found.prepared = in_memory_jobs.Stage(row.stage), bool(row.prepared)
+    found.stage, found.prepared = live_job_state.Stage(row.stage), bool(row.prepared)
     found.verdict = None if row.verdict is None else filejobs.PartOutcome(row.verdict)
     found.reason, found.message = row.reason, row.message
     found.run, found.base_run = row.run, row.base_run
@@ -165,18 +165,18 @@ def to_job(row: JobRow, kind: SourceKind, definition: bytes) -> in_memory_jobs.J
     found.deleting, found.version = bool(row.deleting), row.version
     found.waits, found.refused = row.turn == WAITS, row.turn == REFUSED
     found.admitted = row.admitted
-    idle = found.waits or found.stage is in_memory_jobs.FINISHED
+    idle = found.waits or found.stage is live_job_state.FINISHED
     found.recovered = found.source.ends_with_task and idle
     found.followed = _followed(found)
     found.dirty = False
     return found
 
 
-def _followed(job: in_memory_jobs.Job) -> set[api_job.HookEvent]:
+def _followed(job: live_job_state.Job) -> set[api_job.HookEvent]:
     """Return the events whose hooks are in the journal, derived from the job's phase."""
     found = set() if job.started is None else {api_job.HookEvent.RUNNING}
-    if job.stage is in_memory_jobs.FINISHED and job.verdict is not None:
-        found.add(in_memory_jobs.EVENTS[job.verdict])
+    if job.stage is live_job_state.FINISHED and job.verdict is not None:
+        found.add(live_job_state.EVENTS[job.verdict])
     return found
 
 
@@ -218,16 +218,16 @@ _SUSPENDED = "resume it, and {} start again"
 _QUEUED = "it waits for its turn"
 
 
-def _explain(job: in_memory_jobs.Job) -> tuple[str, str]:
+def _explain(job: live_job_state.Job) -> tuple[str, str]:
     """Return reason and message of why the job ended this way, or why it waits.
 
     They are never empty while none of its tasks is running.
     """
-    if job.stage is in_memory_jobs.FINISHED or job.reason:
+    if job.stage is live_job_state.FINISHED or job.reason:
         return job.reason, job.message
     if job.trouble:
         return model.Reason.STORE_UNAVAILABLE, job.trouble
-    if job.stage is not in_memory_jobs.RUNNING:
+    if job.stage is not live_job_state.RUNNING:
         return "", ""
     if job.spec.suspend:
         return _SUSPENDED_REASON, _SUSPENDED.format(job.source.nouns)
@@ -252,7 +252,7 @@ def _explain_row(row: JobRow, nouns: str) -> tuple[str, str]:
     return row.reason, row.message
 
 
-def view(job: in_memory_jobs.Job) -> model.GenericJobView[Any, Any]:
+def view(job: live_job_state.Job) -> model.GenericJobView[Any, Any]:
     """Return the view of a job in memory."""
     counts = job.counts
     reason, message = _explain(job)

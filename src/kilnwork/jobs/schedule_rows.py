@@ -1,9 +1,9 @@
 """Decided ticks of schedules in the journal, with the Job that each tick has created.
 
-Used by `index_jobs`. The row of a JobConfig is its lock (decision 39): a tick is decided once, and
-a Job of a tick is added once, if the row says that the tick was to create one. The journal's writer
-checks the epoch of the leader in the same transaction. When ticks are due is computed in
-`api.due_ticks`.
+Used by `index_job_service`. The row of a JobConfig is its lock (decision 39): a tick is decided
+once, and a Job of a tick is added once, if the row says that the tick was to create one. The
+journal's writer checks the epoch of the leader in the same transaction. When ticks are due is
+computed in `api.due_ticks`.
 """
 
 from typing import Any, cast

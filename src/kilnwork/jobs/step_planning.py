@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kilnwork.api import filejobs, job_settings
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import completion, in_memory_jobs, item_source, item_states, model, plan_steps
+from kilnwork.jobs import completion, item_source, item_states, live_job_state, model, plan_steps
 
 _O = filejobs.PartOutcome
 _E = api_job.HookEvent
@@ -36,7 +36,7 @@ class TaskRoom(NamedTuple):
     """Whether the job may be prepared, in order to begin soon."""
 
 
-def next_steps(job: in_memory_jobs.Job, room: TaskRoom, now: float) -> list[plan_steps.Step]:
+def next_steps(job: live_job_state.Job, room: TaskRoom, now: float) -> list[plan_steps.Step]:
     """Return the steps of a job to begin now, without steps that are under way."""
     found: list[plan_steps.Step] = []
     before = None
@@ -48,7 +48,7 @@ def next_steps(job: in_memory_jobs.Job, room: TaskRoom, now: float) -> list[plan
     return found
 
 
-def _add_hooks(job: in_memory_jobs.Job, found: list[plan_steps.Step]) -> None:
+def _add_hooks(job: live_job_state.Job, found: list[plan_steps.Step]) -> None:
     """Add the hooks for a change of the job's phase.
 
     They are submitted in the transaction that changes the phase, so that the phase in the journal
@@ -56,53 +56,53 @@ def _add_hooks(job: in_memory_jobs.Job, found: list[plan_steps.Step]) -> None:
     """
     if job.started is not None and _E.RUNNING not in job.followed:
         _add_hook(job, found, _E.RUNNING)
-    if job.stage is in_memory_jobs.FINISHED and not job.refused:
-        event = in_memory_jobs.EVENTS[job.verdict or _O.SUCCEEDED]
+    if job.stage is live_job_state.FINISHED and not job.refused:
+        event = live_job_state.EVENTS[job.verdict or _O.SUCCEEDED]
         if event not in job.followed:
             _add_hook(job, found, event)
 
 
 def _add_hook(
-    job: in_memory_jobs.Job, found: list[plan_steps.Step], event: api_job.HookEvent
+    job: live_job_state.Job, found: list[plan_steps.Step], event: api_job.HookEvent
 ) -> None:
     job.followed.add(event)
     found.append(plan_steps.Follow(event))
 
 
 def _advance(
-    job: in_memory_jobs.Job, found: list[plan_steps.Step], room: TaskRoom, now: float
+    job: live_job_state.Job, found: list[plan_steps.Step], room: TaskRoom, now: float
 ) -> None:
     """Add the steps of the job's current stage.
 
     The caller repeats this if no steps were added and the stage has changed.
     """
-    if job.stage is in_memory_jobs.FINISHED:
+    if job.stage is live_job_state.FINISHED:
         if job.deleting:
             _add_once(job, found, plan_steps.Purge())
-    elif job.waits and job.stage is in_memory_jobs.RUNNING:
+    elif job.waits and job.stage is live_job_state.RUNNING:
         return
     elif not job.prepared:
-        if job.stage is in_memory_jobs.STOPPING and job.fresh and not (job.busy or job.tasks):
+        if job.stage is live_job_state.STOPPING and job.fresh and not (job.busy or job.tasks):
             _finish(job, now)  # no task was submitted and nothing stored
         elif room.prepare:
             _add_once(job, found, plan_steps.Prepare())
     elif not job.recovered:
         _add_once(job, found, plan_steps.Recover())
-    elif job.concluded is not None and job.stage is not in_memory_jobs.STOPPING:
+    elif job.concluded is not None and job.stage is not live_job_state.STOPPING:
         _apply_job_result(job, job.concluded, now)
-    elif job.stage is in_memory_jobs.RUNNING:
+    elif job.stage is live_job_state.RUNNING:
         _run(job, found, room, now)
-    elif job.stage is in_memory_jobs.FINALIZING:
+    elif job.stage is live_job_state.FINALIZING:
         _finalize(job, found, now)
     else:
         _stop(job, found, now)
 
 
 def stop(
-    job: in_memory_jobs.Job, outcome: filejobs.PartOutcome, reason: str, message: str, *, now: float
+    job: live_job_state.Job, outcome: filejobs.PartOutcome, reason: str, message: str, *, now: float
 ) -> None:
     """Begin to end the job with this outcome. No item gets a task after that."""
-    job.stage = in_memory_jobs.STOPPING
+    job.stage = live_job_state.STOPPING
     job.verdict, job.reason, job.message = outcome, reason, message
     if not (job.fresh or job.source.ends_with_task):
         job.recovered = False  # ended tasks of an earlier service may need a result
@@ -111,7 +111,7 @@ def stop(
 
 
 def _add_once(
-    job: in_memory_jobs.Job, found: list[plan_steps.Step], step: plan_steps.Step, item: int = 0
+    job: live_job_state.Job, found: list[plan_steps.Step], step: plan_steps.Step, item: int = 0
 ) -> None:
     key = (type(step).__name__, item)
     if key not in job.busy:
@@ -119,7 +119,7 @@ def _add_once(
         found.append(step)
 
 
-def _run(job: in_memory_jobs.Job, found: list[plan_steps.Step], room: TaskRoom, now: float) -> None:
+def _run(job: live_job_state.Job, found: list[plan_steps.Step], room: TaskRoom, now: float) -> None:
     _settle_ended_tasks(job, found)
     if job.source.completion is not None:
         _apply_completion(job, job.source.completion, found, room=room, now=now)
@@ -135,7 +135,7 @@ def _run(job: in_memory_jobs.Job, found: list[plan_steps.Step], room: TaskRoom, 
         _finish_items(job, found, now)
 
 
-def _settle_ended_tasks(job: in_memory_jobs.Job, found: list[plan_steps.Step]) -> None:
+def _settle_ended_tasks(job: live_job_state.Job, found: list[plan_steps.Step]) -> None:
     for item in sorted(job.ended):
         ended = job.tasks[item].ended
         if ended is None:
@@ -146,7 +146,7 @@ def _settle_ended_tasks(job: in_memory_jobs.Job, found: list[plan_steps.Step]) -
             _settle(job, found, item, ended)
 
 
-def _close_with_task(job: in_memory_jobs.Job, item: int, ended: in_memory_jobs.Ended) -> None:
+def _close_with_task(job: live_job_state.Job, item: int, ended: live_job_state.Ended) -> None:
     """End an item whose task has ended, for sources with `ends_with_task`."""
     task = job.tasks[item]
     outcome, message = _FAILED, ended.message or ended.reason
@@ -155,7 +155,7 @@ def _close_with_task(job: in_memory_jobs.Job, item: int, ended: in_memory_jobs.E
     elif ended.state is api_task.State.KILLED:
         if (
             task.killed
-            or job.stage is in_memory_jobs.STOPPING
+            or job.stage is live_job_state.STOPPING
             or _completion_verdict(job) is not _V.OPEN
         ):
             outcome = _O.CANCELLED
@@ -167,13 +167,13 @@ def _close_with_task(job: in_memory_jobs.Job, item: int, ended: in_memory_jobs.E
         close_item(job, item_source.ItemResult(item, run, outcome, ended.reason, message, task))
 
 
-def _completion_verdict(job: in_memory_jobs.Job) -> completion.Verdict:
+def _completion_verdict(job: live_job_state.Job) -> completion.Verdict:
     wanted = job.source.completion
     return _V.OPEN if wanted is None else completion.decide(wanted, job.counts, job.size)
 
 
 def _apply_completion(
-    job: in_memory_jobs.Job,
+    job: live_job_state.Job,
     wanted: job_settings.Completion,
     found: list[plan_steps.Step],
     *,
@@ -188,7 +188,7 @@ def _apply_completion(
         if job.tasks:
             _kill_tasks(job, found, "enough indexes have succeeded")
             return
-        job.stage = in_memory_jobs.FINALIZING
+        job.stage = live_job_state.FINALIZING
         job.dirty = True
         job.changed(now)
         _finalize(job, found, now)
@@ -201,7 +201,7 @@ def _apply_completion(
         _stop(job, found, now)
 
 
-def _kill_tasks(job: in_memory_jobs.Job, found: list[plan_steps.Step], message: str) -> None:
+def _kill_tasks(job: live_job_state.Job, found: list[plan_steps.Step], message: str) -> None:
     """Add a step that kills all unfinished tasks of the job."""
     chosen = [item for item, task in job.tasks.items() if not (task.killed or task.ended)]
     for item in chosen:
@@ -210,7 +210,7 @@ def _kill_tasks(job: in_memory_jobs.Job, found: list[plan_steps.Step], message: 
         found.append(plan_steps.Kill(tuple(chosen), message))
 
 
-def close_item(job: in_memory_jobs.Job, result: item_source.ItemResult) -> None:
+def close_item(job: live_job_state.Job, result: item_source.ItemResult) -> None:
     """Record the final result of an item."""
     item, counts = result.item, job.counts
     task = job.tasks.get(item)
@@ -218,7 +218,7 @@ def close_item(job: in_memory_jobs.Job, result: item_source.ItemResult) -> None:
         task.active = False
         job.active -= 1
     job.dirty = True
-    state = in_memory_jobs.STATES[result.outcome]
+    state = live_job_state.STATES[result.outcome]
     job.items.set(item, state, result.run)
     if state is _S.SUCCEEDED or job.source.ends_with_task:
         job.source.count_result(result)
@@ -233,7 +233,7 @@ def close_item(job: in_memory_jobs.Job, result: item_source.ItemResult) -> None:
         counts.cancelled += 1
 
 
-def _finish_items(job: in_memory_jobs.Job, found: list[plan_steps.Step], now: float) -> None:
+def _finish_items(job: live_job_state.Job, found: list[plan_steps.Step], now: float) -> None:
     lost, nouns = job.counts.failed + job.counts.cancelled, job.source.nouns
     if lost:
         which = f"{lost} of {job.size} {nouns}" if job.size > 1 else f"its only {job.source.noun}"
@@ -241,14 +241,14 @@ def _finish_items(job: in_memory_jobs.Job, found: list[plan_steps.Step], now: fl
         stop(job, _O.FAILED, _R.PARTS_FAILED, message, now=now)
         _stop(job, found, now)
         return
-    job.stage = in_memory_jobs.FINALIZING
+    job.stage = live_job_state.FINALIZING
     job.dirty = True
     job.changed(now)
     _finalize(job, found, now)
 
 
 def _settle(
-    job: in_memory_jobs.Job, found: list[plan_steps.Step], item: int, ended: in_memory_jobs.Ended
+    job: live_job_state.Job, found: list[plan_steps.Step], item: int, ended: live_job_state.Ended
 ) -> None:
     """Add a step that finds the result of an item whose task has ended, or creates one unless the
     task succeeded.
@@ -263,7 +263,7 @@ def _settle(
         _add_once(job, found, plan_steps.Settle(item, run, _O.FAILED, message), item)
 
 
-def _crash_failure(job: in_memory_jobs.Job) -> tuple[str, str] | None:
+def _crash_failure(job: live_job_state.Job) -> tuple[str, str] | None:
     """Return reason and message if the circuit breaker ends the job, else None.
 
     It does if the allowed number of items have failed before any item succeeded.
@@ -278,7 +278,7 @@ def _crash_failure(job: in_memory_jobs.Job) -> tuple[str, str] | None:
     return _R.MAPPER_CRASHES, message
 
 
-def task_limit(job: in_memory_jobs.Job, room: TaskRoom) -> int:
+def task_limit(job: live_job_state.Job, room: TaskRoom) -> int:
     """Return how many items may have a task at once.
 
     Before any item has succeeded, that is at most the number of slots or of allowed crashes, so
@@ -292,7 +292,7 @@ def task_limit(job: in_memory_jobs.Job, room: TaskRoom) -> int:
     return most
 
 
-def _submit(job: in_memory_jobs.Job, found: list[plan_steps.Step], room: TaskRoom) -> None:
+def _submit(job: live_job_state.Job, found: list[plan_steps.Step], room: TaskRoom) -> None:
     """Add steps that submit tasks for items, or suspend waiting tasks above the limit.
 
     While the job is paused all tasks are suspended: running attempts continue, but a lost attempt
@@ -326,16 +326,16 @@ def _submit(job: in_memory_jobs.Job, found: list[plan_steps.Step], room: TaskRoo
         found.append(plan_steps.Submit(tuple(chosen)))
 
 
-def add_task(job: in_memory_jobs.Job, item: int) -> in_memory_jobs.ItemTask:
+def add_task(job: live_job_state.Job, item: int) -> live_job_state.ItemTask:
     """Record that an item has a task."""
     if item:
         job.items.set(item, _S.SUBMITTED)
-    task = job.tasks[item] = in_memory_jobs.ItemTask()
+    task = job.tasks[item] = live_job_state.ItemTask()
     return task
 
 
 def _suspend(
-    job: in_memory_jobs.Job,
+    job: live_job_state.Job,
     found: list[plan_steps.Step],
     chosen: tuple[int, ...],
     *,
@@ -351,7 +351,7 @@ def _suspend(
         found.append(plan_steps.Suspend(chosen, suspended))
 
 
-def _finalize(job: in_memory_jobs.Job, found: list[plan_steps.Step], now: float) -> None:
+def _finalize(job: live_job_state.Job, found: list[plan_steps.Step], now: float) -> None:
     if not job.source.finalizer:
         if job.source.ends_with_task:
             _conclude_with(job, _O.SUCCEEDED, now)
@@ -375,22 +375,22 @@ def _finalize(job: in_memory_jobs.Job, found: list[plan_steps.Step], now: float)
             stop(job, _O.FAILED, job.source.finalizer_reason, message, now=now)
 
 
-def _conclude_with(job: in_memory_jobs.Job, outcome: filejobs.PartOutcome, now: float) -> None:
+def _conclude_with(job: live_job_state.Job, outcome: filejobs.PartOutcome, now: float) -> None:
     """End the job with an outcome that the plan has decided without its source."""
     job.concluded = item_source.ItemResult(0, job.run, outcome, job.reason, job.message)
     _finish(job, now)
 
 
-def _apply_job_result(job: in_memory_jobs.Job, result: item_source.ItemResult, now: float) -> None:
+def _apply_job_result(job: live_job_state.Job, result: item_source.ItemResult, now: float) -> None:
     """End the job with the result that its source has found, and that is not in the journal yet."""
     if result.outcome is _O.SUCCEEDED and job.counts.succeeded == job.size:
         _finish(job, now)
     else:
-        reason = _R.REDUCER_FAILED if job.stage is in_memory_jobs.FINALIZING else _R.ENDED
+        reason = _R.REDUCER_FAILED if job.stage is live_job_state.FINALIZING else _R.ENDED
         stop(job, result.outcome, reason, result.message, now=now)
 
 
-def _stop(job: in_memory_jobs.Job, found: list[plan_steps.Step], now: float) -> None:
+def _stop(job: live_job_state.Job, found: list[plan_steps.Step], now: float) -> None:
     """Advance a job that is being stopped: record its outcome first, then end all tasks that could
     run or commit.
     """
@@ -422,7 +422,7 @@ def _stop(job: in_memory_jobs.Job, found: list[plan_steps.Step], now: float) -> 
     _finish(job, now)
 
 
-def drop_task(job: in_memory_jobs.Job, item: int) -> None:
+def drop_task(job: live_job_state.Job, item: int) -> None:
     """Forget the ended task of an item, after its outcome has been processed."""
     task = job.tasks.pop(item, None)
     if task is not None:
@@ -432,7 +432,7 @@ def drop_task(job: in_memory_jobs.Job, item: int) -> None:
         job.dropped[item] = task
 
 
-def _finish(job: in_memory_jobs.Job, now: float) -> None:
+def _finish(job: live_job_state.Job, now: float) -> None:
     """Mark the job as finished: none of its tasks is running, and none will run."""
     result = job.concluded
     if result is not None:
@@ -441,7 +441,7 @@ def _finish(job: in_memory_jobs.Job, now: float) -> None:
             job.source.count_result(result)
             job.reason, job.message = result.reason, result.message
     job.counts.cancelled += job.items.cancel_open()
-    job.stage = in_memory_jobs.FINISHED
+    job.stage = live_job_state.FINISHED
     for item in list(job.tasks):  # a finalizer that has published, and has not ended yet
         drop_task(job, item)
     job.source.record_end(job)

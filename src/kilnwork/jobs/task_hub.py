@@ -14,12 +14,12 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import model as task_model
 from kilnwork.dispatch.hub import commits, subscriptions
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import in_memory_jobs, item_source
+from kilnwork.jobs import item_source, live_job_state
 from kilnwork.kit import ids
 
 
 class TaskHub(Protocol):
-    """Interface of the dispatcher for jobs; documented at `dispatch.hub.batch_participants`."""
+    """Interface of the dispatcher for jobs; documented at `dispatch.hub.batch_contributions`."""
 
     @property
     def epoch(self) -> int: ...
@@ -103,7 +103,7 @@ def _stable(what: bytes) -> ids.TaskId:
     return ids.TaskId((number & _FREE_BITS | _UUID8).to_bytes(16, "big"))
 
 
-def extra_submission(job: in_memory_jobs.Job, task: item_source.ExtraTask) -> task_model.Submission:
+def extra_submission(job: live_job_state.Job, task: item_source.ExtraTask) -> task_model.Submission:
     """Return the submission of a task that does not work on an item."""
     return task_model.Submission(
         task=extra_id(job.id.uuid, task.key),
@@ -116,14 +116,14 @@ def extra_submission(job: in_memory_jobs.Job, task: item_source.ExtraTask) -> ta
     )
 
 
-def refused(job: in_memory_jobs.Job, item: int, why: str) -> subscriptions.Change:
+def refused(job: live_job_state.Job, item: int, why: str) -> subscriptions.Change:
     """Return the change that reports the failure of an item's task that could not be made."""
     task, run = task_id(job.id.uuid, item), job.run_of(item)
     failed = api_task.State.FAILED
     return subscriptions.Change(task, run, failed, "TaskUnusable", why, 0, 1, 0, "", None, False)
 
 
-def submission(job: in_memory_jobs.Job, item: int, task: ids.TaskId) -> task_model.Submission:
+def submission(job: live_job_state.Job, item: int, task: ids.TaskId) -> task_model.Submission:
     """Return the submission of an item's task; item 0 stands for the finalizer."""
     work = job.source.work(job, item)
     return task_model.Submission(

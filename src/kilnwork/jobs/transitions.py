@@ -14,23 +14,23 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import subscriptions
-from kilnwork.jobs import errors, in_memory_jobs, item_source, item_states, model, step_planning
+from kilnwork.jobs import errors, item_source, item_states, live_job_state, model, step_planning
 
 _O = filejobs.PartOutcome
 _S = item_states.ItemState
-_Stage = in_memory_jobs.Stage
+_Stage = live_job_state.Stage
 _SUBMITTED = item_states.ItemState.SUBMITTED
 
 MAX_REOPENINGS = 3
 """How often an item's task may succeed without a result before the item fails."""
 
 
-def finish_step(job: in_memory_jobs.Job, step: str, item: int = 0) -> None:
+def finish_step(job: live_job_state.Job, step: str, item: int = 0) -> None:
     """Record that a step is not under way any more, whether or not the step succeeded."""
     job.busy.discard((step, item))
 
 
-def record_prepared(job: in_memory_jobs.Job, *, now: float) -> None:
+def record_prepared(job: live_job_state.Job, *, now: float) -> None:
     """Record that the source has prepared everything that the tasks of the job's run need."""
     finish_step(job, "Prepare")
     job.prepared = True
@@ -40,13 +40,13 @@ def record_prepared(job: in_memory_jobs.Job, *, now: float) -> None:
     job.changed(now)
 
 
-def find_recoverable(job: in_memory_jobs.Job) -> list[int]:
+def find_recoverable(job: live_job_state.Job) -> list[int]:
     """Return the items that may have a task from an earlier service; 0 stands for the finalizer."""
     return [0, *job.items.in_state(_S.SUBMITTED)]
 
 
 def record_recovered(
-    job: in_memory_jobs.Job,
+    job: live_job_state.Job,
     results: Iterable[item_source.ItemResult],
     changes: Iterable[tuple[int, subscriptions.Change]],
     *,
@@ -66,7 +66,7 @@ def record_recovered(
         if wanted and item not in job.tasks:
             if item and job.items.states[item] == _S.OPEN:
                 job.items.set(item, _S.SUBMITTED)
-            task = job.tasks[item] = in_memory_jobs.ItemTask()
+            task = job.tasks[item] = live_job_state.ItemTask()
             task.failures, task.losses = change.failures, change.losses  # these were counted before
             apply_task_change(job, item, change, now=now)
     lost = [item for item in job.items.in_state(_S.SUBMITTED) if item not in job.tasks]
@@ -76,7 +76,7 @@ def record_recovered(
 
 
 def apply_task_change(
-    job: in_memory_jobs.Job, item: int, change: subscriptions.Change, *, now: float
+    job: live_job_state.Job, item: int, change: subscriptions.Change, *, now: float
 ) -> None:
     """Apply a new state of an item's task. The caller calls `job.changed`, once for all tasks that
     have changed."""
@@ -111,14 +111,14 @@ def apply_task_change(
         job.started = now
         job.dirty = True
     if over:
-        task.ended = in_memory_jobs.Ended(
+        task.ended = live_job_state.Ended(
             change.state, change.reason, change.message, change.stopped
         )
         job.suspended.discard(item)
         job.ended.add(item)
 
 
-def _has_begun(job: in_memory_jobs.Job, change: subscriptions.Change) -> bool:
+def _has_begun(job: live_job_state.Job, change: subscriptions.Change) -> bool:
     """Return whether the state of a task shows that a task of the job has run or is starting."""
     if not job.source.ends_with_task:
         return change.active
@@ -126,7 +126,7 @@ def _has_begun(job: in_memory_jobs.Job, change: subscriptions.Change) -> bool:
     return at_work or (change.over and change.attempt > 0)
 
 
-def _adopt_run(job: in_memory_jobs.Job, item: int, run: int) -> None:
+def _adopt_run(job: live_job_state.Job, item: int, run: int) -> None:
     """Raise the run of an item to the run of its task.
 
     The journal's row of the job is older than the task, because it was rebuilt from the store.
@@ -138,7 +138,7 @@ def _adopt_run(job: in_memory_jobs.Job, item: int, run: int) -> None:
 
 
 def apply_result(
-    job: in_memory_jobs.Job,
+    job: live_job_state.Job,
     item: int,
     run: int,
     result: item_source.ItemResult | None,
@@ -161,14 +161,14 @@ def apply_result(
     job.changed(now)
 
 
-def _reopen_without_result(job: in_memory_jobs.Job, item: int, *, now: float) -> None:
+def _reopen_without_result(job: live_job_state.Job, item: int, *, now: float) -> None:
     """Reopen an item, in a run of its own, whose task succeeded without a result; the success alone
     proves nothing.
     """
     times = job.reopened[item] = job.reopened.get(item, 0) + 1
     if times > MAX_REOPENINGS:
         message = f"its task succeeded {times} times without a commit record"
-        job.tasks[item].ended = in_memory_jobs.Ended(api_task.State.FAILED, "NoCommit", message)
+        job.tasks[item].ended = live_job_state.Ended(api_task.State.FAILED, "NoCommit", message)
         return
     step_planning.drop_task(job, item)
     job.items.reopen(item)
@@ -176,7 +176,7 @@ def _reopen_without_result(job: in_memory_jobs.Job, item: int, *, now: float) ->
     job.changed(now)
 
 
-def _begin_run(job: in_memory_jobs.Job, again: Iterable[int]) -> None:
+def _begin_run(job: live_job_state.Job, again: Iterable[int]) -> None:
     """Begin a new run for these items, so that results of the run before do not count.
 
     The source is prepared again before the tasks of the run start.
@@ -188,7 +188,7 @@ def _begin_run(job: in_memory_jobs.Job, again: Iterable[int]) -> None:
     job.dirty = True
 
 
-def reopen_damaged(job: in_memory_jobs.Job, damage: item_source.Damage, *, now: float) -> None:
+def reopen_damaged(job: live_job_state.Job, damage: item_source.Damage, *, now: float) -> None:
     """Reopen the items whose results cannot be used; the job is finalized again after that."""
     finish_step(job, "Settle")
     step_planning.drop_task(job, 0)
@@ -214,7 +214,7 @@ def reopen_damaged(job: in_memory_jobs.Job, damage: item_source.Damage, *, now: 
 
 
 def apply_job_result(
-    job: in_memory_jobs.Job, result: item_source.ItemResult | None, *, now: float
+    job: live_job_state.Job, result: item_source.ItemResult | None, *, now: float
 ) -> None:
     """Apply the result of the job's run, whichever attempt has published it."""
     finish_step(job, "Settle")
@@ -227,12 +227,12 @@ def apply_job_result(
     job.changed(now)
 
 
-def cancel(job: in_memory_jobs.Job, message: str, *, now: float) -> None:
+def cancel(job: live_job_state.Job, message: str, *, now: float) -> None:
     """Cancel a job on request of a user. Does nothing if the job has ended or is ending."""
     kill(job, model.Reason.CANCELLED, message or "cancelled", now=now)
 
 
-def adjust(job: in_memory_jobs.Job, change: model.Adjustment, *, now: float) -> None:
+def adjust(job: live_job_state.Job, change: model.Adjustment, *, now: float) -> None:
     """Change settings of a job. The settings of a failed job apply to a redrive.
 
     Raises `NotNow`, `InvalidJob`.
@@ -256,7 +256,7 @@ def adjust(job: in_memory_jobs.Job, change: model.Adjustment, *, now: float) -> 
     job.changed(now)
 
 
-def refuse(job: in_memory_jobs.Job, reason: str, message: str, *, now: float) -> None:
+def refuse(job: live_job_state.Job, reason: str, message: str, *, now: float) -> None:
     """Refuse a job that has not started, which ends the job."""
     job.refused = True
     job.verdict, job.reason, job.message = _O.FAILED, reason, message
@@ -268,7 +268,7 @@ def refuse(job: in_memory_jobs.Job, reason: str, message: str, *, now: float) ->
     job.changed(now)
 
 
-def refuse_again(job: in_memory_jobs.Job, run: int, *, now: float) -> None:
+def refuse_again(job: live_job_state.Job, run: int, *, now: float) -> None:
     """Refuse a new run of a job that was refused for a reason that does not change; the run ends
     like the one before.
     """
@@ -277,14 +277,14 @@ def refuse_again(job: in_memory_jobs.Job, run: int, *, now: float) -> None:
     refuse(job, job.reason, job.message, now=now)
 
 
-def requeue(job: in_memory_jobs.Job, *, now: float) -> None:
+def requeue(job: live_job_state.Job, *, now: float) -> None:
     """Record that the reason why a job waits has changed. The version is written too: a waiting job
     is dropped from memory, and would otherwise return to the version that users saw before."""
     job.dirty = True
     job.changed(now)
 
 
-def admit(job: in_memory_jobs.Job, *, now: float) -> None:
+def admit(job: live_job_state.Job, *, now: float) -> None:
     """Record that a job has been admitted and may start."""
     job.waits = False
     job.admitted = now
@@ -292,19 +292,19 @@ def admit(job: in_memory_jobs.Job, *, now: float) -> None:
     job.changed(now)
 
 
-def fail(job: in_memory_jobs.Job, reason: str, message: str, *, now: float) -> None:
+def fail(job: live_job_state.Job, reason: str, message: str, *, now: float) -> None:
     """Fail a job that cannot continue. Does nothing if the job has ended or is ending."""
     if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
         step_planning.stop(job, _O.FAILED, reason, message, now=now)
 
 
-def kill(job: in_memory_jobs.Job, reason: str, message: str, *, now: float) -> None:
+def kill(job: live_job_state.Job, reason: str, message: str, *, now: float) -> None:
     """Cancel a job with a reason. Does nothing if the job has ended or is ending."""
     if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
         step_planning.stop(job, _O.CANCELLED, reason, message, now=now)
 
 
-def rerun(job: in_memory_jobs.Job, run: int, *, now: float) -> None:
+def rerun(job: live_job_state.Job, run: int, *, now: float) -> None:
     """Queue a finished job to run its items that have not succeeded again, as run number `run`."""
     _reopen(job, run)
     job.waits, job.refused = True, False
@@ -313,7 +313,7 @@ def rerun(job: in_memory_jobs.Job, run: int, *, now: float) -> None:
     job.changed(now)
 
 
-def set_items(job: in_memory_jobs.Job, source: item_source.ItemSource, *, now: float) -> None:
+def set_items(job: live_job_state.Job, source: item_source.ItemSource, *, now: float) -> None:
     """Set the items of a job that has not started."""
     job.source = source
     job.items = item_states.Items(source.size)
@@ -321,7 +321,7 @@ def set_items(job: in_memory_jobs.Job, source: item_source.ItemSource, *, now: f
     job.changed(now)
 
 
-def record_gathered(job: in_memory_jobs.Job, trouble: str, *, now: float) -> None:
+def record_gathered(job: live_job_state.Job, trouble: str, *, now: float) -> None:
     """Record that the results for the finalizer are gathered. `trouble`: the reason why they cannot
     be passed to it.
     """
@@ -334,7 +334,7 @@ def _replace(spec: item_source.Policy, **given: object) -> item_source.Policy:
     return cast(item_source.Policy, msgspec.structs.replace(cast(msgspec.Struct, spec), **given))
 
 
-def _check_finished_job(job: in_memory_jobs.Job, changed: set[str]) -> None:
+def _check_finished_job(job: live_job_state.Job, changed: set[str]) -> None:
     where = f"job {job.id.text} is {job.phase.value}"
     if "suspend" in changed:
         raise errors.NotNow(f"{where}: there is nothing to pause or to resume")
@@ -342,7 +342,7 @@ def _check_finished_job(job: in_memory_jobs.Job, changed: set[str]) -> None:
         raise errors.NotNow(f"{where}: only ttlSecondsAfterFinished can be changed")
 
 
-def redrive(job: in_memory_jobs.Job, *, now: float) -> None:
+def redrive(job: live_job_state.Job, *, now: float) -> None:
     """Run the items of a job that have not succeeded again. Raises `NotNow`."""
     if job.stage is not _Stage.FINISHED or job.verdict is _O.SUCCEEDED or job.deleting:
         raise errors.NotNow(
@@ -354,7 +354,7 @@ def redrive(job: in_memory_jobs.Job, *, now: float) -> None:
     job.changed(now)
 
 
-def _reopen(job: in_memory_jobs.Job, run: int) -> None:
+def _reopen(job: live_job_state.Job, run: int) -> None:
     job.run = job.base_run = run
     job.stage = _Stage.RUNNING
     job.verdict = job.concluded = job.finished = job.expires = None
@@ -367,7 +367,7 @@ def _reopen(job: in_memory_jobs.Job, run: int) -> None:
     job.dirty = True
 
 
-def delete(job: in_memory_jobs.Job, *, now: float) -> None:
+def delete(job: live_job_state.Job, *, now: float) -> None:
     """Mark a job as deleted, which hides it from all clients, and stop its running tasks."""
     cancel(job, "deleted", now=now)
     job.deleting = True
@@ -375,7 +375,7 @@ def delete(job: in_memory_jobs.Job, *, now: float) -> None:
     job.changed(now)
 
 
-def restart_after_journal_loss(job: in_memory_jobs.Job, *, now: float) -> None:
+def restart_after_journal_loss(job: live_job_state.Job, *, now: float) -> None:
     """Continue the unfinished items in a new run, because the journal knows none of their tasks and
     will reuse attempt numbers."""
     job.run = job.base_run = job.run + 1

@@ -7,25 +7,25 @@ Used by the engine and the service, on one event loop. When file jobs stop, all 
 import asyncio
 import itertools
 
-from kilnwork.jobs import errors, in_memory_jobs
+from kilnwork.jobs import errors, live_job_state
 
 
 class Waiters:
     """Waiting calls, by job."""
 
     def __init__(self) -> None:
-        self._settling: dict[in_memory_jobs.Job, list[asyncio.Future[None]]] = {}
+        self._settling: dict[live_job_state.Job, list[asyncio.Future[None]]] = {}
         self._unsettled: set[asyncio.Future[None]] = set()
         self._watchers: dict[tuple[bytes, bool], list[asyncio.Future[None]]] = {}
 
-    def add_waiter(self, job: in_memory_jobs.Job) -> asyncio.Future[None]:
+    def add_waiter(self, job: live_job_state.Job) -> asyncio.Future[None]:
         """Return a future that is done when all changes of the job so far are on disk."""
         waiter = asyncio.get_running_loop().create_future()
         self._settling.setdefault(job, []).append(waiter)
         self._unsettled.add(waiter)
         return waiter
 
-    def take_waiters(self, job: in_memory_jobs.Job) -> list[asyncio.Future[None]]:
+    def take_waiters(self, job: live_job_state.Job) -> list[asyncio.Future[None]]:
         """Return and remove the waiters whose change is being written now; pass them to
         `wake_stored` afterwards."""
         return self._settling.pop(job, [])

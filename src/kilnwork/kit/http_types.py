@@ -2,7 +2,7 @@
 
 Used by both HTTP clients, the blocking one (`endpoints.manager_client`) and the one for event loops
 (`kube.transport`), and by code that chooses requests without sending them
-(`endpoints.discovery_requests`).
+(`endpoints.discovery_protocol`).
 """
 
 import importlib

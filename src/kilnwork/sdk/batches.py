@@ -13,10 +13,11 @@ from kilnwork.kit import ids
 
 CALLS = 256
 BYTES = 128 * 1024
-"""A Submit is sent when it has so many calls or bytes."""
+"""Numbers of calls and of bytes from which a Submit is sent."""
 
 MAX_CALL_BYTES = messages.MAX_FRAME_BYTES - BYTES - 16 * 1024
-"""So that a Submit is never larger than a frame: about 40,000 futures in one call."""
+"""Maximum size of one call, with which a Submit is never larger than a frame: about 40,000
+futures."""
 
 _IDS_IN_A_FRAME = 8192
 

@@ -60,7 +60,7 @@ def _parts(code: CodeType) -> Iterator[bytes]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _parts(constant)
-        elif isinstance(constant, frozenset):  # of which the order is not the same in each process
+        elif isinstance(constant, frozenset):  # its order differs between processes
             yield repr(sorted(map(repr, constant))).encode()
         else:
             yield repr(constant).encode()

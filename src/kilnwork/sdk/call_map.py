@@ -52,7 +52,7 @@ def run(
     limited = LimitedMap(rows, submit, limits, in_background=in_background)
     limited.feed()
     if limited.broken is not None and not isinstance(limited.broken, errors.TooManyFailed):
-        raise limited.broken  # the rows' own; failures of calls are raised at the end
+        raise limited.broken  # failures of calls are raised at the end instead
     return limited
 
 
@@ -134,7 +134,7 @@ class LimitedMap(futures.Futures[T]):
 
     def feed(self) -> None:
         """Submit further calls up to the limit; return at once if another thread is submitting."""
-        while self._has_room():  # again: one may be over between its last look and its end
+        while self._has_room():  # repeat: a call may finish while `_feeding` is still set
             with self._changed:
                 if self._feeding:
                     return
@@ -222,7 +222,7 @@ class LimitedMap(futures.Futures[T]):
                         raise self.broken
                     return False
                 some = dict(self._open)
-                if not some and self._feeding:  # another thread is about to submit one
+                if not some and self._feeding:  # another thread is about to submit a call
                     self._changed.wait_for(lambda: self._open or not self._feeding)
                     continue
             if not some:

@@ -116,7 +116,7 @@ def start(launch: Launch) -> Child:
         (os.POSIX_SPAWN_DUP2, log if launch.output is None else launch.output, 1),
         (os.POSIX_SPAWN_DUP2, log, 2),
     ]
-    # dup2(2) of a descriptor onto itself clears close-on-exec in posix_spawn(3) alone
+    # Only in posix_spawn(3), dup2(2) of a descriptor onto itself clears close-on-exec.
     actions += [(os.POSIX_SPAWN_DUP2, kept, kept) for kept in launch.keep]
     argv = [sys.executable, "-P", "-m", launch.module, *launch.arguments]
     try:
@@ -134,7 +134,7 @@ def start(launch: Launch) -> Child:
     finally:
         os.close(log)
     identity = processes.identify(pid)
-    if identity is None:  # cannot be: a child is there until it is waited for
+    if identity is None:  # impossible: a child exists until it is waited for
         raise errors.ConfigurationError(f"process {pid} was gone at once")
     return Child(identity, log=launch.log)
 

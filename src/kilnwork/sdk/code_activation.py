@@ -23,15 +23,17 @@ from kilnwork.data import errors, local_blobs
 from kilnwork.sdk import code_unpacking
 
 CACHE = "environments"
-"""In the directory of the blobs, by default: for all workers that see it."""
+"""Default directory of the unpacked environments, below the directory of the blobs; all workers
+that see it share it."""
 
 KEPT = 8
-"""Environments that are kept though no process is in them, unpacked or imported: the last used
-ones."""
+"""Number of unpacked environments that are kept although no process uses them: those that were used
+last."""
 
 _UNFINISHED = ".new-"
 _ABANDONED_S = 3600.0
-"""An unfinished directory so much older than the newest environment is abandoned."""
+"""Age in seconds, relative to the newest environment, from which an unfinished directory counts as
+abandoned."""
 _SITES = frozenset({"site-packages", "dist-packages"})
 
 

@@ -22,7 +22,7 @@ from kilnwork.kit import data_directories
 from kilnwork.sdk import code_unpacking
 
 MAX_BYTES = code_unpacking.MAX_BYTES
-"""More than this is data, or a virtual environment by mistake."""
+"""Maximum size of the packed files: more is data, or a virtual environment by mistake."""
 
 IGNORE_FILE = ".kilnignore"
 EXCLUDED = (
@@ -30,7 +30,7 @@ EXCLUDED = (
     ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".ipynb_checkpoints", ".DS_Store",
 )  # fmt: skip
 """Names of files and directories that are left out; so is every directory with a pyvenv.cfg, and
-every data directory of ours, for it holds tokens and keys."""
+every data directory of kilnwork, because it contains tokens and keys."""
 
 NOT_SHIPPED = "{} is a data directory of kiln: it is not shipped, for its tokens and keys"
 
@@ -138,7 +138,7 @@ def _module(name: str, left_out: list[Path]) -> list[_File]:
     top = name.partition(".")[0]
     try:
         spec = None if top == "__main__" else importlib.util.find_spec(top)
-    except ValueError:  # what has no spec, such as __mp_main__
+    except ValueError:  # a module without a spec, such as __mp_main__
         spec = None
     if spec is None:
         raise errors.NotShippable(

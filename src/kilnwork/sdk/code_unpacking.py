@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 WORK = "work"
 MODULES = "modules"
 PATHS = "paths"
-"""In the archive: the working directory, what is only imported, what to import from besides."""
+"""Entries of an archive: the working directory, the modules that are only imported, and the list of
+further directories of the import path."""
 
 MAX_BYTES = 100 * 1024 * 1024
-"""Files and links of an archive together: more is data, or a virtual environment by mistake."""
+"""Maximum total size of the files and links of an archive: more is data, or a virtual environment
+by mistake."""
 
 MAX_NAME_BYTES = 255
-"""Of one part of a name, as Linux has it."""
+"""Maximum length of each component of a path, as in Linux."""
 
 _MAX_PATHS_BYTES = 1 << 20
 _STORED = 0  # zipfile.ZIP_STORED
@@ -63,9 +65,9 @@ def unpack(file: BinaryIO, root: Path) -> None:
             _check_links(links, root)
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, UnicodeError) as error:
         raise ArchiveRefused(str(error)) from error
-    except (NotImplementedError, RuntimeError) as error:  # compressed or encrypted in some way
+    except (NotImplementedError, RuntimeError) as error:  # an unsupported compression or encryption
         raise ArchiveRefused(str(error)) from error
-    except FileExistsError as error:  # two names that are one here, such as A and a on some disks
+    except FileExistsError as error:  # two names of one file, such as A and a on some disks
         raise ArchiveRefused(f"two entries are one file: {error.filename!r}") from error
 
 
@@ -185,7 +187,7 @@ def _check_links(links: "list[zipfile.ZipInfo]", root: Path) -> None:
     for entry in links:
         path = root / entry.filename
         part = (root / entry.filename.partition("/")[0]).resolve()
-        leads = os.path.realpath(path)  # a circle leads to itself, and cannot be opened
+        leads = os.path.realpath(path)  # a cycle of links resolves to itself, and cannot be opened
         if not Path(leads).is_relative_to(part):
             target = os.readlink(path)  # noqa: PTH115 - unresolved
             raise ArchiveRefused(

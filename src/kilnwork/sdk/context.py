@@ -79,7 +79,7 @@ class Context:
     def __repr__(self) -> str:
         return f"<Context {self.name} {self.task_id}/{self.run}/{self.attempt}>"
 
-    # for what runs it
+    # for the code that runs the task
 
     def stop(self) -> None:
         """Record that the task was asked to stop; may be called from any thread."""
@@ -87,7 +87,8 @@ class Context:
 
 
 _running: list[Context] = []
-"""What runs in this process, the innermost last: what a task waits for may run on top of it."""
+"""Contexts of the tasks that run in this process, the innermost last: a task that another one waits
+for may run on top of it."""
 
 
 def context() -> Context:

@@ -23,18 +23,20 @@ from kilnwork.sdk import errors, session
 log = logging.getLogger(__name__)
 
 CLOSE_S = 10.0
-"""`close_timeout`: a dispatcher that was killed is back within this, and no caller waits longer for
-a program that is to end."""
+"""Default `close_timeout` in seconds: a killed dispatcher is restarted within this time, and users
+do not wait longer for the end of a program."""
 
 RECONNECT_S = 60.0
-"""`reconnect_timeout` of `start`: another driver starts the dispatcher again within seconds."""
+"""Default `reconnect_timeout` of `start` in seconds: another driver restarts the dispatcher within
+seconds."""
 
 RECONNECT_TO_SERVER_S = 120.0
-"""`reconnect_timeout` of `connect`: longer than a manager may be away without a task being ended
-(`kiln install --lease`, 60 s), and some more to find its new address."""
+"""Default `reconnect_timeout` of `connect` in seconds: the time for which a manager may be
+unreachable before tasks are ended (`kiln install --lease`, 60 s), and some more to find its new
+address."""
 
 QUIET_S = 2.0
-"""So long `close` waits without a word."""
+"""Seconds without progress after which `close` logs that it waits."""
 
 NOT_ACCEPTED = (
     "calls that the dispatcher has not accepted within {:g} s and that may never run: {}. It is "
@@ -97,7 +99,7 @@ class Driver(session.Session):
         self._closing = threading.Lock()
         self._closed = False
         self._failing = False
-        """Its block is left by an error, which says enough."""
+        """Whether the `with` block was left by an error, so that no warning is needed."""
         self._made_by = os.getpid()
 
     def open(self, *, timeout_s: float) -> None:
@@ -176,11 +178,13 @@ class Driver(session.Session):
         unfinished = 0 if failure is not None or self.durable else self.unfinished
         self.link_ended(channel_errors.LinkClosed("the session was closed"))
         self.link.close()
-        self.link_ended(channel_errors.LinkClosed("the session was closed"))  # what came meanwhile
+        self.link_ended(
+            channel_errors.LinkClosed("the session was closed")
+        )  # calls that were submitted meanwhile
         if unfinished and not self._failing:
             return UNFINISHED.format(unfinished)
         if not self.dropped or isinstance(failure, errors.DispatcherLost):
-            return ""  # with a dispatcher in memory all is gone, and every future says so
+            return ""  # a dispatcher in memory is lost with its calls, as every future reports
         if failure is not None:
             return NEVER_ACCEPTED.format(failure, self.dropped)
         return NOT_ACCEPTED.format(wait_s, self.dropped)

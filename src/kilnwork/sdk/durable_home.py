@@ -29,13 +29,13 @@ from kilnwork.sdk import (
 from kilnwork.version import __version__
 
 TAKE_OVER_S = 1.0
-"""How often a guest looks whether the owner is still there."""
+"""Interval in seconds at which a guest checks whether the owner still exists."""
 
 LEAVE_WITHIN_S = 0.5
-"""How long a driver waits at its end for a dispatcher that has nothing left to do."""
+"""How many seconds a driver that ends waits for the end of a dispatcher without tasks."""
 
 DRIVER_VARIABLE = "KILN_DRIVER"
-"""In the environment of a dispatcher: which process has started it, `PID:START`."""
+"""Environment variable of a dispatcher: the process that has started it, as `PID:START`."""
 
 _LOOK_S = 0.02
 _SERVER_FILE = "control.db"

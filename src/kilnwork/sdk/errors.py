@@ -161,7 +161,7 @@ PUBLIC: tuple[type[Exception], ...] = (
     VariableMissing,
     RemoteTraceback,
 )
-"""What `kilnwork` shows under its own name; tracebacks say `kilnwork.TaskFailed`."""
+"""Exceptions that `kilnwork` exports under its own name: tracebacks show `kilnwork.TaskFailed`."""
 
 for _class in PUBLIC:
     _class.__module__ = "kilnwork"

@@ -14,7 +14,8 @@ import msgspec
 MAX_INTEGER = 2**53
 """Largest integer that every JSON reader keeps (RFC 8259 §6), so that canonical forms compare."""
 MAX_DEPTH = 50
-"""Values that are nested deeper are left to pickle: looking at them takes a frame per level."""
+"""Maximum nesting depth; deeper values are left to pickle, since checking them takes a stack frame
+per level."""
 
 _encode = msgspec.json.Encoder().encode
 _FREE = frozenset({str, bool, type(None)})
@@ -23,7 +24,8 @@ _NESTED = frozenset({list, dict})
 _INTEGERS = frozenset({int})
 _STRINGS = frozenset({str})
 _FEW = 32
-"""Of more values, their types are collected first: most lists have one, and that is soon known."""
+"""Number of values above which their types are collected first: most lists have values of one type,
+so that this is a fast check."""
 
 
 def encode(value: Any) -> bytes | None:
@@ -60,7 +62,7 @@ def _encode_any_call(
 def _written(value: Any) -> bytes | None:
     try:
         return _encode(value)
-    except UnicodeEncodeError:  # a lone surrogate: a Python str, but no Unicode text
+    except UnicodeEncodeError:  # a lone surrogate, which a str may contain but UTF-8 cannot
         return None
 
 

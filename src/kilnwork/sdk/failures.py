@@ -22,7 +22,8 @@ MAX_TRACEBACK = 16 * 1024
 MAX_TEXT = 8 * 1024
 MAX_NOTES = 4 * 1024
 MAX_PICKLED = 30 * 1024
-"""Together with the others below 64 KiB: an error is never a blob."""
+"""Maximum size of a pickled exception; all parts of an error together are below 64 KiB, so that an
+error is never a blob."""
 
 _OURS = str(Path(__file__).resolve().parent.parent) + "/"
 _RUNNERS = (_OURS, str(Path(traceback.__file__).parent / "asyncio") + "/")

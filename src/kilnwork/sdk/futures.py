@@ -26,11 +26,12 @@ S = TypeVar("S")
 T_co = TypeVar("T_co", covariant=True)
 
 VALUE, ERROR, CANCELLED, READY, FAILING = range(1, 6)
-"""How a future ended, besides a `CallResult` that is not unpacked yet: `_value` is the value, the
-error, the error of a cancelled one; to be computed by `_compute`; or will be an error."""
+"""States of a future that has ended, besides a `CallResult` that is not unpacked yet. VALUE:
+`_value` is the result; ERROR, CANCELLED: `_value` is the error; READY: the result, or an error, is
+still to be computed by `_compute`; FAILING: the error is still to be computed."""
 
 TASKS_NAMED = 1000
-"""A session is given so many of the tasks that a thread waits for."""
+"""Maximum number of awaited tasks whose ids are passed to a session."""
 
 Hook = Callable[["Future[Any]"], object]
 
@@ -104,7 +105,7 @@ class Future(Generic[T_co]):
                     raise self._value
             return cast(T_co, self._value)
         finally:
-            del self  # the traceback of what was raised must not keep us alive
+            del self  # the traceback of a raised error must not keep the future alive
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait until the task has finished; return the exception that `result` would raise, or
@@ -240,7 +241,7 @@ class Future(Generic[T_co]):
                 return
             try:
                 hook(self)
-            except BaseException:  # Ctrl-C: it will be settled again
+            except BaseException:  # Ctrl-C: the future will be settled again
                 hooks.insert(0, hook)
                 raise
 
@@ -296,7 +297,7 @@ class CallFuture(Future[T_co]):
     __slots__ = ("_number", "_session", "known_task")
 
     streams = False
-    """Whether it wants to know what a generator yields while it runs."""
+    """Whether the future receives the values of a generator while the generator runs."""
 
     def __init__(self, session: FutureOwner, number: int, task_id: ids.TaskId) -> None:
         self._end = None
@@ -332,7 +333,7 @@ class CallFuture(Future[T_co]):
         try:
             self._session.cancel((self.task,), recursive=recursive)
         except errors.DispatcherLost:
-            if self.done():  # by that: the session was closed under us
+            if self.done():  # settled by the loss: another thread closed the session
                 return False
             raise
         return True

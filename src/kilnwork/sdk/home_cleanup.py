@@ -17,7 +17,8 @@ from pathlib import Path
 from kilnwork.endpoints import endpoint_files
 
 OLD_S = 60.0
-"""A directory that is younger may be of a home that is just starting."""
+"""Minimum age in seconds of a directory that is removed: a younger one may belong to a home that is
+just starting."""
 
 SOCKETS_IN = Path("/tmp")  # noqa: S108  where `kit.data_directories.runtime_dir` puts them
 _SOCKETS = re.compile("kiln-[0-9a-f]{16}")

@@ -29,10 +29,12 @@ from kilnwork.sdk import child_processes, errors, supervised_processes
 NAMESPACE = CLUSTER = "default"
 WORKER = "local-0"
 HOME_VARIABLE = "KILN_HOME_ID"
-"""In the environment of the worker and of all that it starts: how leftovers are found."""
+"""Environment variable of the worker and of all processes that it starts, by which processes of a
+killed worker are found."""
 
 IDLE_S = 60.0
-"""How long a durable dispatcher without driver and work stays, for a driver that was killed."""
+"""How many seconds a durable dispatcher without driver and tasks continues, so that it outlives the
+restart of a killed driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ class Home:
         self._thread = threading.Thread(target=self._run, name="kiln-home", daemon=True)
         _homes.add(self)
 
-    # what a session needs
+    # used by sessions
 
     def connect(self) -> socket.socket:
         if self.failure is not None:

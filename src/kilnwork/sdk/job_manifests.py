@@ -14,13 +14,14 @@ from kilnwork.api import task as api_task
 from kilnwork.sdk import errors, job_parameters, job_runs
 
 DEPLOYED_FROM = "kilnwork.dev/deployed-from"
-"""Label of a JobConfig: the module that `kiln deploy` found it in."""
+"""Label of a JobConfig: the module in which `kiln deploy` found the job."""
 
 DESCRIPTION = "kilnwork.dev/description"
 """Annotation of a JobConfig: the first line of the docstring of its function."""
 
 Parallel = int | Sequence[str] | Mapping[str, Sequence[str]]
-"""How many indexes; a key for each index; or the values of each key of a matrix."""
+"""An index set: the number of indexes, a key for each index, or the values of each key of a
+matrix."""
 
 
 class NamedJob(Protocol):
@@ -30,7 +31,8 @@ class NamedJob(Protocol):
 
 
 ResultOf = NamedJob | Mapping[str, str]
-"""What returns the list of which each item has an index: a job, or a mapping as in a JobConfig."""
+"""Source of a list with an index for each item: a job that returns the list, or a mapping as in a
+JobConfig."""
 
 
 class JobSettings(TypedDict, total=False):

@@ -23,7 +23,7 @@ from kilnwork.sdk import errors
 Type = job_config.OptionType
 
 INDEX, KEY, MATRIX, ITEM = "index", "key", "matrix", "item"
-"""Parameters that are of the index where a job is `parallel`, and then no options."""
+"""Names of the parameters that get the index of a parallel job, and are then not options."""
 
 _MISSING = inspect.Parameter.empty
 _LISTS = (list, tuple, set, frozenset, Sequence, Collection)
@@ -130,7 +130,7 @@ class Parameter:
             return msgspec.convert(given, self.annotation)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from error
-        except TypeError:  # a type that nothing is converted to: the function gets JSON
+        except TypeError:  # msgspec cannot convert to this type: the function gets JSON
             return given
 
 

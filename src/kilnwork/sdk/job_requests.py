@@ -19,12 +19,12 @@ from kilnwork.kit import http_types
 from kilnwork.sdk import errors, pickle_encoding, serialization, session
 
 _RESPONSES = (200, 201, 204, 400, 401, 403, 404, 409, 422)
-"""Statuses that are final; others may be better the next time."""
+"""Status codes that are final; after other ones the request is sent again."""
 
 NO_CONTENT, NOT_FOUND, CONFLICT = 204, 404, 409
 
 PATIENCE_S = 60.0
-"""How long the API server may be away."""
+"""How many seconds a request is repeated while the API server is unreachable."""
 
 _FAILURES = manager_client.Failures(errors.KilnError, errors.KilnError, errors.KilnError)
 
@@ -184,7 +184,7 @@ class ApiServer:
 
 
 _opened: weakref.WeakKeyDictionary[session.Session, ApiServer] = weakref.WeakKeyDictionary()
-"""One for each session, so that all of its runs share the connections."""
+"""The API server of each session, so that all runs of a session share its connections."""
 
 
 def of_session(of: str) -> ApiServer:

@@ -12,10 +12,10 @@ from typing import Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from kilnwork.api import config_options as api_options
 from kilnwork.api import job, job_config, job_from_config, job_indexes, kinds
+from kilnwork.api import job_config_options as api_options
 from kilnwork.kit import clock, ids
-from kilnwork.sdk import errors, job_parameters, job_requests, status_polling
+from kilnwork.sdk import condition_polling, errors, job_parameters, job_requests
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -237,7 +237,7 @@ class JobRun(Generic[R_co]):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the Job has finished, at most `timeout` seconds; return whether it has."""
-        return status_polling.wait_until(self.done, timeout, time=self._clock)
+        return condition_polling.wait_until(self.done, timeout, time=self._clock)
 
     def result(self, timeout: float | None = None) -> R_co:
         """Wait until the Job has finished, and return the result of its task, or of its finalizer.
@@ -253,7 +253,7 @@ class JobRun(Generic[R_co]):
         result: Any = None
         if status.result is not None:
             result = status.result.value
-            if result is msgspec.UNSET:  # too large for the status, or no JSON
+            if result is msgspec.UNSET:  # too large for the status, or not JSON
                 result = self._fetch(self._last_task, digest=status.result.digest)
         return result  # type: ignore[no-any-return]
 

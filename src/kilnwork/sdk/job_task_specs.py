@@ -16,13 +16,13 @@ from kilnwork.sdk import errors, serialization, templates
 from kilnwork.sdk import task as sdk_task
 
 RESULTS = "results"
-"""The parameter of a finalizer."""
+"""Name of the parameter of a finalizer."""
 
 HOOK_VARIABLES = {"job": "${job.name}", "phase": "${job.phase}"}
-"""The parameters that a hook may have, and what it gets."""
+"""Names of the parameters that a hook may have, and the variables that it gets for them."""
 
 _INPUT = re.compile(r"(?<!\$)((?:\$\$)*)\$\{task\.inputs\.([^{}$]*)\}")
-"""An input of a template, as a variable that is not escaped."""
+"""Pattern of an input of a template: a variable that is not escaped."""
 
 _TEMPLATE_FIELDS = frozenset(api_task.TaskTemplate.__struct_encode_fields__)
 

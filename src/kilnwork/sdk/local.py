@@ -22,13 +22,14 @@ from kilnwork.sdk import (
 )
 
 START_S = 30.0
-"""How long dispatcher and worker may take to start: a slow or busy machine."""
+"""How many seconds dispatcher and worker may take to start, on a slow or busy machine too."""
 
 MAX_SLOTS = 1000
-"""More than machines have cores: a larger number is a slip, and each slot is a process."""
+"""Maximum number of slots, each of which is a process: a larger number is a mistake, since machines
+have fewer cores."""
 
 _TRIES = 5
-"""So often in a row the dispatcher that we find may be about to end."""
+"""Number of tries to connect while each dispatcher that is found is about to end."""
 
 
 def start(  # noqa: PLR0913 - its options
@@ -107,7 +108,7 @@ def _durable(
         try:
             return _in_directory(directory, wanted, timeouts)
         except channel_errors.LinkRefused as error:
-            if error.reason != messages.LEAVING:  # that dispatcher was just about to end
+            if error.reason != messages.LEAVING:  # else retry: that dispatcher was about to end
                 raise
     return _in_directory(directory, wanted, timeouts)
 

@@ -14,7 +14,8 @@ from kilnwork.api import task as api_task
 from kilnwork.sdk import errors
 
 KILL_GRACE_S = 5.0
-"""Between `Cancelled` and SIGKILL: shorter than for commands (30 s), which SIGTERM must reach."""
+"""Default time in seconds between `Cancelled` and SIGKILL: shorter than for commands (30 s), which
+need time to handle SIGTERM."""
 
 Retryable = type[BaseException] | tuple[type[BaseException], ...]
 
@@ -140,7 +141,7 @@ class Options:
 
 
 PER_CALL = frozenset({"name", "key"})
-"""Options that the spec does not hold: many calls that differ in them share one template."""
+"""Options that are not part of the spec: calls that differ only in them share one template."""
 
 
 def changed(before: Options, changes: Mapping[str, Any], *, of: str) -> Options:

@@ -3,7 +3,7 @@
 Used by `sdk.serialization` and `sdk.failures`. Pickle protocol 5; cloudpickle only for objects that
 plain pickle cannot refer to from another process (`__main__`, lambdas, local functions), and
 imported only then. Large buffers (NumPy arrays and similar objects) are never copied: the blob
-store gets their memory as it is, and reading gives views of the mapped file.
+store gets their memory unchanged, and reading gives views of the mapped file.
 
 A blob is a pickle, or, with buffers out of band: `KILN`, u32 number of buffers, u64 length of the
 pickle, u64 length of each buffer (little-endian); the pickle; then each buffer at the next multiple
@@ -19,22 +19,25 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from kilnwork.api import attempts
-from kilnwork.data import referenced_blobs
+from kilnwork.data import pickled_blob_references
 from kilnwork.kit import ids
 from kilnwork.sdk import by_value, errors, unpicklable_parts
 
 PROTOCOL = 5
 OUT_OF_BAND_BYTES = attempts.MAX_INLINE_BYTES
-"""Buffers from this size on stay where they are; smaller ones are part of the pickle."""
+"""Size from which a buffer is stored next to the pickle without a copy; smaller buffers are part of
+the pickle."""
 
 _ALIGNMENT = 64
 _MAGIC = b"KILN"
 _HEAD = struct.Struct("<4sIQ")
 _MAX_FRAME_BYTES = 256 * 1024
-"""Pickle writes frames of 64 KiB and larger values on their own: longer parts name no class."""
+"""Maximum size of a part of a pickle that may name a class: pickle writes frames of 64 KiB, and
+larger values as parts of their own."""
 
 _NOT_OURS = (MemoryError, errors.KilnError)
-"""Errors that say nothing about a value: a future in it may have lost its session, say."""
+"""Errors that are not caused by the pickled value itself; for example, a future in it may have lost
+its session."""
 
 Part = bytes | bytearray | memoryview
 Resolve = Callable[[ids.TaskId, int | None], Any]
@@ -114,7 +117,7 @@ def dump(
     """
     before, _around.needs = _around.needs, needs
     try:
-        with referenced_blobs.noting() as digests:
+        with pickled_blob_references.noting() as digests:
             parts = _dump(value, named)
     finally:
         _around.needs = before

@@ -19,13 +19,13 @@ from kilnwork.sdk import futures
 
 REFRESH_S = 0.1
 MAX_FAILURES = 10
-"""So many failures are printed; the rest is counted."""
+"""Maximum number of failures that are printed; further failures are only counted."""
 
 MAX_TEXT = 200
-"""Characters of an error that are printed."""
+"""Maximum number of characters of an error that are printed."""
 
 _WIDTH = 100
-"""Columns of a notebook."""
+"""Width of the line in a notebook, in columns."""
 
 
 def show(

@@ -21,7 +21,7 @@ from kilnwork.kube import config
 from kilnwork.sdk import code_packing, driver_session, home_supervisor
 
 OPEN_S = 30.0
-"""How long a dispatcher may take to respond: one that has just been started reads its journal."""
+"""How many seconds a dispatcher may take to respond: after its start it reads the journal."""
 
 
 def connect(  # noqa: PLR0913  a public door: options are named
@@ -83,7 +83,7 @@ def _ship(
         opened.environment, opened.shipped = shipped.digest, shipped.modules
         for left_out in shipped.left_out:
             warnings.warn(code_packing.NOT_SHIPPED.format(left_out), stacklevel=3)
-        if shipped.digest is not None:  # until a task refers to it
+        if shipped.digest is not None:  # keep the blob until a task refers to it
             blob_renewal.hold(opened, (local_blobs.parse(shipped.digest),))
 
 

@@ -37,16 +37,19 @@ log = logging.getLogger(__name__)
 
 UNACCEPTED_CALLS = 16_384
 UNACCEPTED_BYTES = 64 << 20
-"""`submit` blocks at either: the dispatcher says so by accepting later, and memory is finite."""
+"""Numbers of unaccepted calls and of their bytes at which `submit` blocks: a busy dispatcher
+accepts calls later, and their memory must be bounded."""
 
 HEAVY_BYTES = 4096
-"""Calls from this size on are weighed; lighter ones are only counted."""
+"""Size in bytes from which a call counts towards UNACCEPTED_BYTES; smaller calls count only towards
+UNACCEPTED_CALLS."""
 
 KNOWN_SPECS = 1024
-"""Specs known by identity, which saves encoding them; beyond, the memory starts again."""
+"""Maximum number of specs that are remembered by identity, so that they need not be encoded again;
+when it is reached, all of them are forgotten."""
 
 MAX_TEMPLATES = 1024
-"""So many are known at least; of more, those that are not used are forgotten."""
+"""Number of templates above which templates that are not used any more are forgotten."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -66,15 +69,16 @@ class Session:
     None: the dispatcher's default. `decode`: decodes messages for the holder of the link. `keep`:
     returns the blobs of a namespace, if the dispatcher's directory is not visible here.
 
-    `in_slot`: submitted calls are children of a running task. `shares_files`: workers see our
-    files. `imports_ours`: workers have our import path. `one_cluster`: the dispatcher has no other
-    TaskCluster. `has_secrets`: variables of tasks can be taken from Secrets, as far as is known.
-    `functions_only`: the dispatcher runs only Python functions. `servers`: returns connectors to
-    the API server and to the manager (`job_requests`); None if there are none, and in a task.
-    `retry_failed`: run calls again whose key names a failed call. `environment`: digest, as text,
-    of the blob with the directory and modules that calls run with; `shipped`: the modules that can
-    be imported from that blob. `tick_s`: see `channel.blocking_link.Handler`. `inherited`: the
-    environment of processes that mappers start.
+    `in_slot`: whether submitted calls are children of a running task. `shares_files`: whether
+    workers see our files. `imports_ours`: whether workers have our import path. `one_cluster`:
+    whether the dispatcher has no other TaskCluster. `has_secrets`: whether variables of tasks can
+    be taken from Secrets, as far as is known. `functions_only`: whether the dispatcher runs only
+    Python functions. `servers`: returns connectors to the API server and to the manager
+    (`job_requests`); None if there are none, and in a task. `retry_failed`: run calls again whose
+    key names a failed call. `environment`: digest, as text, of the blob with the directory and
+    modules that calls run with; `shipped`: the modules that can be imported from that blob.
+    `tick_s`: see `channel.blocking_link.Handler`. `inherited`: the environment of processes that
+    mappers start.
     """
 
     in_slot = False
@@ -147,7 +151,7 @@ class Session:
         self._pruned: dict[int, messages.Pruned] = {}
         self._refusals: dict[int, str] = {}
         self.dropped = 0
-        """Calls that were not accepted when the link ended."""
+        """Number of calls that were not accepted when the link ended."""
 
     # for task functions and futures
 
@@ -354,8 +358,8 @@ class Session:
         """Wait until `done()` returns True; return False after `timeout_s` seconds.
 
         `done` depends on messages that the link reads. `tasks`: the tasks waited for, at most the
-        first TASKS_NAMED; `first`: the wait ends when one of these tasks has ended. Every blocking
-        wait of a thread uses this method.
+        first TASKS_NAMED; `first`: whether the wait ends when one of these tasks has ended. Every
+        blocking wait of a thread uses this method.
         """
         return self.link.wait(done, timeout_s)
 
@@ -394,7 +398,7 @@ class Session:
     @property
     def unfinished(self) -> int:
         """The number of calls that have not finished, without cancelled calls."""
-        # A result wakes those who wait for it before its future is taken out of `_open`.
+        # A result wakes its waiters before its future is removed from `_open`.
         waited = [future for future in self._open.copy().values() if not future.done()]
         return sum(future.known_task not in self._cancelling for future in waited)
 

@@ -1,7 +1,7 @@
 """Expressions in a SyncSet's flow, written with Python's operators: `total.value.breaches > 0`.
 
 Used by `sync_sets`. An expression has no value in this program: it becomes a text `${ … }` in CEL,
-which the server evaluates while the flow runs (`api.expressions`). So operations whose result
+which the server evaluates while the flow runs (`api.flow_expressions`). So operations whose result
 Python needs at once, such as the truth of `if x > 0`, raise an error. Pure.
 """
 
@@ -24,7 +24,7 @@ class Named(Protocol):
 
 
 Part = str | Named
-"""What the text of an expression is made of."""
+"""A part of the text of an expression."""
 
 
 class Expression:

@@ -11,11 +11,11 @@ import msgspec
 
 from kilnwork.api import kinds, sync_set
 from kilnwork.kit import clock
-from kilnwork.sdk import errors, job_requests, options, serialization, session, status_polling
+from kilnwork.sdk import condition_polling, errors, job_requests, options, serialization, session
 from kilnwork.sdk import task as sdk_task
 
 _CHANGES = 5
-"""How often a change is tried when others change the object at the same time."""
+"""How often a change is tried while other clients change the object at the same time."""
 
 server = job_requests.of_session
 
@@ -137,7 +137,7 @@ class SetRun:
         """Wait until the generation has finished, at most `timeout` seconds; return whether it
         has.
         """
-        return status_polling.wait_until(self.done, timeout, time=self._clock)
+        return condition_polling.wait_until(self.done, timeout, time=self._clock)
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait until the generation has finished, and return the flow's result.

@@ -21,11 +21,11 @@ from kilnwork.sdk import task as sdk_task
 Expression = set_expressions.Expression
 
 Runs = Callable[..., Any] | str | Sequence[str] | templates.TemplateTask[Any]
-"""What a step runs: a function, the name of one as `package.module:name`, a program with its
-arguments, or a `kiln.http(…)` or its like."""
+"""The work of a step: a function, the name of a function as `package.module:name`, a program with
+its arguments, or a template such as `kiln.http(…)`."""
 
 Locate = Callable[[Callable[..., Any]], dict[str, Any]]
-"""Returns the `call` of a function: how workers find it."""
+"""Returns the `call` document of a function, by which workers find the function."""
 
 _TEMPLATE_FIELDS = frozenset(api_task.TaskTemplate.__struct_encode_fields__)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -163,7 +163,7 @@ class StepOwner:
     """The methods of a SyncSet that its steps call."""
 
     of: str
-    """The set, for messages."""
+    """The SyncSet, for messages."""
 
     def take_name(self, wanted: str, *, instead_of: str = "") -> str:
         """Reserve a unique name for a step and return it. Raises BadOption."""
@@ -235,7 +235,7 @@ def _bound(
     """Return the inputs by the names of the function's parameters."""
     try:
         signature = inspect.signature(function)
-    except ValueError as error:  # some of those that are written in C
+    except ValueError as error:  # some functions written in C have no signature
         raise errors.BadOption(f"{of}: {error}: write a function around it") from error
     by_name = [p.name for p in signature.parameters.values() if p.kind in _BY_NAME]
     leading = dict(zip([name for name in by_name if name not in inputs], first, strict=False))

@@ -87,7 +87,7 @@ class Shard:
             found = shard_records.of_shard(one, self.directory)
             starts = file.range is None or file.range[0] == 0
             if read.header and self._shard.where is None and starts:
-                next(found, None)  # of a keyed shard it is left out already
+                next(found, None)  # the header; keyed shards omit it already
             for line in found:
                 if line.strip():
                     yield line, read

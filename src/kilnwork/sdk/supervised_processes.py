@@ -13,15 +13,17 @@ from kilnwork.sdk import child_processes
 
 _SHORT_LIFE_S = 10.0
 _TRIES = 5
-"""A process that ended so often in a row within so long of its start does not stay alive."""
+"""A process that has ended `_TRIES` times in a row, each time within `_SHORT_LIFE_S` of its start,
+is not restarted any more."""
 
 _AGAIN = backoff.Backoff(base_s=0.2, max_s=5.0)
 _OUTPUT_BYTES = 1 << 16
 LOCKED = 3
-"""Exit code of a dispatcher whose journal another process has: trying again is no use."""
+"""Exit code of a dispatcher whose journal is held by another process: a restart would not help."""
 
 BROKEN = 4
-"""Exit code of a worker that could not start its slots, however long it took to see that."""
+"""Exit code of a worker that could not start its slots; it counts as a short life, however long the
+worker ran."""
 
 
 def pipe() -> tuple[int, int]:
@@ -84,6 +86,6 @@ class Output:
         self.start = self.end = -1
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(Exception):  # whatever `sys.stdout` has been replaced with
+        with contextlib.suppress(Exception):  # a program may have replaced `sys.stdout` by anything
             sys.stdout.write(text)
             sys.stdout.flush()

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack
 
 import msgspec
 
-from kilnwork.api import expressions, flow_program, kinds, sync_set, sync_set_validation
+from kilnwork.api import flow_expressions, flow_program, kinds, sync_set, sync_set_validation
 from kilnwork.sdk import (
     errors,
     job_parameters,
@@ -139,8 +139,9 @@ class SyncSet(set_blocks.BlockOwner):
         With `shards`, a number or the name of a group that has as many workers, or with `by`, the
         data is divided into `files` of about the same size (the default), a `range` of whole lines
         with the same number of `unit` each, by `hash` of the `key` of records or of the paths of
-        files, or by `glob` with `patterns`. `copy`: steps may write to a copy of it. `deliver`:
-        whether a node gets all of the data, or only the shards for its workers. Raises BadOption.
+        files, or by `glob` with `patterns`. `copy`: whether steps may write to a copy of the data.
+        `deliver`: whether a node gets all of the data, or only the shards for its workers. Raises
+        BadOption.
         """
         origin = {
             "source": source,
@@ -197,8 +198,8 @@ class SyncSet(set_blocks.BlockOwner):
         express.
         """
         try:
-            expressions.parse_field(text)
-        except expressions.ExpressionError as error:
+            flow_expressions.parse_field(text)
+        except flow_expressions.ExpressionError as error:
             raise errors.BadOption(f"{self.of}: expression {text!r}: {error}") from error
         return Expression(text, atom=False)
 
@@ -328,7 +329,7 @@ class SyncSet(set_blocks.BlockOwner):
         """Set the flow's result; by default it is the value of the last step."""
         self._result = value.as_expression if isinstance(value, set_steps.Step) else value
 
-    # what becomes of it
+    # manifest and runs
 
     def manifest(self) -> dict[str, Any]:
         """Return the SyncSet as an object for `kiln apply`.

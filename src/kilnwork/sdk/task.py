@@ -69,7 +69,7 @@ class _Binding:
     __slots__ = ("now",)
 
     def __init__(self) -> None:
-        self.now = _Bound(lambda: None, None, 0)  # replaced as a whole: any thread may submit
+        self.now = _Bound(lambda: None, None, 0)  # replaced as a whole, since any thread may submit
 
 
 class Task(Generic[P, R_co]):
@@ -292,7 +292,7 @@ class Task(Generic[P, R_co]):
         if reached and self._importable():
             return None
         code = self._code
-        if code.digest is not None and code.data is None:  # it came from that blob
+        if code.digest is not None and code.data is None:  # the function came from that blob
             digest = local_blobs.parse(code.digest)
             if here.blobs.touch(digest):
                 blob_renewal.hold(code, (digest,))
@@ -462,7 +462,7 @@ class SplitTask(Task[P, R_co]):
         return whole.parts(self._options.returns)
 
 
-# for what runs tasks
+# for the code that runs tasks
 
 
 def load(data: bytes | memoryview, code: str) -> Any:

@@ -23,7 +23,8 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 KILL_GRACE_S = 30.0
-"""As for commands: controllers are slower than processes."""
+"""Default time in seconds between the request to stop and the kill, as for commands: controllers
+are slower than processes."""
 
 _DEFAULTS = sdk_options.Options(kill_grace=KILL_GRACE_S)
 
@@ -226,7 +227,7 @@ class TemplateTask(Generic[R_co]):
 
 
 _BYTES = (bytes, bytearray, memoryview)
-"""Types that are left as they are, and so refused: JSON has no bytes."""
+"""Types that are not converted, and are therefore refused: JSON has no bytes."""
 
 
 def submit_template(of: TemplateTask[Any], arguments: dict[str, Any]) -> futures.Future[Any]:

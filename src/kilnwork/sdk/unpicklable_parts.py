@@ -13,11 +13,11 @@ MAX_DEPTH = 32
 MAX_TRIES = 2_000
 
 Try = Callable[[Any], Exception | None]
-"""Pickles a value: the error, or None."""
+"""Tries to pickle a value; returns the error, or None."""
 
 
 Named = Callable[[], Iterable[tuple[str, Any]]]
-"""The parts that a whole consists of, with the names that users know them by."""
+"""Returns the parts of a value, with the names that error messages use for them."""
 
 
 def find(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
 from kilnwork.api import attempts
-from kilnwork.data import blob_renewal, file_splitting, parts, referenced_blobs
+from kilnwork.data import blob_renewal, file_splitting, parts, pickled_blob_references
 from kilnwork.data import local_blobs as blob_store
 from kilnwork.sdk import errors as sdk_errors
 from kilnwork.sdk import futures, pickle_encoding, serialization, session, waiting
@@ -20,7 +20,7 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 INLINE_BYTES = 1024
-"""A smaller value travels inside its Ref: a file for it would cost more."""
+"""Maximum size of a value that is sent inside its Ref, since a file would cost more."""
 
 
 class Ref(Generic[T]):
@@ -42,7 +42,7 @@ class Ref(Generic[T]):
         return self._payload.size or len(self._payload.data)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        referenced_blobs.note(self._payload.digests)
+        pickled_blob_references.note(self._payload.digests)
         it = self._payload
         return rebuild, (it.media_type, it.data, it.digest, it.size, it.blobs)
 

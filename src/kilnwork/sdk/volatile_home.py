@@ -23,8 +23,8 @@ from kilnwork.sdk import (
 )
 
 END_WITHIN_S = 2.0
-"""How long dispatcher and worker may take to end before they are killed. They take 0.1 s; on a busy
-machine 0.6 s was too short for a worker to remove its directory."""
+"""How many seconds dispatcher and worker may take to end before they are killed. They take 0.1 s;
+on a busy machine 0.6 s was too short for a worker to remove its directory."""
 
 
 class Volatile(home_supervisor.Home):
@@ -38,7 +38,7 @@ class Volatile(home_supervisor.Home):
             wanted, run_dir=directory, logs=directory, token_file=directory / endpoint_files.TOKEN
         )
         self._lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)  # says to `home_cleanup` that it is in use
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # tells `home_cleanup` that the directory is in use
         self._owner_read, self._owner_write = supervised_processes.pipe()
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class Volatile(home_supervisor.Home):
 
     def _fail(self, error: errors.KilnError) -> None:
         super()._fail(error)
-        self._close_owner()  # last: a dispatcher that hears of it says "leaving", and not why
+        self._close_owner()  # last, since a dispatcher that notices it reports only "leaving"
 
     def _end(self) -> None:
         """Close the pipe, which makes the dispatcher and the worker end; kill them if they do

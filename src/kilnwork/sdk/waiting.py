@@ -22,7 +22,7 @@ ReturnWhen = Literal["ALL_COMPLETED", "FIRST_COMPLETED", "FIRST_EXCEPTION"]
 ALL_COMPLETED: Literal["ALL_COMPLETED"] = "ALL_COMPLETED"
 FIRST_COMPLETED: Literal["FIRST_COMPLETED"] = "FIRST_COMPLETED"
 FIRST_EXCEPTION: Literal["FIRST_EXCEPTION"] = "FIRST_EXCEPTION"
-"""As in `concurrent.futures`."""
+"""Values of `return_when`, as in `concurrent.futures`."""
 
 _clock = clock.SystemClock()
 
@@ -271,7 +271,7 @@ class _Arrivals(Generic[T]):
     def block(self, enough: Callable[[], bool], timeout_s: float | None, *, first: bool) -> bool:
         """Wait until `enough()` returns True; return False after `timeout_s` seconds.
 
-        `first`: a single further future is enough.
+        `first`: whether a single further future is enough.
         """
         owner = self._owner
         if owner is None or enough():

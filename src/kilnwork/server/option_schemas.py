@@ -7,7 +7,7 @@ Mounted by `task_api`. For web pages that ask for values, as `kiln run-job` does
 
 import msgspec
 
-from kilnwork.api import config_options, kinds, option_entry
+from kilnwork.api import job_config_options, job_option_forms, kinds
 from kilnwork.kit import asgi
 from kilnwork.server import errors, object_authorization, ports
 
@@ -33,9 +33,9 @@ class OptionSchemas:
         config = self._jobs.config(namespace, name)
         if config is None:
             raise errors.NotFound(f'there is no JobConfig "{name}" in namespace "{namespace}"')
-        problems = list(config_options.problems(config.spec.option))
+        problems = list(job_config_options.problems(config.spec.option))
         if problems:
             said = "; ".join(f"{field} {problem}" for field, problem in problems)
             raise errors.Conflict(f"JobConfig {name} cannot be used: {said}")
-        body = msgspec.json.encode(option_entry.json_schema(config.spec.option)) + b"\n"
+        body = msgspec.json.encode(job_option_forms.json_schema(config.spec.option)) + b"\n"
         await response.send(200, JSON_SCHEMA, body)

@@ -12,7 +12,7 @@ import msgspec
 from kilnwork.api import attempts, job_config, kinds
 from kilnwork.dispatch import model
 from kilnwork.jobs import index_model
-from kilnwork.jobs.flows import model as flow_model
+from kilnwork.jobs.flows import run_types as flow_model
 from kilnwork.kit import asgi, ids
 
 Extra = Mapping[str, tuple[str, ...]] | tuple[tuple[str, tuple[str, ...]], ...]

@@ -10,7 +10,7 @@ from typing import Any
 
 from kilnwork.api import kinds
 from kilnwork.jobs import errors as jobs_errors
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 from kilnwork.kit import asgi, clock
 from kilnwork.server import errors, object_authorization, ports
 
@@ -64,7 +64,7 @@ class Steps:
         which = f"generation {key.generation} of SyncSet {name}"
         if view is None:
             raise errors.NotFound(f"the flow of {which} has not begun, or is not kept any more")
-        if view.phase is not model.FlowPhase.SUCCEEDED:
+        if view.phase is not run_types.FlowPhase.SUCCEEDED:
             raise errors.NotFound(f"{which} has no result: its flow is {view.phase}")
         await response.json(view.value)
 
@@ -73,16 +73,16 @@ class Steps:
             request, self._rights, resource=kinds.SYNC_SETS, namespace=namespace, name=name
         )
 
-    def _key(self, request: asgi.Request, namespace: str, name: str) -> model.FlowKey:
+    def _key(self, request: asgi.Request, namespace: str, name: str) -> run_types.FlowKey:
         """Return the key of the requested generation."""
         generation = request.number("generation", least=1, most=MAX_GENERATION)
         newest = self._flows.newest(namespace, name)
         if newest is None:
             raise errors.NotFound(f'there is no SyncSet "{name}" in namespace "{namespace}"')
-        return model.FlowKey(newest.uid, generation or newest.generation)
+        return run_types.FlowKey(newest.uid, generation or newest.generation)
 
 
-def document(view: model.InstanceView) -> dict[str, Any]:
+def document(view: run_types.InstanceView) -> dict[str, Any]:
     """Return the document of one step instance, without members that have no value."""
     members = {
         "key": view.key,
@@ -102,14 +102,14 @@ def document(view: model.InstanceView) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _state(request: asgi.Request) -> model.InstanceState | None:
+def _state(request: asgi.Request) -> run_types.InstanceState | None:
     text = request.query.get("state") or None
     if text is None:
         return None
     try:
-        return model.InstanceState(text)
+        return run_types.InstanceState(text)
     except ValueError as error:
-        known = ", ".join(model.InstanceState)
+        known = ", ".join(run_types.InstanceState)
         raise errors.BadRequest(f"state={text[:100]}: known states are {known}") from error
 
 

@@ -9,7 +9,7 @@ import itertools
 from enum import IntEnum
 from typing import NamedTuple
 
-from kilnwork.jobs.flows import in_memory_runs, step_inputs
+from kilnwork.jobs.flows import live_run_state, step_inputs
 
 
 class Kind(IntEnum):
@@ -26,7 +26,7 @@ class Event(NamedTuple):
     kind: Kind
     key: str
     work: step_inputs.StepWork | None = None
-    end: in_memory_runs.JobEnd | None = None
+    end: live_run_state.JobEnd | None = None
 
 
 class Timeline:

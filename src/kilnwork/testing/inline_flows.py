@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from kilnwork.api import (
-    expressions,
     flow,
+    flow_expressions,
     flow_program,
     flow_validation,
     job_settings,
@@ -25,11 +25,11 @@ from kilnwork.api import (
 )
 from kilnwork.api import task as api_task
 from kilnwork.jobs import completion
-from kilnwork.jobs import in_memory_jobs as job_records
+from kilnwork.jobs import live_job_state as job_records
 from kilnwork.jobs.flows import (
-    in_memory_runs,
-    model,
-    plan,
+    live_run_state,
+    run_planning,
+    run_types,
     step_inputs,
     step_item_source,
     step_results,
@@ -57,7 +57,7 @@ def run_flow(
     data: Mapping[str, Any] | None = None,
     params: Mapping[str, Any] | None = None,
     functions: Functions | None = None,
-) -> model.FlowRunView:
+) -> run_types.FlowRunView:
     """Run a flow to its end in this process, and return its view.
 
     `data`: for each snapshot, its shards as a list of any JSON, or a `SnapshotRef`. `functions`:
@@ -74,7 +74,7 @@ class Done(NamedTuple):
     path of their step.
     """
 
-    view: model.FlowRunView
+    view: run_types.FlowRunView
     attempts: Mapping[str, list[str]]
 
 
@@ -96,7 +96,7 @@ def run(
         raise InvalidFlow("\n".join(f"flow.{path}: {text}" for path, text in found))
     program, _ = flow_program.build(converted)
     groups = ["", *(node.step.group for node in program.all_nodes())]
-    new = model.NewFlowRun(
+    new = run_types.NewFlowRun(
         uid=_UID,
         namespace="default",
         set_name="flow",
@@ -107,7 +107,7 @@ def run(
         clusters=dict.fromkeys(groups, _LOCAL),
         memo=False,
     )
-    made = in_memory_runs.Run(new, in_memory_runs.RunState(started=0.0), row=1)
+    made = live_run_state.Run(new, live_run_state.RunState(started=0.0), row=1)
     process = _Process(made, functions or {})
     process.finish()
     return Done(views.run_view(made), process.attempts)
@@ -122,16 +122,16 @@ def _converted(declared: flow.Flow | Mapping[str, Any]) -> flow.Flow:
         raise InvalidFlow(f"flow: {error}") from error
 
 
-def _snapshot(name: str, value: Any) -> model.SnapshotRef:
-    if isinstance(value, model.SnapshotRef):
+def _snapshot(name: str, value: Any) -> run_types.SnapshotRef:
+    if isinstance(value, run_types.SnapshotRef):
         return value
-    return model.SnapshotRef(name=name, digest=f"sha256:{name}", shards=list(value))
+    return run_types.SnapshotRef(name=name, digest=f"sha256:{name}", shards=list(value))
 
 
 class _Process:
     """Executor of the instructions of a flow's plan."""
 
-    def __init__(self, run: in_memory_runs.Run, functions: Functions) -> None:
+    def __init__(self, run: live_run_state.Run, functions: Functions) -> None:
         self._run, self._functions = run, functions
         self._timeline = flow_event_queue.Timeline()
         self._spent_s = 0.0
@@ -148,18 +148,18 @@ class _Process:
                 after_s=run.program.timeout_s,
             )
         while True:
-            wanted = plan.advance(run, now=line.now)
+            wanted = run_planning.advance(run, now=line.now)
             for instruction in wanted:
                 self._carry_out(instruction)
-            if run.state.stage is in_memory_runs.FlowStage.OVER:
+            if run.state.stage is live_run_state.FlowStage.OVER:
                 return
             if wanted:
                 continue  # something may be over by that
             event = line.take()
             if event.kind is flow_event_queue.Kind.LIMIT:
-                plan.timed_out(run, event.key)
+                run_planning.timed_out(run, event.key)
             elif event.end is not None:
-                plan.job_ended(run, event.key, event.end)
+                run_planning.job_ended(run, event.key, event.end)
             elif event.work is not None:
                 end, seconds = self._done(event.key, event.work)
                 ended = flow_event_queue.Event(
@@ -167,20 +167,22 @@ class _Process:
                 )
                 line.add(ended, after_s=seconds)
 
-    def _carry_out(self, instruction: in_memory_runs.Instruction) -> None:
+    def _carry_out(self, instruction: live_run_state.Instruction) -> None:
         key, line = instruction.key, self._timeline
-        if isinstance(instruction, in_memory_runs.StartJob):
+        if isinstance(instruction, live_run_state.StartJob):
             line.add(flow_event_queue.Event(flow_event_queue.Kind.CALL, key, instruction.work))
-        elif isinstance(instruction, in_memory_runs.SetTimeLimit):
+        elif isinstance(instruction, live_run_state.SetTimeLimit):
             line.add(
                 flow_event_queue.Event(flow_event_queue.Kind.LIMIT, key),
                 after_s=instruction.seconds,
             )
         elif (work := line.stop(key)) is not None:
-            counts = model.TaskCounts(total=work.size, cancelled=work.size)
-            plan.job_ended(self._run, key, in_memory_runs.JobEnd(False, _R.STOPPED, counts=counts))
+            counts = run_types.TaskCounts(total=work.size, cancelled=work.size)
+            run_planning.job_ended(
+                self._run, key, live_run_state.JobEnd(False, _R.STOPPED, counts=counts)
+            )
 
-    def _done(self, key: str, work: step_inputs.StepWork) -> tuple[in_memory_runs.JobEnd, float]:
+    def _done(self, key: str, work: step_inputs.StepWork) -> tuple[live_run_state.JobEnd, float]:
         """Call the function of a step for each of its items; return the step's end and the seconds
         that it took.
         """
@@ -190,7 +192,7 @@ class _Process:
 
     def _call_all(
         self, key: str, work: step_inputs.StepWork, spent: list[float]
-    ) -> in_memory_runs.JobEnd:
+    ) -> live_run_state.JobEnd:
         inputs = step_inputs.Inputs(work)
         found: list[bytes] = []
         failed, first, cause, trouble = 0, "", "", ""
@@ -210,7 +212,7 @@ class _Process:
             spent.append(self._spent_s)
             if failed > work.max_failed:
                 break
-        counts = model.TaskCounts(
+        counts = run_types.TaskCounts(
             total=work.size,
             succeeded=len(found) - failed,
             failed=failed,
@@ -218,17 +220,17 @@ class _Process:
         )
         if failed > work.max_failed:
             reason = step_item_source.StepItems.failed_reason if work.variable else cause
-            return in_memory_runs.JobEnd(
+            return live_run_state.JobEnd(
                 False, reason, _message(work, failed, first), cause, counts
             )
         value = b"[%b]" % b",".join(found) if work.variable else found[0]
         if work.wanted and len(value) > step_results.MAX_BYTES:
             trouble = trouble or step_results.TOO_LARGE
         if trouble and not work.needed:
-            return in_memory_runs.JobEnd(True, "", "", cause, counts)
+            return live_run_state.JobEnd(True, "", "", cause, counts)
         if work.wanted and trouble:
-            return in_memory_runs.JobEnd(False, _R.RESULT_TOO_LARGE, trouble, cause, counts)
-        return in_memory_runs.JobEnd(True, "", "", cause, counts, value if work.wanted else None)
+            return live_run_state.JobEnd(False, _R.RESULT_TOO_LARGE, trouble, cause, counts)
+        return live_run_state.JobEnd(True, "", "", cause, counts, value if work.wanted else None)
 
     def _call(self, key: str, work: step_inputs.StepWork, given: bytes) -> bytes:
         template = work.template
@@ -250,7 +252,7 @@ class _Process:
                 self._spent_s += _delay_s(retry, attempt)
                 continue
             written = sync_set_env.output_directory(ids.task_text(task), run=1, attempt=attempt)
-            self.attempts.setdefault(in_memory_runs.step_path(key), []).append(written)
+            self.attempts.setdefault(live_run_state.step_path(key), []).append(written)
             data = exact_json.encode(value)
             if data is None or len(data) > step_results.MAX_BYTES:
                 raise _NotJson(f"the result of {template.call.function} is no JSON, or too large")
@@ -333,5 +335,5 @@ def _delay_s(retry: api_task.Retry, failures: int) -> float:
 def _cause(error: Exception) -> str:
     if isinstance(error, _TooLong):
         return str(reasons.Reason.TIMED_OUT)
-    unusable = isinstance(error, expressions.ExpressionError)
+    unusable = isinstance(error, flow_expressions.ExpressionError)
     return "TaskUnusable" if unusable else "Raised"

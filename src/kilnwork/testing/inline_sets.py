@@ -19,7 +19,7 @@ from kilnwork.api import meta, sync_set, sync_set_env
 from kilnwork.data import errors as data_errors
 from kilnwork.data import local_blobs
 from kilnwork.data.pond import manifest, origins, output_source, shards
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 from kilnwork.kit import snapshot_path_validation
 from kilnwork.sdk import snapshots as sdk_snapshots
 from kilnwork.sdk import sync_sets
@@ -35,7 +35,7 @@ def run_set(
     data: Mapping[str, str | os.PathLike[str]] | None = None,
     params: Mapping[str, Any] | None = None,
     outputs: str | os.PathLike[str] | None = None,
-) -> model.FlowRunView:
+) -> run_types.FlowRunView:
     """Run the flow of a SyncSet, or of its manifest, to its end in this process, and return its
     view.
 
@@ -61,7 +61,7 @@ def run_set(
                 f"data: {min(unknown)!r} is no snapshot of the set; there are: {known}"
             )
         view, attempts = inline_flows.run(spec.flow, data=found, params=params, functions=functions)
-        if outputs is not None and view.phase is model.FlowPhase.SUCCEEDED:
+        if outputs is not None and view.phase is run_types.FlowPhase.SUCCEEDED:
             for one in spec.data.outputs:
                 _keep(one, attempts.get(one.step, ()), Path(directory), Path(outputs))
         return view
@@ -121,7 +121,7 @@ def _pinned(
     snapshot: sync_set.Snapshot,
     given: str | os.PathLike[str] | None,
     directory: Path,
-) -> model.SnapshotRef:
+) -> run_types.SnapshotRef:
     """Pin a snapshot, whose files are placed below the directory, and return the flow's reference
     to it.
     """
@@ -149,7 +149,7 @@ def _pinned(
             msgspec.to_builtins(one)
             for one in shards.plan(found, scheme, count, snapshot=snapshot.name)
         ]
-    return model.SnapshotRef(
+    return run_types.SnapshotRef(
         name=snapshot.name, digest=found.digest, bytes=found.size, shards=planned
     )
 

@@ -29,10 +29,10 @@ from kilnwork.worker import (
     memory_watch,
     orphans,
     outcome_rules,
+    pod_log_writer,
     reaper,
     settings,
     slots,
-    stdout_writer,
     zygote_link,
     zygote_supervisor,
 )
@@ -127,7 +127,7 @@ class Agent:
             environment=environment.Environment(
                 inherited, mounts=given.mounts, pod_uid=given.pod_uid
             ),
-            stdout=stdout_writer.StdoutWriter(),
+            stdout=pod_log_writer.StdoutWriter(),
             explain_kill=self._memory.explain_kill,
         )
         self._slots = slots.Slots(

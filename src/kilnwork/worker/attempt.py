@@ -26,9 +26,9 @@ from kilnwork.worker import (
     memory_watch,
     orphans,
     outcome_rules,
+    pod_log_writer,
     reaper,
     result_file,
-    stdout_writer,
 )
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Tools:
     orphans: orphans.Orphans
     directories: directories.Directories
     environment: environment.Environment
-    stdout: stdout_writer.StdoutWriter
+    stdout: pod_log_writer.StdoutWriter
     explain_kill: Callable[[], str]
     """See `memory_watch`."""
 

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 
 from kilnwork.api import attempts
-from kilnwork.worker import line_buffer, stdout_writer
+from kilnwork.worker import line_buffer, pod_log_writer
 
 KEPT_BYTES = 1 << 20
 """Output of one attempt that may be unacknowledged (docs/decisions/0004)."""
@@ -61,7 +61,7 @@ class AttemptOutput:
     or `finish`.
     """
 
-    def __init__(self, descriptor: int, *, send: Send, shared: stdout_writer.StdoutWriter) -> None:
+    def __init__(self, descriptor: int, *, send: Send, shared: pod_log_writer.StdoutWriter) -> None:
         self._descriptor = descriptor
         self._send = send
         self._stdout = shared

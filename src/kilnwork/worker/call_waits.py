@@ -21,7 +21,7 @@ from kilnwork.channel import messages
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import futures
-from kilnwork.worker import interrupts, slot_call_stack
+from kilnwork.worker import interrupts, slot_call_table
 
 LOOK_S = 0.5
 """A task that waits looks so often for output of processes and threads that it has started."""
@@ -36,9 +36,9 @@ class Runner(Protocol):
     link: Any
 
     def gather(self) -> None: ...
-    def begin(self, waiting: deque[calls.CallRun]) -> slot_call_stack.StackLevel | None: ...
-    def run(self, level: slot_call_stack.StackLevel, where: int) -> None: ...
-    def settle(self, level: slot_call_stack.StackLevel) -> None: ...
+    def begin(self, waiting: deque[calls.CallRun]) -> slot_call_table.StackLevel | None: ...
+    def run(self, level: slot_call_table.StackLevel, where: int) -> None: ...
+    def settle(self, level: slot_call_table.StackLevel) -> None: ...
 
 
 class CallWaits:
@@ -52,7 +52,7 @@ class CallWaits:
     def __init__(
         self,
         runner: Runner,
-        held: slot_call_stack.SlotCalls,
+        held: slot_call_table.SlotCalls,
         guard: interrupts.Interrupts,
         *,
         clock: clocks.Clock,
@@ -103,7 +103,7 @@ class CallWaits:
 
     def release_slot(
         self,
-        level: slot_call_stack.StackLevel,
+        level: slot_call_table.StackLevel,
         tasks: Sequence[ids.TaskId],
         *,
         in_place: bool,
@@ -125,7 +125,7 @@ class CallWaits:
             runner.link.send(messages.Returned(tuple(returned)))
         runner.link.send(message)
 
-    def resume(self, level: slot_call_stack.StackLevel) -> None:
+    def resume(self, level: slot_call_table.StackLevel) -> None:
         """End one wait of the task; report that the task has resumed when no other thread or
         coroutine of it waits.
         """
@@ -149,7 +149,7 @@ class CallWaits:
         return not looping and threading.active_count() <= self._threads
 
     def _wait(
-        self, level: slot_call_stack.StackLevel, done: Callable[[], bool], timeout_s: float | None
+        self, level: slot_call_table.StackLevel, done: Callable[[], bool], timeout_s: float | None
     ) -> bool:
         runner, placed, due = self._runner, self._held.placed, self._guard.due
         until = None if timeout_s is None else self._monotonic() + timeout_s
@@ -174,7 +174,7 @@ class CallWaits:
                 with self._held.lock:
                     runner.settle(level)
 
-    def _run_above(self, above: slot_call_stack.StackLevel) -> None:
+    def _run_above(self, above: slot_call_table.StackLevel) -> None:
         """Run another call on top of the waiting call, with as much stack as any call has, and
         restore what it has changed.
         """

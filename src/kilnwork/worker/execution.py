@@ -30,7 +30,7 @@ from kilnwork.sdk import (
     serialization,
 )
 from kilnwork.sdk import task as task_functions
-from kilnwork.worker import interrupts, slot_call_stack, usage
+from kilnwork.worker import interrupts, slot_call_table, usage
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
@@ -108,7 +108,7 @@ class Execution:
         owner: Owner,
         *,
         clock: clocks.Clock,
-        ask: Callable[[slot_call_stack.StackLevel], messages.Response] | None = None,
+        ask: Callable[[slot_call_table.StackLevel], messages.Response] | None = None,
         min_measured_s: float = usage.SHORT_S,
     ) -> None:
         """Create the executor. `ask` fetches values of variables; None where calls have no
@@ -123,7 +123,7 @@ class Execution:
         self._loaded: dict[tuple[str, str | None], Any] = {}
         self.guard: interrupts.Interrupts
 
-    def run(self, level: slot_call_stack.StackLevel, template: Template) -> calls.CallEnd:
+    def run(self, level: slot_call_table.StackLevel, template: Template) -> calls.CallEnd:
         """Run a call and return its outcome. May raise Cancelled; `failed` then returns the outcome
         to report.
 
@@ -158,7 +158,7 @@ class Execution:
 
     @contextlib.contextmanager
     def _surroundings(
-        self, level: slot_call_stack.StackLevel, template: Template
+        self, level: slot_call_table.StackLevel, template: Template
     ) -> Iterator[None]:
         """Provide the environment variables and files of a call within the block. Variables come
         first, since imports may read them.
@@ -175,7 +175,7 @@ class Execution:
             yield
 
     def _values(
-        self, level: slot_call_stack.StackLevel, env: Sequence[task.EnvVar]
+        self, level: slot_call_table.StackLevel, env: Sequence[task.EnvVar]
     ) -> dict[str, str]:
         if self._ask is None or api_variables.are_literal(env):
             return api_variables.with_values(env, {})
@@ -191,7 +191,7 @@ class Execution:
         except (data_errors.DataError, OSError) as error:
             raise _Refused(reasons.Reason.VALUE_MISSING, error) from error
 
-    def _called(self, level: slot_call_stack.StackLevel, template: Template) -> calls.CallEnd:
+    def _called(self, level: slot_call_table.StackLevel, template: Template) -> calls.CallEnd:
         guard = self.guard
         function = template.function or self._load(template)
         args, kwargs = self._arguments(level.run)
@@ -224,7 +224,7 @@ class Execution:
         )  # fmt: skip
 
     def failed(
-        self, level: slot_call_stack.StackLevel, error: BaseException, template: Template | None
+        self, level: slot_call_table.StackLevel, error: BaseException, template: Template | None
     ) -> calls.CallEnd:
         """Return the outcome to report for a call that ended with an exception."""
         ending, reason, message = FAILED, str(reasons.Reason.RAISED), ""
@@ -317,7 +317,7 @@ class Execution:
     # what user code returned, when it is not just a value
 
     def _finish(
-        self, level: slot_call_stack.StackLevel, template: Template, value: Any
+        self, level: slot_call_table.StackLevel, template: Template, value: Any
     ) -> tuple[attempts.Payload | None, ids.TaskId | None]:
         if isinstance(value, CoroutineType):
             self.guard.user = True
@@ -339,7 +339,7 @@ class Execution:
         except errors.NotPicklable as error:
             raise _Refused(reasons.Reason.RESULT_NOT_PICKLED, error) from error
 
-    def _stream(self, level: slot_call_stack.StackLevel, values: Iterator[Any]) -> attempts.Payload:
+    def _stream(self, level: slot_call_table.StackLevel, values: Iterator[Any]) -> attempts.Payload:
         """Send the values of a generator one by one; return the payload that represents all of
         them.
         """

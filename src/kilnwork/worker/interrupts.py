@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 
 from kilnwork.sdk import errors
-from kilnwork.worker import slot_call_stack
+from kilnwork.worker import slot_call_table
 
 SIGNAL = signal.SIGRTMIN + 5
 """One that user code hardly uses; its default action would end the process."""
@@ -35,7 +35,7 @@ class Interrupts:
     __slots__ = ("_doors", "_main", "_stack", "_stops", "user")
 
     def __init__(
-        self, held: slot_call_stack.SlotCalls, *, doors: tuple[Callable[..., object], ...]
+        self, held: slot_call_table.SlotCalls, *, doors: tuple[Callable[..., object], ...]
     ) -> None:
         self.user = False
         self._stack = held.stack

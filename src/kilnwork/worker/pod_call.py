@@ -28,7 +28,7 @@ from kilnwork.data import cached_blobs, local_blobs, remote_blobs
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import http1_client, ids, logs, mount_paths, scratch
 from kilnwork.sdk import errors, futures, session
-from kilnwork.worker import execution, interrupts, manager_connector, slot, slot_call_stack
+from kilnwork.worker import execution, interrupts, manager_connector, slot, slot_call_table
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class PodCall(session.Session):
         self._given = given
         self._ref = given.ref
         self._wall, self._monotonic = clock.wall, clock.monotonic
-        self._held = slot_call_stack.SlotCalls()
+        self._held = slot_call_table.SlotCalls()
         self._guard = interrupts.Interrupts(self._held, doors=execution.USER_CODE_CALLERS)
         self._execution = execution.Execution(self, clock=clock, min_measured_s=0.0)
         self._execution.guard = self._guard
@@ -156,7 +156,7 @@ class PodCall(session.Session):
         return RETURNED if end.ending is execution.SUCCEEDED else RAISED
 
     def _run(self, run: calls.CallRun) -> calls.CallEnd:
-        level = slot_call_stack.StackLevel(run, self._wall())
+        level = slot_call_table.StackLevel(run, self._wall())
         template = self._templates_by_number[run.template]
         self.environment = template.call.environment
         self._held.stack.append(level)

@@ -23,7 +23,7 @@ from typing import TextIO
 
 from kilnwork.api import attempts
 from kilnwork.channel import messages
-from kilnwork.worker import line_buffer, slot_call_stack, slot_page
+from kilnwork.worker import line_buffer, slot_call_table, slot_page
 
 READ_BYTES = 1 << 16
 PIPE_BYTES = 1 << 20
@@ -106,7 +106,7 @@ class SlotOutput:
         self._nothing = select.poll()
         self._attach()
 
-    def settle(self, level: slot_call_stack.StackLevel) -> bool:
+    def settle(self, level: slot_call_table.StackLevel) -> bool:
         """Assign all output so far to an attempt that has just ended; return whether there was any
         output.
         """
@@ -124,7 +124,7 @@ class SlotOutput:
         self._lines.close()
         return True
 
-    def drain_some(self, level: slot_call_stack.StackLevel) -> bool:
+    def drain_some(self, level: slot_call_table.StackLevel) -> bool:
         """Send some output of the running attempt; return True if there is so much that the caller
         should call again at once.
 
@@ -147,7 +147,7 @@ class SlotOutput:
             self._pass_on_piece(level, most)
         return busy
 
-    def _pass_on_piece(self, level: slot_call_stack.StackLevel, most: int) -> None:
+    def _pass_on_piece(self, level: slot_call_table.StackLevel, most: int) -> None:
         """Send as much waiting output as `PIECE_S` allows, if it is time for that.
 
         A slow reader of the worker's own output blocks this thread, and with it the call once its
@@ -159,7 +159,7 @@ class SlotOutput:
             ended = self._monotonic()
             self._next_piece_at = ended + max(PACE_S, PACE_SHARE * (ended - began))
 
-    def _take(self, level: slot_call_stack.StackLevel, most: int) -> int:
+    def _take(self, level: slot_call_table.StackLevel, most: int) -> int:
         """Read output, up to a limit, from the agent's spill and from the pipe; return the number
         of bytes.
         """
@@ -182,7 +182,7 @@ class SlotOutput:
                     self._nothing.poll(BUSY_MS)
         return count
 
-    def _add(self, level: slot_call_stack.StackLevel, data: bytes) -> int:
+    def _add(self, level: slot_call_table.StackLevel, data: bytes) -> int:
         level.printed += len(data)
         self._late.append(data)
         self._late_bytes += len(data)
@@ -193,7 +193,7 @@ class SlotOutput:
         return len(data)
 
     def _pass_on(
-        self, level: slot_call_stack.StackLevel, most: int, *, until: float = math.inf
+        self, level: slot_call_table.StackLevel, most: int, *, until: float = math.inf
     ) -> None:
         """Send about `most` bytes of waiting output, the oldest first; stop at the monotonic time
         `until`.

@@ -26,7 +26,7 @@ from kilnwork.worker import (
     call_waits,
     execution,
     interrupts,
-    slot_call_stack,
+    slot_call_table,
     slot_output,
     slot_page,
     variable_requests,
@@ -87,7 +87,7 @@ class SlotSession(session.Session):
         self._slot = slot
         self._page = page
         self._wall, self._monotonic = clock.wall, clock.monotonic
-        self._held = slot_call_stack.SlotCalls()
+        self._held = slot_call_table.SlotCalls()
         self._stack = self._held.stack
         self._call_templates: dict[int, execution.Template] = {}
         self._variables = variable_requests.VariableRequests(self.link.send, self.link.wait)
@@ -129,7 +129,7 @@ class SlotSession(session.Session):
                 self._page.clear()
                 self.link.wait(lambda: bool(held.queue))
 
-    def begin(self, waiting: deque[calls.CallRun]) -> slot_call_stack.StackLevel | None:
+    def begin(self, waiting: deque[calls.CallRun]) -> slot_call_table.StackLevel | None:
         """Move the first queued call to the top of the stack and return it; None if the queue is
         empty.
         """
@@ -140,13 +140,13 @@ class SlotSession(session.Session):
             # Output so far belongs to the call below.
             if self._stack:
                 self.settle(self._stack[-1])
-            level = slot_call_stack.StackLevel(waiting.popleft(), self._wall())
+            level = slot_call_table.StackLevel(waiting.popleft(), self._wall())
             # Before user code can run: the agent reads the page when this process dies.
             self._page.write(level.ref, level.started)
             self._stack.append(level)
         return level
 
-    def run(self, level: slot_call_stack.StackLevel, where: int) -> None:
+    def run(self, level: slot_call_table.StackLevel, where: int) -> None:
         """Run a call to its end, and queue the report of its outcome.
 
         `where`: the working directory to restore afterwards, as a descriptor.
@@ -180,7 +180,7 @@ class SlotSession(session.Session):
         # Without the lock, which `gather` takes.
         self._report(end)
 
-    def settle(self, level: slot_call_stack.StackLevel) -> None:
+    def settle(self, level: slot_call_table.StackLevel) -> None:
         """Assign all output so far to a call; needs the lock."""
         if self._output.settle(level):
             self._page.write(level.ref, level.started, level.printed)

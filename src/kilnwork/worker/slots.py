@@ -25,8 +25,8 @@ from kilnwork.worker import (
     line_buffer,
     memory_watch,
     outcome_rules,
+    pod_log_writer,
     slot_page,
-    stdout_writer,
     zygote_link,
     zygote_supervisor,
 )
@@ -70,7 +70,7 @@ class Slots:
         self,
         *,
         link: worker_side.Peer,
-        shared: stdout_writer.StdoutWriter,
+        shared: pod_log_writer.StdoutWriter,
         explain_kill: Callable[[], str],
     ) -> None:
         self._link = link

@@ -10,7 +10,7 @@ import resource
 import time
 
 from kilnwork.api import attempts
-from kilnwork.worker import slot_call_stack
+from kilnwork.worker import slot_call_table
 
 SHORT_S = 0.001
 """Shorter calls of a slot are not measured: that would cost a tenth of their slot's throughput."""
@@ -31,19 +31,19 @@ class Meter:
 
     def __init__(self, *, min_s: float = SHORT_S) -> None:
         self._min_s = min_s
-        self._newest: slot_call_stack.StackLevel | None = None
+        self._newest: slot_call_table.StackLevel | None = None
         """What runs, on top of what waits for it."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         self._children_s = before.ru_utime + before.ru_stime
         self._children_peak = before.ru_maxrss
         self._peak = 0
 
-    def begin(self, level: slot_call_stack.StackLevel) -> None:
+    def begin(self, level: slot_call_table.StackLevel) -> None:
         """Start to measure a call, which may run on top of one that waits for it."""
         level.below, self._newest = self._newest, level
         level.cpu_began = time.process_time()
 
-    def end(self, level: slot_call_stack.StackLevel) -> attempts.Usage | None:
+    def end(self, level: slot_call_table.StackLevel) -> attempts.Usage | None:
         """Return the usage of a call that ended after `level.seconds`; None if it was short or
         never started.
 
@@ -62,7 +62,7 @@ class Meter:
             below.cpu_began += used_s
         return level.usage
 
-    def _measured(self, level: slot_call_stack.StackLevel) -> attempts.Usage:
+    def _measured(self, level: slot_call_table.StackLevel) -> attempts.Usage:
         own = resource.getrusage(resource.RUSAGE_SELF)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         children_s = children.ru_utime + children.ru_stime

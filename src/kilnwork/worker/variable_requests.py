@@ -9,7 +9,7 @@ from collections.abc import Callable
 from kilnwork.api import attempts
 from kilnwork.channel import messages
 from kilnwork.sdk import errors
-from kilnwork.worker import slot_call_stack
+from kilnwork.worker import slot_call_table
 
 
 class VariableRequests:
@@ -28,7 +28,7 @@ class VariableRequests:
         self._open: dict[int, attempts.AttemptRef] = {}
         self._responses: dict[int, messages.Response] = {}
 
-    def request(self, level: slot_call_stack.StackLevel) -> messages.Response:
+    def request(self, level: slot_call_table.StackLevel) -> messages.Response:
         """Request the variables of a call and return the response. Raises Cancelled if the call
         must stop meanwhile.
         """

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork import testing
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 from kilnwork.kit import processes
 from support import ponds
 from support import up_server as up_support
@@ -232,7 +232,7 @@ class _Run:
         if (counts["total"], counts["succeeded"]) != (SHARDS, SHARDS):
             raise programs.Wrong("wrong", facts)
 
-    def _alone(self) -> model.FlowRunView:
+    def _alone(self) -> run_types.FlowRunView:
         """Run the same flow in this process, on the pinned data."""
         data = {SNAPSHOT: self.lake.parent / "as-it-was"}
         with _ONE_AT_A_TIME:

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from kilnwork.api import (
-    config_options,
     job,
     job_config,
+    job_config_options,
     job_from_config,
     job_indexes,
     job_task_rendering,
@@ -160,7 +160,7 @@ def test_values_of_options_keep_their_types_and_texts_become_substitutions() -> 
         "option.tone": "dry",
         "option.loud": "no",
     }
-    values = config_options.parse_values(made.spec.option_values)
+    values = job_config_options.parse_values(made.spec.option_values)
     assert values == {
         **given,
         "tone": "dry",
@@ -187,10 +187,12 @@ def test_expanded_values_can_be_used_for_another_job() -> None:
 
 
 def test_invalid_option_values_are_refused() -> None:
-    with pytest.raises(config_options.InvalidOptions, match=r"spec\.optionValues\.user is needed"):
+    with pytest.raises(
+        job_config_options.InvalidOptions, match=r"spec\.optionValues\.user is needed"
+    ):
         job_from_config.expand(config(option=TYPED), declared())
     with pytest.raises(
-        config_options.InvalidOptions, match=r"spec\.optionValues\.usr is no option"
+        job_config_options.InvalidOptions, match=r"spec\.optionValues\.usr is no option"
     ):
         job_from_config.expand(config(), declared(optionValues={"usr": "x"}))
 
@@ -323,7 +325,7 @@ def test_furiko_manifest_is_expanded_to_its_pod_commands() -> None:
     """
     greet, given = yaml.safe_load_all(FURIKO)
     config_ = msgspec.convert(greet, job_config.JobConfig)
-    assert list(config_options.problems(config_.spec.option)) == []
+    assert list(job_config_options.problems(config_.spec.option)) == []
     made = expanded(config_, msgspec.convert(given, job.Job))
     assert made.spec.template is not None
     assert made.spec.template.task_template is not None

@@ -7,8 +7,8 @@ import click
 import msgspec
 import pytest
 
-from kilnwork.api import config_options as api_options
 from kilnwork.api import job_config
+from kilnwork.api import job_config_options as api_options
 from kilnwork.cli import job_options
 
 FORM = msgspec.convert(

@@ -23,7 +23,7 @@ from kilnwork.data.records import (
     json_arrays,
     manifest_encoding,
     part_reader,
-    read_behind,
+    reread_thread,
     unsupported_formats,
     values,
 )
@@ -361,7 +361,7 @@ def test_long_file_is_indexed_by_two_threads(there: Callable[[bytes], int]) -> N
         input=filejobs.InputSpec(format=filejobs.Format.TEXT), items_per_part=100, max_parts=900
     )
     _, sent = taken_in(spec, pieces(content, list(range(0, len(content), 100_000))))
-    assert len(content) > 2 * read_behind.TOGETHER_BYTES
+    assert len(content) > 2 * reread_thread.TOGETHER_BYTES
     assert in_place_indexing.manifest(there(content), spec) == sent
     assert in_place_indexing.manifest(there(content), spec, digest=False).parts == sent.parts
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kilnwork.api import reasons, substitution
-from kilnwork.executors import state_table_format, states_reference
+from kilnwork.executors import state_table_types, states_reference
 from support import pages
 
 REFERENCE = pages.DOCS / "reference"
@@ -15,7 +15,7 @@ PAGE = (REFERENCE / "executors.md").read_text()
 @pytest.mark.parametrize("name", states_reference.PAGES)
 def test_tables_are_current(name: str) -> None:
     page = (REFERENCE / name).read_text()
-    assert state_table_format.written(page, states_reference.PAGES[name]) == page, "run `make docs`"
+    assert state_table_types.written(page, states_reference.PAGES[name]) == page, "run `make docs`"
 
 
 def test_every_reason_is_one_of_the_reference() -> None:

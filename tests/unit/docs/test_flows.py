@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from kilnwork.api import expressions, flow, flow_program, flow_validation
+from kilnwork.api import flow, flow_expressions, flow_program, flow_validation
 from kilnwork.jobs.flows import step_results
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "flows.md").read_text("utf-8")
@@ -38,6 +38,11 @@ def test_all_fields_and_names_are_on_the_page() -> None:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    for limit in (flow.MAX_STEPS, flow.MAX_BRANCHES, flow.MAX_ITERATIONS, expressions.MAX_CHARS):
+    for limit in (
+        flow.MAX_STEPS,
+        flow.MAX_BRANCHES,
+        flow.MAX_ITERATIONS,
+        flow_expressions.MAX_CHARS,
+    ):
         assert f"{limit:,}" in PAGE
     assert f"{step_results.MAX_BYTES >> 20} MiB for each step" in PAGE

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from kilnwork.api import config_options, job_config, job_variables, momentjs_formats
+from kilnwork.api import job_config, job_config_options, job_variables, momentjs_formats
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "options.md").read_text()
@@ -26,8 +26,8 @@ def rows(text: str, heading: str) -> list[tuple[str, ...]]:
 
 def test_example_values_give_the_documented_variables() -> None:
     form = msgspec.convert(FORM["option"], job_config.Options)
-    assert list(config_options.problems(form)) == []
-    found = config_options.evaluate(form, VALUES["optionValues"])
+    assert list(job_config_options.problems(form)) == []
+    found = job_config_options.evaluate(form, VALUES["optionValues"])
     said = {name.strip("`")[2:-1]: json.loads(becomes.strip("`")) for name, becomes in
             rows(PAGE, "variable")[: len(found)]}  # fmt: skip
     assert found == said
@@ -35,8 +35,8 @@ def test_example_values_give_the_documented_variables() -> None:
 
 def test_message_is_one_of_the_code() -> None:
     form = msgspec.convert(FORM["option"], job_config.Options)
-    with pytest.raises(config_options.InvalidOptions) as refused:
-        config_options.evaluate(form, {"user-name": "Ada", "tone": "rude"})
+    with pytest.raises(job_config_options.InvalidOptions) as refused:
+        job_config_options.evaluate(form, {"user-name": "Ada", "tone": "rude"})
     assert f"`{refused.value}`" in WORDS
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.jobs import admission, in_memory_jobs, row_storage, start_queue
+from kilnwork.jobs import admission, live_job_state, row_storage, start_queue
 from kilnwork.kit import clock as clocks
 from support import index_records
 
@@ -96,9 +96,9 @@ def test_load_restores_claims_from_journal(
 ) -> None:
     claim = b'{"job_seconds":60}'
     journal.claims = [
-        (1, b"a" * 16, "ns", 1, int(in_memory_jobs.RUNNING), None, b"{}"),
-        (2, b"b" * 16, "ns", 0, int(in_memory_jobs.RUNNING), clock.wall() - 20, claim),
-        (3, b"c" * 16, "ns", 1, int(in_memory_jobs.RUNNING), None, b"no JSON"),
+        (1, b"a" * 16, "ns", 1, int(live_job_state.RUNNING), None, b"{}"),
+        (2, b"b" * 16, "ns", 0, int(live_job_state.RUNNING), clock.wall() - 20, claim),
+        (3, b"c" * 16, "ns", 1, int(live_job_state.RUNNING), None, b"no JSON"),
     ]
     waiting_jobs.load()
     assert [waiting_jobs.uuid_of(row) for row in (1, 2, 3)] == [b"a" * 16, b"b" * 16, None]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kilnwork.api import job_settings
-from kilnwork.jobs import completion, in_memory_jobs
+from kilnwork.jobs import completion, live_job_state
 
 _V = completion.Verdict
 WANTED = st.one_of(
@@ -15,14 +15,14 @@ WANTED = st.one_of(
 )
 
 
-def counts(succeeded: int, failed: int, cancelled: int) -> in_memory_jobs.ItemCounts:
-    found = in_memory_jobs.ItemCounts()
+def counts(succeeded: int, failed: int, cancelled: int) -> live_job_state.ItemCounts:
+    found = live_job_state.ItemCounts()
     found.succeeded, found.failed, found.cancelled = succeeded, failed, cancelled
     return found
 
 
 def succeeds(
-    wanted: job_settings.Completion, ends: tuple[bool, ...], known: in_memory_jobs.ItemCounts
+    wanted: job_settings.Completion, ends: tuple[bool, ...], known: live_job_state.ItemCounts
 ) -> bool:
     """Return whether a job has succeeded once its last indexes have ended so."""
     if wanted.min_successful is not None:

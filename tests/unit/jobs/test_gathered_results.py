@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import attempts
 from kilnwork.data import local_blobs
-from kilnwork.jobs import gathered_results, in_memory_jobs, item_states, task_hub
+from kilnwork.jobs import gathered_results, item_states, live_job_state, task_hub
 from kilnwork.kit import clock, ids
 from support import index_records
 
@@ -17,7 +17,7 @@ Row = tuple[str | None, bytes | None, int | None, bytes | None]
 class Hub:
     """Returns stored results by item."""
 
-    def __init__(self, job: in_memory_jobs.Job, rows: dict[int, Row]) -> None:
+    def __init__(self, job: live_job_state.Job, rows: dict[int, Row]) -> None:
         uuid = job.id.uuid
         self.rows = {task_hub.task_id(uuid, item): row for item, row in rows.items()}
 

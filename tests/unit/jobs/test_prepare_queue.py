@@ -1,10 +1,10 @@
 """A few new jobs are prepared at a time; the others wait in order."""
 
-from kilnwork.jobs import in_memory_jobs, prepare_queue
+from kilnwork.jobs import live_job_state, prepare_queue
 from support import index_records
 
 
-def fresh() -> in_memory_jobs.Job:
+def fresh() -> live_job_state.Job:
     job = index_records.job()
     job.fresh = True
     return job

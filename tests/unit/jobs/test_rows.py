@@ -3,19 +3,19 @@
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.jobs import in_memory_jobs, index_item_source, model, rows
+from kilnwork.jobs import index_item_source, live_job_state, model, rows
 from support import index_records
 
 SOURCES = index_item_source.IndexSources()
 
 
-def row_of(job: in_memory_jobs.Job, key: model.IdempotencyKey | None = None) -> rows.JobRow:
+def row_of(job: live_job_state.Job, key: model.IdempotencyKey | None = None) -> rows.JobRow:
     return rows.JobRow._make(rows.new_job_row(job, key))
 
 
 def test_job_read_from_row_equals_written_job() -> None:
     job = index_records.job(4)
-    job.stage, job.verdict = in_memory_jobs.Stage.FINISHED, filejobs.PartOutcome.FAILED
+    job.stage, job.verdict = live_job_state.Stage.FINISHED, filejobs.PartOutcome.FAILED
     job.run, job.base_run, job.started, job.finished = 3, 2, 5.0, 9.0
     job.counts.succeeded, job.counts.failed, job.counts.cancelled = 1, 2, 1
     job.failures, job.loss_count, job.version, job.reason = 7, 8, 99, "IndexesFailed"
@@ -38,7 +38,7 @@ def test_row_stores_turn() -> None:
 def test_view_says_what_job_waits_for() -> None:
     job = index_records.job()
     assert rows.view(job).reason == "Queued"
-    task = job.tasks[1] = in_memory_jobs.ItemTask()
+    task = job.tasks[1] = live_job_state.ItemTask()
     assert rows.view(job).message == "TaskCluster default has no worker"
     job.slots = 2
     assert rows.view(job).message == "all slots of TaskCluster default are taken"

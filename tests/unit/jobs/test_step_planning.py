@@ -5,7 +5,7 @@ import random
 import pytest
 
 from kilnwork.api import filejobs
-from kilnwork.jobs import in_memory_jobs
+from kilnwork.jobs import live_job_state
 from support.job_stories import Story
 
 _O = filejobs.PartOutcome
@@ -24,7 +24,7 @@ def play(dice: random.Random) -> Story:
 def finish(story: Story) -> None:
     for _ in range(3000):
         story.look()
-        if story.job.stage is in_memory_jobs.Stage.FINISHED and not story.under_way:
+        if story.job.stage is live_job_state.Stage.FINISHED and not story.under_way:
             return
         story.happen()
     raise AssertionError(

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import kilnwork as kiln
-from kilnwork.api import config_options, job_config
+from kilnwork.api import job_config, job_config_options
 from kilnwork.sdk import job_parameters
 
 
@@ -85,8 +85,10 @@ def through(annotation: Any, value: Any, default: Any = ...) -> Any:
     it gets none."""
     (found,) = parameters(with_default(annotation, default))
     form = msgspec.convert({"options": [found.option()]}, job_config.Options)
-    assert list(config_options.problems(form)) == []
-    evaluated = config_options.evaluate(form, {} if value is ... else {"x": found.encode(value)})
+    assert list(job_config_options.problems(form)) == []
+    evaluated = job_config_options.evaluate(
+        form, {} if value is ... else {"x": found.encode(value)}
+    )
     given = evaluated["option.x"]
     return {} if found.is_left_out(given) else {"x": found.value(given)}
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kilnwork.api import attempts
 from kilnwork.data import local_blobs as blob_store
-from kilnwork.data import referenced_blobs
+from kilnwork.data import pickled_blob_references
 from kilnwork.kit import ids
 from kilnwork.sdk import errors, serialization
 from support import python_subprocess
@@ -222,7 +222,7 @@ class Referring:
     digest: bytes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        referenced_blobs.note([self.digest])
+        pickled_blob_references.note([self.digest])
         return Referring, (self.digest,)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilnwork.api import expressions
+from kilnwork.api import flow_expressions
 from kilnwork.sdk import set_expressions
 
 value = set_expressions.Expression("step", ".value")
@@ -36,7 +36,7 @@ param = set_expressions.Expression("params", ".y")
 )
 def test_operators_become_cel(made: set_expressions.Expression, text: str) -> None:
     assert set_expressions.text(made) == text
-    assert expressions.parse_field(text).names  # it can be parsed
+    assert flow_expressions.parse_field(text).names  # it can be parsed
 
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
@@ -63,17 +63,17 @@ def test_arithmetic_is_that_of_python(
         found = ARITHMETIC[sign](left, right)
         plain = ARITHMETIC[sign](mine, its)
     scope = {"step": {"value": x}, "params": {"y": y}}
-    read = expressions.parse_field(set_expressions.text(found))
+    read = flow_expressions.parse_field(set_expressions.text(found))
     assert read.evaluate(lambda name: scope[name.root][name.member or ""]) == plain
 
 
 def test_texts_are_themselves_whatever_they_hold() -> None:
     for text in ('a"b', "a\\b", "é\n", "${x}"):
-        read = expressions.parse_field(set_expressions.text(value == text))
+        read = flow_expressions.parse_field(set_expressions.text(value == text))
         assert read.evaluate(functools.partial(_given, text)) is True
 
 
-def _given(text: str, _: expressions.Name) -> str:
+def _given(text: str, _: flow_expressions.Name) -> str:
     return text
 
 

@@ -2,13 +2,17 @@
 
 import pytest
 
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 from kilnwork.server import steps
 
 
-def _view(**facts: object) -> model.InstanceView:
-    known: dict[str, object] = {"key": "a[1]", "step": "a", "state": model.InstanceState.RUNNING}
-    return model.InstanceView(**{**known, **facts})  # type: ignore[arg-type]  # as the fields
+def _view(**facts: object) -> run_types.InstanceView:
+    known: dict[str, object] = {
+        "key": "a[1]",
+        "step": "a",
+        "state": run_types.InstanceState.RUNNING,
+    }
+    return run_types.InstanceView(**{**known, **facts})  # type: ignore[arg-type]  # as the fields
 
 
 def test_members_without_a_value_are_left_out() -> None:

@@ -15,7 +15,7 @@ from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import index_model
-from kilnwork.jobs.flows import model as flow_model
+from kilnwork.jobs.flows import run_types as flow_model
 from kilnwork.kit import asgi, clock, ids
 from kilnwork.server import errors, pond_api, ports, task_api
 from support import view_samples

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kilnwork.worker import attempt_output, stdout_writer
+from kilnwork.worker import attempt_output, pod_log_writer
 from support import waiting
 
 
@@ -45,7 +45,7 @@ async def pipe() -> AsyncIterator[Pipe]:
     os.set_blocking(writing, False)
     sent: list[tuple[int, bytes]] = []
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    shared = stdout_writer.StdoutWriter(nowhere)
+    shared = pod_log_writer.StdoutWriter(nowhere)
     made = attempt_output.AttemptOutput(
         reading, send=lambda offset, data: sent.append((offset, data)), shared=shared
     )

@@ -11,7 +11,7 @@ from kilnwork.api import attempts, calls, reasons, task
 from kilnwork.data import local_blobs
 from kilnwork.kit import clock, ids
 from kilnwork.sdk import failures, futures, serialization
-from kilnwork.worker import execution, interrupts, slot_call_stack
+from kilnwork.worker import execution, interrupts, slot_call_table
 
 E = attempts.Ending
 R = reasons.Reason
@@ -47,7 +47,7 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         self.owner = Owner(directory)
-        self.held = slot_call_stack.SlotCalls()
+        self.held = slot_call_table.SlotCalls()
         self.made = execution.Execution(self.owner, clock=clock.SystemClock())
         self.made.guard = interrupts.Interrupts(self.held, doors=execution.USER_CODE_CALLERS)
 
@@ -60,7 +60,7 @@ class World:
         **options: Any,
     ) -> calls.CallEnd:
         packed, _ = serialization.pack_arguments(args, {}, self.owner.blobs)
-        level = slot_call_stack.StackLevel(calls.CallRun(REF, 1, packed, "", values), 1.0)
+        level = slot_call_table.StackLevel(calls.CallRun(REF, 1, packed, "", values), 1.0)
         level.stop = stop
         spec = task.TaskSpec(call=task.Call(function=f"{HERE}:{function}", **options))
         self.held.stack.append(level)

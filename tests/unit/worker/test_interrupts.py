@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kilnwork.worker import interrupts, slot_call_stack
+from kilnwork.worker import interrupts, slot_call_table
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def guard() -> Iterator[interrupts.Interrupts]:
     """Interrupts of this process, for a moment."""
     before = {number: signal.getsignal(number) for number in (interrupts.SIGNAL, signal.SIGCHLD)}
     try:
-        yield interrupts.Interrupts(slot_call_stack.SlotCalls(), doors=())
+        yield interrupts.Interrupts(slot_call_table.SlotCalls(), doors=())
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

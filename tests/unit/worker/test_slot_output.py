@@ -14,7 +14,7 @@ PROGRAM = """
 import json, os, sys, time
 from kilnwork.api import attempts, calls
 from kilnwork.kit import ids
-from kilnwork.worker import slot_call_stack, slot_output, slot_page
+from kilnwork.worker import slot_call_table, slot_output, slot_page
 
 REPORT = os.dup(1)
 SHOWN = os.memfd_create("stdout")
@@ -32,7 +32,7 @@ class World:
         )
         ref = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 1)
         run = calls.CallRun(ref, 1, attempts.Payload(attempts.JSON, b"[[],{}]"), "")
-        self.level = slot_call_stack.StackLevel(run, 0.0)
+        self.level = slot_call_table.StackLevel(run, 0.0)
 
     def shown(self):
         size = os.fstat(SHOWN).st_size

@@ -10,15 +10,15 @@ import pytest
 
 from kilnwork.api import attempts, calls
 from kilnwork.kit import ids
-from kilnwork.worker import slot_call_stack, usage
+from kilnwork.worker import slot_call_table, usage
 
 ARGUMENTS = attempts.Payload(attempts.JSON, b"[[],{}]")
 LONG_S = 2 * usage.SHORT_S
 
 
-def level(seconds: float = LONG_S) -> slot_call_stack.StackLevel:
+def level(seconds: float = LONG_S) -> slot_call_table.StackLevel:
     run = calls.CallRun(attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 1), 1, ARGUMENTS, "")
-    made = slot_call_stack.StackLevel(run, 0.0)
+    made = slot_call_table.StackLevel(run, 0.0)
     made.seconds = seconds
     return made
 

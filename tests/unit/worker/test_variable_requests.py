@@ -8,7 +8,7 @@ from kilnwork.api import attempts, calls
 from kilnwork.channel import messages
 from kilnwork.kit import ids
 from kilnwork.sdk import errors
-from kilnwork.worker import slot_call_stack, variable_requests
+from kilnwork.worker import slot_call_table, variable_requests
 
 REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 1)
 ARGUMENTS = attempts.Payload(attempts.JSON, b"[[],{}]")
@@ -28,8 +28,8 @@ class Link:
         assert done()
 
 
-def level() -> slot_call_stack.StackLevel:
-    return slot_call_stack.StackLevel(calls.CallRun(REF, 1, ARGUMENTS, ""), 0.0)
+def level() -> slot_call_table.StackLevel:
+    return slot_call_table.StackLevel(calls.CallRun(REF, 1, ARGUMENTS, ""), 0.0)
 
 
 def test_request_waits_for_its_response() -> None:

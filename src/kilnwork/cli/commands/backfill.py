@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from kilnwork.api import config_options as api_options
 from kilnwork.api import due_ticks, job_config, job_from_config
 from kilnwork.api import job as api_job
+from kilnwork.api import job_config_options as api_options
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     errors,

@@ -8,9 +8,9 @@ import click
 
 from kilnwork.api import kinds, meta, names
 from kilnwork.cli import (
+    deploy_diff,
     errors,
     exits,
-    job_config_diff,
     job_modules,
     options,
     packed_code,
@@ -155,7 +155,7 @@ class _Deployment:
         if live is None:
             live = await self._read(name)
         wanted = await self._apply(name, body, dry=True)
-        changed = None if live is None else job_config_diff.changes(live, wanted)
+        changed = None if live is None else deploy_diff.changes(live, wanted)
         result = wanted
         if changed != [] and not self._dry:
             result = await self._apply(name, body, dry=False)
@@ -172,7 +172,7 @@ class _Deployment:
             return None
 
     async def _apply(self, name: str, body: meta.JsonObject, *, dry: bool) -> meta.JsonObject:
-        query = {"fieldManager": job_config_diff.FIELD_MANAGER, "fieldValidation": "Strict"}
+        query = {"fieldManager": deploy_diff.FIELD_MANAGER, "fieldValidation": "Strict"}
         if self._force:
             query["force"] = "true"
         if dry:
@@ -181,7 +181,7 @@ class _Deployment:
             "PATCH",
             f"{self._collection}/{session.quoted(name)}",
             query=query,
-            body=job_config_diff.with_defaults(body),
+            body=deploy_diff.with_defaults(body),
             content_type=http_types.APPLY,
         )
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from kilnwork import version
-from kilnwork.cli import errors, manifests, sync_set_manifests
+from kilnwork.cli import errors, manifests, sync_set_rendering
 from kilnwork.cli import render as cli_render
 
 
@@ -13,7 +13,7 @@ from kilnwork.cli import render as cli_render
 @click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path())
 @click.option(
     "--backend",
-    type=click.Choice(sync_set_manifests.BACKENDS),
+    type=click.Choice(sync_set_rendering.BACKENDS),
     help="Backend that starts the workers together; default: that of the SyncSet, pods if it"
     " is auto.",
 )
@@ -45,10 +45,10 @@ def command(files: tuple[str, ...], backend: str | None, namespace: str, image: 
     """
     made: list[dict[str, Any]] = []
     for manifest in manifests.read(files):
-        if not sync_set_manifests.is_sync_set(manifest.body):
+        if not sync_set_rendering.is_sync_set(manifest.body):
             continue
         try:
-            made += sync_set_manifests.objects(
+            made += sync_set_rendering.objects(
                 manifest.body, backend=backend, namespace=namespace, image=image
             )
         except errors.InvalidInput as error:

@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from kilnwork.api import config_options as api_options
 from kilnwork.api import job as api_job
-from kilnwork.api import job_config, job_from_config, option_entry
+from kilnwork.api import job_config, job_from_config, job_option_forms
+from kilnwork.api import job_config_options as api_options
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     errors,
@@ -148,7 +148,7 @@ def _schema(config: job_config.JobConfig) -> dict[str, Any]:
     problems = list(api_options.problems(config.spec.option))
     if problems:
         raise errors.InvalidInput("; ".join(f"{field} {problem}" for field, problem in problems))
-    return option_entry.json_schema(config.spec.option)
+    return job_option_forms.json_schema(config.spec.option)
 
 
 def _body(config: job_config.JobConfig, asked: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from kilnwork.api import api_resources, filejobs, kinds, manager_access, meta, task
-from kilnwork.cli import errors, file_jobs, options, readyz_checks, render, session, wait_notice
-from kilnwork.endpoints import discovery_requests
+from kilnwork.cli import errors, file_jobs, options, readyz_reader, render, session, wait_notice
+from kilnwork.endpoints import discovery_protocol
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import errors as kube_errors
 
@@ -72,7 +72,7 @@ async def _when_ready(timeout_s: float | None) -> dict[str, Any]:
                 try:
                     return await _ready_facts()
                 except (kube_errors.Unavailable, errors.Unreachable) as error:
-                    problem = readyz_checks.parse_open_checks(str(error)) or str(error)
+                    problem = readyz_reader.parse_open_checks(str(error)) or str(error)
                 waiting.say(f"{text}: {problem}")
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError as error:
@@ -98,7 +98,7 @@ async def _facts(s: session.Session) -> dict[str, Any]:
     `missing` gives the reason for each kind that the user may not read.
     """
     version = await s.get_json("/version")
-    waits_for = await readyz_checks.read_open_checks(s)
+    waits_for = await readyz_reader.read_open_checks(s)
     missing: dict[str, str] = {}
     narrowed: set[str] = set()
     clusters = await _seen(missing, "clusters", _all(s, kinds.TASK_CLUSTERS, narrowed)) or []
@@ -188,7 +188,7 @@ async def _manager(s: session.Session, git_version: str) -> dict[str, Any] | Non
     if "kilnwork" in git_version:
         return None
     home = manager_access.manager_namespace(os.environ)
-    waits_for = await s.carry_out(discovery_requests.ask_readiness(home))
+    waits_for = await s.carry_out(discovery_protocol.ask_readiness(home))
     return {"namespace": home, "ready": not waits_for, "message": waits_for}
 
 

@@ -22,7 +22,7 @@ from kilnwork.cli import (
 )
 from kilnwork.cli.wiring import embedded
 from kilnwork.kit import data_directories
-from kilnwork.server.jobs import source_system_settings
+from kilnwork.server.jobs import aksjobscheduler_settings
 
 
 @click.command()
@@ -92,7 +92,7 @@ def command(
         allowed_kinds=allowed_kinds,
         keep=keep,
         files=jobs_api_options.chosen(
-            limited, source=source_system_settings.read(os.environ) if source_compat else None
+            limited, source=aksjobscheduler_settings.read(os.environ) if source_compat else None
         ),
     )
     return foreground_server.serve(

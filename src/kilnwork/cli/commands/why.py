@@ -17,7 +17,7 @@ from kilnwork.cli import (
     object_waits,
     options,
     pond_sentence,
-    readyz_checks,
+    readyz_reader,
     render,
     session,
     set_objects,
@@ -67,7 +67,7 @@ async def _document(s: session.Session, word: str) -> dict[str, Any]:
     # A task that cannot be stored has no reason of its own: the server has it.
     if "state" in document and not object_waits.is_final(document["state"]):
         with contextlib.suppress(*errors.SERVER_ERRORS):
-            if waits_for := await readyz_checks.read_open_checks(s):
+            if waits_for := await readyz_reader.read_open_checks(s):
                 document["why"] += f" The server is not ready: {_full_stop(waits_for)}"
     return document
 

@@ -36,9 +36,9 @@ from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import queries
-from kilnwork.jobs import file_job_service, index_jobs, index_model
+from kilnwork.jobs import file_job_service, index_job_service, index_model
 from kilnwork.jobs.flows import flow_service
-from kilnwork.jobs.flows import model as flow_model
+from kilnwork.jobs.flows import run_types as flow_model
 from kilnwork.kit import asgi, ids
 from kilnwork.kube import client
 from kilnwork.kube import errors as kube_errors
@@ -269,7 +269,7 @@ class KnownJobs:
     """`server.ports.Jobs` with names from the object cache and indexes from the engine."""
 
     def __init__(
-        self, engine: index_jobs.IndexJobs, known: Callable[[], known_caches.Caches]
+        self, engine: index_job_service.IndexJobs, known: Callable[[], known_caches.Caches]
     ) -> None:
         self._engine = engine
         self._known = known

@@ -17,7 +17,7 @@ from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import environment_variables as hub_variables
 from kilnwork.dispatch.hub import hub, retention
 from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.jobs import assembly, file_job_service, index_jobs
+from kilnwork.jobs import assembly, file_job_service, index_job_service
 from kilnwork.jobs.flows import flow_service
 from kilnwork.kit import asgi, clock, data_directories, ids
 from kilnwork.server import blobs as blob_server
@@ -32,8 +32,8 @@ from kilnwork.server import (
     pond_files,
     pond_ports,
     ports,
-    stored_job_files,
     task_api,
+    worker_file_api,
 )
 from kilnwork.server.jobs import app as jobs_api
 from kilnwork.server.jobs import settings as jobs_settings
@@ -137,7 +137,7 @@ class Dispatcher:
         self._files = files
         self._keep = keep
         self._running_jobs: file_job_service.FileJobs | None = None
-        self.indexes: index_jobs.IndexJobs
+        self.indexes: index_job_service.IndexJobs
         self.flows: flow_service.FlowRuns
         """Jobs, once it has started."""
         """Jobs; None before the start."""
@@ -247,7 +247,7 @@ class Dispatcher:
             channel.ChannelApp(running.new_link),
             blob_server.BlobsApp(self.blobs, callers.verifier),
             files,
-            stored_job_files.ObjectsApp(jobs.store, callers.verifier),
+            worker_file_api.ObjectsApp(jobs.store, callers.verifier),
             callback_receiver.CallbacksApp(urls, running),
             pond_exchange.PondExchange(callers.ledger, callers.agents, pond_files.PondFiles(jobs)),
         )

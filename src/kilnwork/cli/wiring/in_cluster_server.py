@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kilnwork.api import api_resources, manager_access
-from kilnwork.cli import namespace_record
+from kilnwork.cli import served_namespace_record
 from kilnwork.cli.wiring import dispatcher, journal_identity_check, steps
 from kilnwork.cli.wiring import manager as wired_manager
-from kilnwork.controllers import namespace_cleanup
+from kilnwork.controllers import unserved_namespace_cleanup
 from kilnwork.controlplane import lock
 from kilnwork.controlplane.apiserver import pki
 from kilnwork.dispatch.hub import retention
@@ -302,7 +302,9 @@ class InClusterServer:
 
     async def _start_controllers(self) -> None:
         await self._manager.start_controllers()
-        left = namespace_record.record_served(self._settings.data_dir, self._settings.only_in).left
+        left = served_namespace_record.record_served(
+            self._settings.data_dir, self._settings.only_in
+        ).left
         if left:
             self._background.start("namespaces that were left", self._leave(left))
 
@@ -313,11 +315,11 @@ class InClusterServer:
         """
         for name in namespaces:
             try:
-                await namespace_cleanup.clean_up(self._client, name, time=self._clock)
+                await unserved_namespace_cleanup.clean_up(self._client, name, time=self._clock)
             except kube_errors.KubeError as error:
                 facts = {"namespace": name, "why": str(error)}
                 log.warning(
                     "TaskClusters of a namespace that was left were not updated", extra=facts
                 )
             else:
-                namespace_record.forget(self._settings.data_dir, name)
+                served_namespace_record.forget(self._settings.data_dir, name)

@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import attempts, reasons
 from kilnwork.controllers import ports
-from kilnwork.controllers.attempts import output_copies
+from kilnwork.controllers.attempts import log_copier
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import instructions
 from kilnwork.executors import port, registry
@@ -55,7 +55,7 @@ class AttemptReconciler:
         self._queue = work
         self._held: dict[tuple[str, str], _TrackedAttempt] = {}
         self._links: dict[str, ports.ExecutorLink] = {}
-        self.outputs = output_copies.OutputCopies(self._links.__getitem__)
+        self.outputs = log_copier.OutputCopies(self._links.__getitem__)
         self._hub: ports.AttemptHub | None = None
         self._woken_early: set[tuple[str, attempts.AttemptRef]] = set()
 
@@ -87,7 +87,7 @@ class AttemptReconciler:
         The result replaces that of the previous pass.
         """
         self._queue.cancel(key)
-        if key not in self._held:  # it changed while it was being released
+        if key not in self._held:  # the attempt changed while it was being released
             self._on_wake(key[0], attempts.AttemptRef.parse(key[1]))
         held = self._held.get(key)
         if held is None:
@@ -159,7 +159,9 @@ class AttemptReconciler:
                 held = self._held[key] = _TrackedAttempt(_attempt(order))
                 self.outputs.begin(self._executors[executor], held.attempt)
             elif isinstance(order, instructions.RunContainer):
-                known.reported_start = False  # the worker that asks again has not received it
+                known.reported_start = (
+                    False  # a worker that requests it again has not received the report
+                )
         else:
             if known is None:
                 return
@@ -177,7 +179,7 @@ class AttemptReconciler:
         elif self._hub is None:
             self._woken_early.add((executor, ref))
         elif self._hub.holds(ref):
-            return  # the worker that runs it will ask for it
+            return  # the worker that runs it will request it
         elif isinstance(watching := self._executors[executor], port.WatchesAttempts):
             left = watching.leftover(ref, known=True)
             if left is not None and self._hub.view(ref.task) is None:  # reads the disk

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from kilnwork.api import data_pond, pond_certificate_names
 from kilnwork.controllers import caches, errors, worker_verifier
-from kilnwork.controllers.data_pond import deletion, pods
+from kilnwork.controllers.data_pond import deletion_decision, pods
 
 
 def secret_of(known: caches.Caches, pond: data_pond.DataPond) -> caches.Secret | None:
@@ -41,7 +41,9 @@ class PondVerifier:
         known = self._caches.ponds.get((namespace, pond))
         if known is None:
             return False
-        if known.metadata.deletion_timestamp is not None and not deletion.is_being_deleted(known):
+        if known.metadata.deletion_timestamp is not None and not deletion_decision.is_being_deleted(
+            known
+        ):
             return False
         secret = secret_of(self._caches, known)
         if secret is None:

@@ -27,7 +27,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     """Why the pin has failed, or what it waits for."""
     message: str = ""
     paths_by_node: Mapping[str, tuple[str, ...]] = {}
-    """For an output, the files that each node holds."""
+    """Files that each node holds, for the pin of an output."""
 
 
 class WantedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     bytes_done: int = 0
     bytes_total: int = 0
     reason: str = ""
-    """What the node waits for, or what is wrong."""
+    """Why the node is not ready: a wait or a problem."""
     message: str = ""
     lasting: bool = False
     """Whether the problem is permanent, so that waiting does not help."""

@@ -21,7 +21,13 @@ from kilnwork.api import (
     reasons,
 )
 from kilnwork.controllers import caches, worker_pods
-from kilnwork.controllers.data_pond import deletion, pods, pond_state, status, tls_certificate
+from kilnwork.controllers.data_pond import (
+    deletion_decision,
+    pods,
+    pond_state,
+    status,
+    tls_certificate,
+)
 from kilnwork.kit import clock
 
 YOUNG_S = 5.0
@@ -71,7 +77,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()
     hold: bool = False
     """Whether the finalizer must be set."""
-    end: deletion.Deletion | None = None
+    end: deletion_decision.Deletion | None = None
     """The state of the deletion, if the DataPond is being deleted."""
     status: data_pond.DataPondStatus
     again_s: float | None = None
@@ -90,14 +96,14 @@ def decide(facts: Facts, settings: pods.PondPodSettings) -> Plan:
     elif conflict:
         why = Reason.POND_UNUSABLE, conflict
     end = None
-    if deletion.is_being_deleted(pond):
+    if deletion_decision.is_being_deleted(pond):
         refused = facts.refusal is not None or bool(problems) or not settings.sees_nodes
-        end = deletion.decide(facts.known, facts.pods, refused=refused, now=facts.now)
+        end = deletion_decision.decide(facts.known, facts.pods, refused=refused, now=facts.now)
         why = end.reason, end.message
     shown = status.make(pond, wanted, facts.known, why=why, pods=facts.pods, now=facts.now)
     base = Plan(
         nodes=frozenset(wanted),
-        hold=not deletion.has_finalizer(pond) and deletion.has_data(facts.known),
+        hold=not deletion_decision.has_finalizer(pond) and deletion_decision.has_data(facts.known),
         end=end,
         again_s=None if end is None else end.again_s,
         status=shown,

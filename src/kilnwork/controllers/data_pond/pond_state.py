@@ -11,7 +11,7 @@ from urllib import parse
 import msgspec
 
 from kilnwork.api import data_pond, pond_messages, pond_views, quantities
-from kilnwork.controllers.data_pond import declared_sources, model, output_merge
+from kilnwork.controllers.data_pond import model, output_merge, source_resolution
 from kilnwork.data import errors
 from kilnwork.data.pond import manifest
 from kilnwork.kit import clock
@@ -175,7 +175,7 @@ class PondState:
         if source.output is not None and digest:
             return _Pinning(source=None, expected=digest)  # nodes of this pond have it
         try:
-            ordered = declared_sources.order(self.spec, source)
+            ordered = source_resolution.order(self.spec, source)
         except errors.PondError as error:
             failed = model.Pin(state=model.FAILED, reason=error.reason, message=str(error))
             return _Pinning(source=None, expected=digest, pin=failed)
@@ -406,7 +406,7 @@ class PondState:
     ) -> pond_messages.SnapshotOrder:
         try:
             source = (
-                None if wanted.source is None else declared_sources.order(self.spec, wanted.source)
+                None if wanted.source is None else source_resolution.order(self.spec, wanted.source)
             )
         except errors.PondError:
             source = None  # pinned under an earlier spec: peers may have it

@@ -15,7 +15,7 @@ from kilnwork.api import api_resources, data_pond, kinds, meta, node, pod, reaso
 from kilnwork.controllers import reconciler_context, status_writer
 from kilnwork.controllers.data_pond import (
     agent_verifier,
-    deletion,
+    deletion_decision,
     ledger,
     plan,
     pods,
@@ -95,7 +95,7 @@ class Reconciler:
         """
         found = self._caches.ponds.get(key)
         deleted = found is not None and found.metadata.deletion_timestamp is not None
-        if found is None or (deleted and not deletion.is_being_deleted(found)):
+        if found is None or (deleted and not deletion_decision.is_being_deleted(found)):
             self._forget(key)
             return None
         pond = msgspec.structs.replace(found, status=self._writer.current(found))
@@ -145,9 +145,13 @@ class Reconciler:
     async def _hold(self, pond: data_pond.DataPond) -> None:
         """Set the finalizer of a DataPond, unless it has just been deleted."""
         with contextlib.suppress(errors.NotFound, errors.Invalid):
-            await finalizers.add(self._client, kinds.DATA_PONDS, pond, finalizer=deletion.FINALIZER)
+            await finalizers.add(
+                self._client, kinds.DATA_PONDS, pond, finalizer=deletion_decision.FINALIZER
+            )
 
-    async def _close(self, key: Key, pond: data_pond.DataPond, end: deletion.Deletion) -> bool:
+    async def _close(
+        self, key: Key, pond: data_pond.DataPond, end: deletion_decision.Deletion
+    ) -> bool:
         """Continue the deletion of a DataPond; return whether the finalizer was removed."""
         if end.remove:
             self._ledger.remove(*key)
@@ -159,7 +163,9 @@ class Reconciler:
             about = events.reference(kinds.DATA_PONDS, pond)
             self._emit(about, events.WARNING, str(reasons.PondReason.DATA_LEFT), message)
             log.warning("data of a deleted DataPond stays", extra={"why": message})
-        await finalizers.remove(self._client, kinds.DATA_PONDS, pond, finalizer=deletion.FINALIZER)
+        await finalizers.remove(
+            self._client, kinds.DATA_PONDS, pond, finalizer=deletion_decision.FINALIZER
+        )
         return True
 
     async def _carry_out(self, pond: data_pond.DataPond, decided: plan.Plan) -> Refusal | None:

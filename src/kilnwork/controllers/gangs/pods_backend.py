@@ -330,7 +330,7 @@ class PodsBackend:
                 api_resources.PODS, seen.metadata.name, change, seen.metadata.namespace
             )
         except (errors.Conflict, errors.NotFound):
-            return  # another Pod has its name: the next pass assigns again
+            return  # another Pod has the same name: the next pass assigns again
 
     # Gates
 

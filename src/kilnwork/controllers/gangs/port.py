@@ -54,7 +54,7 @@ class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
     """Portions that nodes were last ordered to hold: their workers keep these while the nodes
     fetch."""
     near: Mapping[str, Mapping[str, int]] = {}
-    """By group and node, the bytes held of data that the group wants to be near to."""
+    """Bytes that each node holds of the data near which a group should run, by group and node."""
     path: str = ""
     """The directory of the data, the same on every node."""
     writable: bool = False
@@ -103,9 +103,9 @@ class GangState(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()
     """Nodes of the gang's members, present or planned: the data must be there."""
     portions: data_portions.Places = {}
-    """Portions that each of these nodes needs, of groups with divided data."""
+    """Portions that each node of the gang needs, of groups with divided data."""
     reason: reasons.SetReason = reasons.SetReason.WAITING_FOR_WORKERS
-    """What the gang waits for while it is not `ready`."""
+    """Why the gang is not `ready`."""
     message: str = ""
     timed_out: bool = False
     """Whether members were missing for too long, and `requeue` is False."""

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import msgspec
 
 from kilnwork.api import (
-    config_options,
     input_assembly,
     job,
     job_config,
+    job_config_options,
     job_from_config,
     job_settings,
     job_validation,
@@ -39,9 +39,9 @@ class DependencyState(msgspec.Struct, frozen=True):
     finished: bool
     """Whether the dependency has finished."""
     problem: str = ""
-    """Why waiting does not help; "" if it may."""
+    """Why waiting does not help; "" if it may help."""
     waits: str = ""
-    """What the dependency waits for, if it has not finished."""
+    """Why the dependency has not finished, as a clause for messages."""
     job: str = ""
     """Name of the Job that the dependency refers to; "" for a Task, and while there is no such
     Job."""
@@ -254,7 +254,7 @@ def _plan_expansion(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
         )
     try:
         expanded = job_from_config.expand(config, seen)
-    except config_options.InvalidOptions as error:
+    except job_config_options.InvalidOptions as error:
         return _plan_end(
             facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, str(error))
         )
@@ -270,7 +270,7 @@ def _plan_acceptance(facts: Facts, seen: job.Job) -> Plan:
         held, failure = _hold_or_failure(facts, missing, broken)
     except input_assembly.InputError as error:
         failure = Failure(error.reason, str(error))
-    if failure is not None:  # it is failed in the next pass, and must not start before
+    if failure is not None:  # the next pass fails the Job, which must not start before
         held = start_queue.Hold(reason=failure.reason, message=failure.message)
     return Plan(put=_new_job(facts, seen, provided, held))
 

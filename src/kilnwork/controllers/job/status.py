@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.api import field_support_table, job, job_indexes, kinds, meta, reasons
-from kilnwork.controllers import status_result
+from kilnwork.controllers import task_result_status
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -135,7 +135,7 @@ def from_view(seen: job.Job, view: index_model.IndexJobView, *, now: float) -> j
             running=counts.running,
             failed_indexes=view.failed_indexes,
         ),
-        result=status_result.result_for_status(view.result) if phase is _P.SUCCEEDED else None,
+        result=task_result_status.result_for_status(view.result) if phase is _P.SUCCEEDED else None,
         observed_generation=seen.metadata.generation,
     )
     return _with_conditions(seen, wanted, stopped=view.stopped, now=now)
@@ -290,7 +290,7 @@ def hold(
     sort, delay_s = _classify(current, wanted)
     if held is None or held.sort != sort:
         held = StatusHold(sort, now, now if held is None else held.first)
-    # The status does not name this run yet: everything that waits says why within a second.
+    # The status does not name this run yet: the reason for waiting is written within a second.
     silent = current.run != wanted.run or not current.phase
     most_s = WAITING_HOLD_S if silent else MINOR_HOLD_S
     due = min(held.since + delay_s, held.first + max(most_s, delay_s))

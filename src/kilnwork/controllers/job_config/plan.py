@@ -15,7 +15,7 @@ from kilnwork.api import (
     job,
     job_config,
     job_validation,
-    knative_service,
+    knative_service_rendering,
     meta,
     reasons,
 )
@@ -139,7 +139,7 @@ def decide(facts: Facts) -> Plan:
         warnings=tuple(_announcements(lost)),
         make=make,
         delete=surplus,
-        service=knative_service.service(config),
+        service=knative_service_rendering.service(config),
         upcoming=upcoming,
         status=shown,
         again_s=min(waits, default=None),

@@ -14,7 +14,7 @@ from kilnwork.api import (
     job_config,
     job_from_config,
     kinds,
-    knative_service,
+    knative_service_rendering,
     meta,
     reasons,
 )
@@ -337,7 +337,7 @@ class Reconciler:
             return None
         try:
             await self._client.apply(
-                knative_service.SERVICES, service, manager="kilnwork", force=True
+                knative_service_rendering.SERVICES, service, manager="kilnwork", force=True
             )
         except (errors.NotFound, errors.Forbidden, errors.Invalid, errors.Conflict) as error:
             self._emit_event(config, "ServiceNotMade", f"its Service of Knative: {error}")

@@ -10,7 +10,7 @@ import msgspec
 
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.sync_set import output_snapshots, ports
-from kilnwork.jobs.flows import model as flow_model
+from kilnwork.jobs.flows import run_types as flow_model
 
 _PAGE = 1_000
 """Number of step instances read at once."""

@@ -13,7 +13,7 @@ from kilnwork.api import data_pond, reasons, sync_set, sync_set_env
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import cluster_manifests
 from kilnwork.controllers.sync_set import status
-from kilnwork.jobs.flows import model as flow_model
+from kilnwork.jobs.flows import run_types as flow_model
 
 Reason = reasons.SetReason
 

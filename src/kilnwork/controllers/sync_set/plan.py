@@ -22,7 +22,7 @@ from kilnwork.controllers.sync_set import (
     times,
     wait_events,
 )
-from kilnwork.jobs.flows import model as flow_model
+from kilnwork.jobs.flows import run_types as flow_model
 from kilnwork.kit import clock
 
 Reason = reasons.SetReason
@@ -69,7 +69,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     stored_own: flow_model.NewFlowRun | None = None
     """The definition with which that flow was started."""
     stored: flow_model.NewFlowRun | None = None
-    """For a replay, the definition of the repeated generation."""
+    """Definition of the repeated generation, for a replay."""
     backend: sync_set.Backend | None = None
     """The backend that starts the groups; None while unknown."""
     pond: ports.Pond | None = None
@@ -90,7 +90,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     leased: data_portions.Places = {}
     """Portions of the data that this manager has ordered nodes to hold."""
     near: Mapping[str, Mapping[str, int]] = {}
-    """By group and node, bytes of the data that the group should be near to."""
+    """Bytes that each node holds of the data near which a group should run, by group and node."""
     gang: port.GangState | None = None
     """State of the gang; None before it was requested."""
     left: bool = False
@@ -98,7 +98,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     obstacle: str = ""
     """Why an object of the set could not be created; "" if all exist."""
     refused_s: float = 0.0
-    """For how many seconds an object has been refused."""
+    """Number of seconds for which an object has been refused."""
     refused: str = ""
     """Why the engine does not accept the flow; "" if it does."""
     fetching_since: float | None = None
@@ -129,7 +129,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     outputs: DataLease | None = None
     """The part of the outputs that nodes should hold."""
     serve: data_portions.Places = {}
-    """By TaskCluster and node, the portions whose tasks run on the workers there."""
+    """Portions whose tasks run on the workers of a node, by TaskCluster and node."""
     reshard: Mapping[str, int] = {}
     """Number of shards into which the flow should divide snapshots."""
     start: flow_model.NewFlowRun | None = None
@@ -170,7 +170,7 @@ def _plan_admission(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     if facts.flow is not None and not _P(seen.status.phase or _P.PENDING).final:
         return _plan_finish(
             facts, seen, facts.flow
-        )  # its end is written before the next one begins
+        )  # the end of a generation is written before the next one begins
     if facts.left:
         return Plan(release_groups=True, release_lease=True, again_s=LOOK_S)
     begun = status.admit(seen, backend=facts.backend, now=facts.now)
@@ -415,7 +415,7 @@ def _data_progress(
         return _Data(ready=False, why=_no_pond(seen))
     nodes = gang.nodes
     if not nodes and facts.backend is sync_set.Backend.LOCAL:
-        nodes = facts.pond.nodes  # one machine: its data need not wait for its workers
+        nodes = facts.pond.nodes  # on one machine, the data need not wait for the workers
     lease = _lease(facts, seen, program, spec=spec, gang=gang, nodes=nodes) if nodes else None
     found = {name: facts.readiness.get(name, model.Readiness()) for name in sorted(nodes)}
     ready_nodes = sum(one.ready for one in found.values())

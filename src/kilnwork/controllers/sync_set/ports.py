@@ -12,7 +12,7 @@ import msgspec
 from kilnwork.api import data_pond
 from kilnwork.controllers.data_pond import model
 from kilnwork.data.pond import manifest
-from kilnwork.jobs.flows import model as flow_model
+from kilnwork.jobs.flows import run_types as flow_model
 
 
 class Flows(Protocol):

@@ -33,7 +33,7 @@ from kilnwork.controllers.sync_set import (
 )
 from kilnwork.executors import custom_resource
 from kilnwork.jobs import errors as jobs_errors
-from kilnwork.jobs.flows import model as flow_model
+from kilnwork.jobs.flows import run_types as flow_model
 from kilnwork.kube import errors, events, queue
 
 Key = tuple[str, str]
@@ -291,7 +291,7 @@ class Reconciler:
         """Return the backend of the gang, or None if the choice depends on the nodes and there are
         none yet.
 
-        `current`: the generation has been admitted, and keeps the backend in its status.
+        `current`: whether the generation has been admitted, and so keeps the backend in its status.
         """
         if current and seen.status.backend_ref is not None:
             return sync_set.Backend(seen.status.backend_ref.backend)

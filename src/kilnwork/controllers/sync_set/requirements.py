@@ -12,7 +12,7 @@ from kilnwork.api import flow, flow_program, sync_set
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import cluster_manifests, data_portions, port
 from kilnwork.data.pond import manifest, shards
-from kilnwork.jobs.flows import model as flow_model
+from kilnwork.jobs.flows import run_types as flow_model
 
 LEAD_BYTES = 256 << 20
 """Size of the data above which order `auto` fetches first and starts workers where the data is."""

@@ -13,7 +13,7 @@ from kilnwork.controllers import errors
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.sync_set import ports, requirements, status
 from kilnwork.data import errors as data_errors
-from kilnwork.jobs.flows import model as flow_model
+from kilnwork.jobs.flows import run_types as flow_model
 
 Reason = reasons.SetReason
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import attempts, input_assembly, reasons, task, task_cluster, task_validation
-from kilnwork.controllers.task import container_choice, status
+from kilnwork.controllers.task import own_container_choice, status
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
 
@@ -81,7 +81,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     strays: tuple[ids.TaskId, ...] = ()
     """Tasks of this name that the dispatcher still has although their objects are gone."""
     cluster: task_cluster.TaskCluster | None = None
-    workers: container_choice.WorkerImage | None = None
+    workers: own_container_choice.WorkerImage | None = None
     """Image of the workers of `cluster`; None before a worker has a container."""
     sources: Mapping[input_assembly.InputSource, Found] = {}
     """State of each input."""
@@ -223,7 +223,7 @@ def _plan_report(
         view,
         why=why,
         output_object=facts.output_made or "",
-        image=container_choice.ignored_condition(seen, facts.cluster, facts.workers),
+        image=own_container_choice.ignored_condition(seen, facts.cluster, facts.workers),
         now=facts.now,
     )
     return Plan(kills=kills, status=shown, wakes=wakes, again_s=again_s)
@@ -282,7 +282,7 @@ def _plan_before_dispatcher(facts: Facts, seen: task.Task) -> Plan:
         return _plan_wait(facts, seen, _no_cluster(facts, seen), wakes=wakes, again_s=again_s)
     if (
         facts.cluster is not None
-        and container_choice.needs_pod(spec, facts.cluster, facts.workers) is None
+        and own_container_choice.needs_pod(spec, facts.cluster, facts.workers) is None
     ):
         wakes = frozenset({Wake("TaskCluster", spec.cluster_name)})
         again_s = _soonest(again_s, IMAGE_LOOK_S)
@@ -331,8 +331,8 @@ def _submission(facts: Facts, seen: task.Task, document: bytes | None) -> model.
 def _spec_for_dispatcher(facts: Facts, spec: task.TaskSpec) -> task.TaskSpec:
     """Return the spec to pass to the dispatcher; the Task object is left unchanged."""
     cluster = facts.cluster
-    if cluster is not None and container_choice.needs_pod(spec, cluster, facts.workers):
-        return container_choice.with_pod(spec, cluster)
+    if cluster is not None and own_container_choice.needs_pod(spec, cluster, facts.workers):
+        return own_container_choice.with_pod(spec, cluster)
     return spec
 
 

@@ -16,7 +16,7 @@ from kilnwork.controllers import (
     task_view_cache,
     waiting_keys,
 )
-from kilnwork.controllers.task import container_choice, known_state, output_object, plan, status
+from kilnwork.controllers.task import known_state, output_object, own_container_choice, plan, status
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
@@ -150,13 +150,13 @@ class Reconciler:
 
     def _workers(
         self, cluster: task_cluster.TaskCluster | None
-    ) -> container_choice.WorkerImage | None:
+    ) -> own_container_choice.WorkerImage | None:
         """Return the image of the cluster's workers. Only for tasks with an image, since this reads
         all Pods of the cluster.
         """
         if cluster is None:
             return None
-        return container_choice.worker_image(self._caches.pods.owned_by(cluster.metadata.uid))
+        return own_container_choice.worker_image(self._caches.pods.owned_by(cluster.metadata.uid))
 
     def _sources(self, seen: task.Task) -> dict[input_assembly.InputSource, plan.Found]:
         try:

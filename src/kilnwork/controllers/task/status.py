@@ -5,14 +5,14 @@ hub's view of the task, or from why the hub does not have it yet.
 
 Conditions: `Started` (an attempt of this run has started its command); `Finished` (the run has
 finished); `Suspended` as for batch Jobs (no attempt starts; False after it was resumed); `Stopped`
-(nothing of it runs any more) if that was uncertain after a kill or a loss; `FieldsIgnored` if
-fields of the spec have no effect; `ImageIgnored` if its image has none.
+(no process of the task runs any more) if that was uncertain after a kill or a loss; `FieldsIgnored`
+if fields of the spec have no effect; `ImageIgnored` if its image has none.
 """
 
 import msgspec
 
 from kilnwork.api import attempts, field_support_table, kinds, meta, reasons, task
-from kilnwork.controllers import status_result
+from kilnwork.controllers import task_result_status
 from kilnwork.dispatch import model
 from kilnwork.executors.pod import template
 from kilnwork.kit import clock
@@ -125,7 +125,7 @@ def from_view(
         pod_name=view.worker or _own_pod(view),
         node_name=view.node or "",
         exit_code=view.exit_code,
-        result=status_result.result_for_status(view.result),
+        result=task_result_status.result_for_status(view.result),
         output_object=output_object,
         start_time=None if view.started is None else clock.rfc3339(view.started),
         finish_time=None if view.finished is None else clock.rfc3339(view.finished),

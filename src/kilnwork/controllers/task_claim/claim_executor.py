@@ -20,7 +20,7 @@ from kilnwork.api import attempts, reasons, task, task_claim
 from kilnwork.channel import messages
 from kilnwork.controllers.task_claim import claim
 from kilnwork.data import local_blobs
-from kilnwork.executors import external, service, service_attempt
+from kilnwork.executors import attempt_base, external, service
 from kilnwork.kit import clock, ids
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors
@@ -149,7 +149,7 @@ class ClaimAttempt(external.ExternalAttempt):
         text = outcome.message or f"says the holder of TaskClaim {self._name}"
         raise external.Failed(text, reason=outcome.reason or _R.RAISED, retry=outcome.retry)
 
-    async def _halted(self, halt: service_attempt.Halt) -> attempts.Outcome:
+    async def _halted(self, halt: attempt_base.Halt) -> attempts.Outcome:
         """Ask the holder to stop and wait for its outcome, which proves that it has stopped."""
         proof = True
         if self._started is not None:

@@ -59,7 +59,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     secret_uid: str = ""
     """Uid of the channel Secret that the TaskCluster controls; "" if there is none."""
     secret_ca: str = ""
-    """The CA in that Secret; "" if there is none."""
+    """The CA in the channel Secret; "" if there is none."""
     account_exists: bool = True
     """Whether the ServiceAccount of the Pods exists."""
     refusal: status.CreationRefusal | None = None

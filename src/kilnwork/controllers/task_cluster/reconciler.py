@@ -83,7 +83,7 @@ class Reconciler:
         if isinstance(old, pod.Pod) and isinstance(new, pod.Pod):
             same = worker_pods.is_same(old, new)
             if same and self._is_used_up(old) == self._is_used_up(new):
-                return  # a task has started or ended in it
+                return  # only attempts have started or ended in the Pod
         self._expected.forget(metadata.uid)
         if new is None:
             self._heard.pop(metadata.uid, None)
@@ -207,7 +207,7 @@ class Reconciler:
         change = finalizers.add if wanted else finalizers.remove
         try:
             await change(self._client, kinds.TASK_CLUSTERS, cluster, finalizer=deletion.FINALIZER)
-        except (errors.Invalid, errors.NotFound):  # it is being deleted, or gone
+        except (errors.Invalid, errors.NotFound):  # the TaskCluster is being deleted, or gone
             return False
         except errors.Forbidden as error:  # installed with the manifests of an older version
             self._may_hold = False

@@ -27,7 +27,7 @@ class RemovalChoice(msgspec.Struct, frozen=True):
     draining: frozenset[str] = frozenset()
     """Uids of Pods whose workers stay drained until they are gone."""
     empty: tuple[pod.Pod, ...] = ()
-    """Those of `pods` that may be deleted now."""
+    """The Pods of `pods` that may be deleted now."""
     missing: int = 0
     """Number of Pods to create."""
 

@@ -15,7 +15,7 @@ from kilnwork.controlplane import errors, store, store_types
 from kilnwork.controlplane.apiserver import (
     admission,
     catalog,
-    dependent_dry_run,
+    derived_object_check,
     field_types,
     managed_fields,
     metadata,
@@ -384,7 +384,7 @@ class ObjectWriter:
         sent = write_checks.sent_names(target.kind, known.obj)
         admitted = await self._admit(target, new, options)
         if target.served.extension is not None:
-            await dependent_dry_run.check(
+            await derived_object_check.check(
                 self.kinds, target, admitted.obj, user=options.user, reader=self.lookup
             )
         # Checked after the last await before `put`, so that no other writer comes in between.

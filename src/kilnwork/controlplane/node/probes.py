@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import aiohttp
+import yarl
 
 from kilnwork.controlplane.node import errors, pod_types
 from kilnwork.controlplane.node import shim_container as containers
@@ -22,17 +23,21 @@ RunInside = Callable[[str, Sequence[str], float], Awaitable[tuple[int, bytes]]]
 """(container id, command, seconds) → exit code and output. Raises TimeoutError, NodeError."""
 
 _SHOWN = 1024
+_MAX_REQUESTS = 10
+_REDIRECTS = (301, 302, 303, 307, 308)
 _USER_AGENT = f"kube-probe/kiln-{__version__}"
 
 
 class ProbeFinding(NamedTuple):
-    """A changed result of a probe, or a failure to report."""
+    """A changed result of a probe, a failure to report, or a warning."""
 
     kind: str
     healthy: bool | None
-    """None for a failure below the threshold, which is only reported."""
+    """None if the result has not changed and the message is only reported."""
     message: str = ""
-    """Description of a failure."""
+    """Description of a failure, or the warning of a probe that has passed."""
+    reason: str = "Unhealthy"
+    """Reason of the kube event with the message."""
 
 
 OnChange = Callable[[containers.ContainerRecord, ProbeFinding], None]
@@ -104,9 +109,14 @@ class Probers:
         while True:
             passed, message = await check()
             changed = verdict.take(passed=passed)
-            if changed is not None or not passed:
-                text = "" if passed else f"{kind} probe failed: {message}"
+            if not passed:
+                text = f"{kind} probe failed: {message}"
                 self._on_change(record, ProbeFinding(kind, changed, text))
+            elif message:
+                text = f"{kind} probe warning: {message}"
+                self._on_change(record, ProbeFinding(kind, changed, text, "ProbeWarning"))
+            elif changed is not None:
+                self._on_change(record, ProbeFinding(kind, changed))
             if (kind, changed) in (("Startup", True), ("Startup", False), ("Liveness", False)):
                 return bool(changed)
             await asyncio.sleep(max(1, probe.period_seconds))
@@ -136,28 +146,42 @@ class Probers:
         self, action: pod_types.ExecAction, record: containers.ContainerRecord, limit_s: float
     ) -> tuple[bool, str]:
         code, output = await self._run_inside(record.id, action.command or (), limit_s)
-        return code == 0, output[:_SHOWN].decode(errors="replace").strip()
+        if code == 0:
+            return True, ""
+        return False, output[:_SHOWN].decode(errors="replace").strip()
 
     async def http(
         self, container: pod_types.Container, action: pod_types.HttpAction
     ) -> tuple[bool, str]:
-        """Send the GET request of a probe or hook.
+        """Send the GET request of a probe or hook. Return whether it succeeded, and why not or else
+        a warning.
 
-        Redirects are followed, and certificates are not verified.
+        Redirects to the same host are followed, and certificates are not verified.
         """
         if self._session is None:
             connector = aiohttp.TCPConnector(ssl=False, force_close=True, limit=0)
             # Proxies of our environment are ignored: a probe must reach its container directly.
             self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
+        headers = {"User-Agent": _USER_AGENT, "Accept": "*/*"}
+        headers |= {header.name: header.value for header in action.http_headers or ()}
+        url = self._url(container, action)
+        for _ in range(_MAX_REQUESTS):
+            async with self._session.get(url, headers=headers, allow_redirects=False) as response:
+                location = response.headers.get("Location", "")
+                followed = response.status in _REDIRECTS and location != ""
+                target = url.join(yarl.URL(location)) if followed else None
+                # Another host would be probed in place of the container (RedirectChecker).
+                if target is None or target.host != url.host:
+                    return await _outcome(response)
+            url = target
+        return False, f"stopped after {_MAX_REQUESTS} redirects"
+
+    def _url(self, container: pod_types.Container, action: pod_types.HttpAction) -> yarl.URL:
         host, port = action.host or self._address, port_number(container, action.port)
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         path = action.path or "/"
-        url = f"{action.scheme.lower()}://{target}{path if path.startswith('/') else '/' + path}"
-        headers = {"User-Agent": _USER_AGENT, "Accept": "*/*"}
-        headers |= {header.name: header.value for header in action.http_headers or ()}
-        async with self._session.get(url, headers=headers) as response:
-            good = 200 <= response.status < 400
-            return good, "" if good else f"HTTP probe failed with statuscode: {response.status}"
+        path = path if path.startswith("/") else f"/{path}"
+        return yarl.URL(f"{action.scheme.lower()}://{target}{path}")
 
     async def _tcp(
         self, container: pod_types.Container, action: pod_types.TcpAction
@@ -166,6 +190,14 @@ class Probers:
         _, writer = await asyncio.open_connection(host, port_number(container, action.port))
         writer.close()
         return True, ""
+
+
+async def _outcome(response: aiohttp.ClientResponse) -> tuple[bool, str]:
+    if 300 <= response.status < 400:
+        body = (await response.content.read(_SHOWN)).decode(errors="replace")
+        return True, f"Probe terminated redirects, Response body: {body}"
+    good = 200 <= response.status < 300
+    return good, "" if good else f"HTTP probe failed with statuscode: {response.status}"
 
 
 class ProbeResult:

@@ -148,7 +148,7 @@ class Reconciler:
             return
         pod = self._tools.cache.get(state.key)
         if finding.message and pod is not None:
-            self._reporter.warn(pod, "Unhealthy", finding.message)
+            self._reporter.warn(pod, finding.reason, finding.message)
         match finding.kind, finding.healthy:
             case ("Startup", True):
                 state.change(name, started=True)

@@ -112,6 +112,7 @@ class Registration:
         )
         self._ready_since = clock.rfc3339(now.wall())
         self._uid = ""
+        self._taken = False
 
     async def claim(self, *, seize: bool = False) -> None:
         """Claim the node's name. Raises ConfigurationError if a kubelet or another process has it.
@@ -186,6 +187,7 @@ class Registration:
             except node_errors.NameTaken as error:
                 facts = {"node": self._name, "by": str(error)}
                 log.error("node is run elsewhere now, ending here", extra=facts)  # noqa: TRY400
+                self._taken = True
                 self._on_taken()
                 return
             turn += 1
@@ -214,7 +216,12 @@ class Registration:
         await self._client.merge_patch(api_resources.NODES, self._name, patch)
 
     async def leave(self) -> None:
-        """Mark the node as not ready, and release its name."""
+        """Mark the node as not ready, and release its name.
+
+        Does nothing if another process has the name.
+        """
+        if self._taken:
+            return
         node = await self._client.get(api_resources.NODES, self._name)
         message = "the node was stopped; its Pods have ended"
         away = self._condition("Ready", "False", "NodeStopped", message)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.data import context_managers, disk_checks, errors, local_blobs
+from kilnwork.data import context_manager_bases, disk_checks, errors, local_blobs
 from kilnwork.kit import digests
 
 STAMP_NS = 1_000_000_000_000_000_000
@@ -208,7 +208,7 @@ class BlobFiles:
             return size
 
 
-class PartialFile(context_managers.Closeable):
+class PartialFile(context_manager_bases.Closeable):
     """A file with the bytes of a blob received so far, which are kept when it is closed.
 
     `size`: number of bytes so far, including those of earlier tries. `facts`: origin of the bytes,

@@ -16,12 +16,12 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from kilnwork.data import context_managers, errors
+from kilnwork.data import context_manager_bases, errors
 from kilnwork.data.pond import blob_files, globs, manifest
 from kilnwork.kit import digests, snapshot_path_validation
 
 LOCAL_RATE_NS = 50_000_000
-"""Coarsest resolution of file times: a file that was written this shortly before it was looked at
+"""Coarsest resolution of file times: a file that was written less than this before it was examined
 may be written again without a change of its time."""
 
 
@@ -43,7 +43,7 @@ class ListedFile(NamedTuple):
     stamp: str
 
 
-class Content(context_managers.Closeable):
+class Content(context_manager_bases.Closeable):
     """Content of a file that is being read, from byte `start` on. `total`: whole size of the file,
     None if unknown.
     """
@@ -80,8 +80,8 @@ class Source(Protocol):
 class Origin(NamedTuple):
     """A place from which one blob can be read.
 
-    `open(offset, stamp)` works as `Source.open`. `peer`: the place finds the blob by digest, so
-    that its content may be damaged but is never another version.
+    `open(offset, stamp)` works as `Source.open`. `peer`: whether the place finds the blob by
+    digest, so that its content may be damaged but is never another version.
     """
 
     name: str

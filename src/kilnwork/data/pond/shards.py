@@ -59,8 +59,8 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     """One shard, as passed to a step in JSON.
 
     `digest`: digest of the snapshot; `id`: identifier of this shard, the same for the same digest,
-    scheme, index and count. `rows`: the shard is number `index` of `count` equal parts of the
-    records of its files; its reader counts where it begins (`shard_records.locate_rows`), since
+    scheme, index and count. `rows`: whether the shard is number `index` of `count` equal parts of
+    the records of its files; its reader counts where it begins (`shard_records.locate_rows`), since
     that is unknown when the snapshot is pinned.
     """
 

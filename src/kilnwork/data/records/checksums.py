@@ -8,7 +8,7 @@ modulo the polynomial of CRC-32 (IEEE 802.3, reflected). Python's zlib does not 
 import functools
 import zlib
 
-from kilnwork.data.records import read_behind
+from kilnwork.data.records import reread_thread
 
 _POLYNOMIAL = 0xEDB88320
 _ONE = 1 << 31
@@ -42,7 +42,7 @@ class ReadBehindChecksums(PartChecksums):
     the length is used.
     """
 
-    def __init__(self, thread: read_behind.RereadThread, again: read_behind.Rereader) -> None:
+    def __init__(self, thread: reread_thread.RereadThread, again: reread_thread.Rereader) -> None:
         super().__init__()
         self._thread, self._again = thread, again
         self._load, self._bytes = [0], 0
@@ -51,7 +51,7 @@ class ReadBehindChecksums(PartChecksums):
     def add(self, content: bytes | memoryview) -> None:
         self._load[-1] += len(content)
         self._bytes += len(content)
-        if self._bytes >= read_behind.TOGETHER_BYTES:
+        if self._bytes >= reread_thread.TOGETHER_BYTES:
             self._send()
 
     def end(self) -> None:

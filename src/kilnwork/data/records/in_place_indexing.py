@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 
 from kilnwork.api import filejobs
-from kilnwork.data import context_managers, errors
-from kilnwork.data.records import checksums, indexes, lines, read_behind, unsupported_formats
+from kilnwork.data import context_manager_bases, errors
+from kilnwork.data.records import checksums, indexes, lines, reread_thread, unsupported_formats
 
 BLOCK_BYTES = 256 << 10
 """Bytes counted at once: this fits into the cache of a core."""
@@ -35,7 +35,7 @@ def manifest(
         return indexing.finish()
 
 
-class Indexing(context_managers.Closeable):
+class Indexing(context_manager_bases.Closeable):
     """Indexing of an open regular file, from its first byte.
 
     Use it in a `with` block, call `index_bytes` until it returns 0, then `finish`. A byte order
@@ -54,9 +54,9 @@ class Indexing(context_managers.Closeable):
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
         self._descriptor, self._spec, self._digest = descriptor, spec, digest
-        self._thread = read_behind.RereadThread()
+        self._thread = reread_thread.RereadThread()
         # the thread gets the heavier half; a third thread would only compete for two cores
-        self._whole = _Hash(self._thread, read_behind.Rereader(descriptor, 0)) if digest else None
+        self._whole = _Hash(self._thread, reread_thread.Rereader(descriptor, 0)) if digest else None
         self._blocks = _blocks(descriptor, block_bytes)
         self._index: indexes.RecordIndex | None = None
         self.bytes = 0
@@ -90,7 +90,7 @@ class Indexing(context_managers.Closeable):
         if self._index is None:
             block = _checked(bytes(block), self._spec.input)
             start = self.bytes - len(block)
-            again = read_behind.Rereader(self._descriptor, start)
+            again = reread_thread.Rereader(self._descriptor, start)
             sums = None if self._digest else checksums.ReadBehindChecksums(self._thread, again)
             self._index = indexes.index_of(self._spec, start=start, sums=sums)
         self._index.add(block)
@@ -102,7 +102,7 @@ class Indexing(context_managers.Closeable):
 class _Hash:
     """SHA-256 of a file, computed in `thread`."""
 
-    def __init__(self, thread: read_behind.RereadThread, again: read_behind.Rereader) -> None:
+    def __init__(self, thread: reread_thread.RereadThread, again: reread_thread.Rereader) -> None:
         self._thread, self._again = thread, again
         self._sha256 = hashlib.sha256()
         self._bytes = 0
@@ -110,7 +110,7 @@ class _Hash:
     def add(self, count: int) -> None:
         """Add the next `count` bytes of the file to the hash."""
         self._bytes += count
-        if self._bytes >= read_behind.TOGETHER_BYTES:
+        if self._bytes >= reread_thread.TOGETHER_BYTES:
             self._send()
 
     def hex(self) -> str:

@@ -46,7 +46,7 @@ class Intake:
     @property
     def slow(self) -> bool:
         """Whether processing may take much longer than reading the bytes: compressed bytes unpack
-        to many more, or every token is looked at."""
+        to many more, or every token is examined."""
         return self._gzip is not None or self._spec.format in _SLOW
 
     def feed(self, data: bytes) -> Iterator[bytes]:

@@ -1,9 +1,9 @@
 """JSON arrays: converts an array to lines with one element each, while the array arrives. Used by
 `intake`.
 
-Only brackets, commas and strings are looked at: an element that is not JSON becomes a record that
-is not JSON, as a line would. The bytes of elements stay unchanged, except for line ends between
-tokens, which become spaces. Every byte is looked at about once, however deep or long an element is.
+Only brackets, commas and strings are examined: an element that is not JSON becomes a record that is
+not JSON, as a line would. The bytes of elements stay unchanged, except for line ends between
+tokens, which become spaces. Every byte is examined about once, however deep or long an element is.
 
 That is pure Python. If elements are alike, a faster way is tried first: the text before a comma,
 put into brackets, consists of whole elements if and only if it is a JSON array, which msgspec tells

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib import parse
 
-from kilnwork.data import context_managers, disk_checks, errors
+from kilnwork.data import context_manager_bases, disk_checks, errors
 from kilnwork.data.stores import directories, file_writing, port
 from kilnwork.kit import clock as clocks
 
@@ -152,7 +152,7 @@ class LocalStore:
             directory = directory.parent
 
 
-class LocalReading(context_managers.Closeable):
+class LocalReading(context_manager_bases.Closeable):
     """An open object of a local store (`port.Reading`)."""
 
     def __init__(
@@ -188,7 +188,7 @@ class LocalReading(context_managers.Closeable):
         self.close()
 
 
-class LocalWriter(context_managers.Abortable):
+class LocalWriter(context_manager_bases.Abortable):
     """A new object of a local store that is being written (`port.Writer`)."""
 
     def __init__(

@@ -1,11 +1,11 @@
 """Resumable upload in a local store: one file to which bytes are appended.
 
-Used by `resumable`. `DIRECTORY/bytes` is the file; `DIRECTORY/kept` says how many of its bytes are
-on disk and confirmed. Bytes after those belong to no client, and are cut off before more are
-written. A client that begins to append rewrites `kept`, which changes its etag: an earlier client
-can then write no more, since each write checks that etag under the directory's lock. When the
-upload is complete, `link` gives the file a second name, so that a job has it as its input without a
-copy; nothing is appended after that.
+Used by `resumable_uploads`. `DIRECTORY/bytes` is the file; `DIRECTORY/kept` says how many of its
+bytes are on disk and confirmed. Bytes after those belong to no client, and are cut off before more
+are written. A client that begins to append rewrites `kept`, which changes its etag: an earlier
+client can then write no more, since each write checks that etag under the directory's lock. When
+the upload is complete, `link` gives the file a second name, so that a job has it as its input
+without a copy; nothing is appended after that.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kilnwork.data import context_managers, errors
+from kilnwork.data import context_manager_bases, errors
 from kilnwork.data.stores import directories, file_writing, local, port
 
 _BYTES, _KEPT = "bytes", "kept"
@@ -33,7 +33,7 @@ class KeptState(NamedTuple):
 
 
 class LocalResumableUpload:
-    """An upload in a local store (`resumable.ResumableUpload`)."""
+    """An upload in a local store (`resumable_uploads.ResumableUpload`)."""
 
     def __init__(self, store: local.LocalStore, directory: str) -> None:
         self.store = store
@@ -173,7 +173,7 @@ class LocalResumableUpload:
         return f"{self.directory}/{name}"
 
 
-class LocalStretch(context_managers.Abortable):
+class LocalStretch(context_manager_bases.Abortable):
     """Bytes that are being appended to the confirmed bytes of an upload (`port.Writer`)."""
 
     def __init__(self, growing: LocalResumableUpload, offset: int, mine: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib import parse
 
 from kilnwork.data import errors
-from kilnwork.data.stores import local, manager_store, port
+from kilnwork.data.stores import local, manager_http_store, port
 from kilnwork.endpoints import manager_client
 
 
@@ -23,7 +23,7 @@ def open_store(url: str) -> port.Store:
             raise errors.StoreRefused(
                 f"{url} is at a manager, and this process knows none: run it in a slot of a worker"
             )
-        return manager_store.RemoteStore(url, manager.connector, spool=manager.spool)
+        return manager_http_store.RemoteStore(url, manager.connector, spool=manager.spool)
     raise errors.StoreRefused(
         f"{url!r} names no store: write file:///DIRECTORY or kiln:NAMESPACE/DIRECTORY"
     )

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from kilnwork.api import attempts
 from kilnwork.data import disk_checks
-from kilnwork.kit import ids
+from kilnwork.kit import data_directories, ids
 
 log = logging.getLogger(__name__)
 
@@ -229,7 +229,7 @@ class AttemptLogs:
         if self._read_kept(newer):
             line = b"\n" + line
         self._write(newer, line)
-        _skew(newer).write_text(str(_number(_skew(newer)) + count - len(line)))
+        _write_number(_skew(newer), _number(_skew(newer)) + count - len(line))
 
     def _write(self, newer: Path, data: bytes) -> None:
         while data:
@@ -247,7 +247,7 @@ class AttemptLogs:
         # In this order: after a crash in between, the count is too low and a line says that output
         # is missing; the other way round, output that was never stored would count as stored.
         newer.replace(_older(newer))
-        counter.write_text(str(before + 1))
+        _write_number(counter, before + 1)
 
 
 def _check_room(logs_dir: Path, count: int, *, share: float = 1.0) -> None:
@@ -262,6 +262,11 @@ def _number(file: Path) -> int:
         return int(file.read_text())
     except (OSError, ValueError):
         return 0
+
+
+def _write_number(file: Path, number: int) -> None:
+    # As a whole: a kill or a full disk after a truncation would leave no number, which counts as 0.
+    data_directories.write_private(file, str(number).encode())
 
 
 def _open(newer: Path) -> int:

@@ -92,7 +92,7 @@ class Containers:
                 return True
         return False
 
-    # The same methods as those of `in_process_executors.ExecutorLink`.
+    # The same methods as those of `in_process_links.ExecutorLink`.
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
         """Publish the executor's observation of an attempt: the reason for its state."""

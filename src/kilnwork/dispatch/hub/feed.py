@@ -10,22 +10,39 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
+EPOCH_SHIFT = 32
+"""Bits for the changes of one epoch: as many as no dispatcher publishes."""
+
 
 class Feed(Generic[K]):
     """A sequence of numbered changes of keys; each key has only its newest change."""
 
     def __init__(self) -> None:
-        self._last = 1
+        self._first = self._last = 1
         self._by_key: dict[K, int] = {}
         self._waiting: set[asyncio.Future[None]] = set()
 
+    def begin(self, epoch: int) -> None:
+        """Number the changes of this epoch above those of all earlier ones.
+
+        Call it before the first change. A reader may then have a number of an earlier dispatcher.
+        """
+        self._first = self._last = (epoch << EPOCH_SHIFT) + 1
+
     @property
     def last(self) -> int:
-        """Return the number of the newest change; 1 before the first change.
+        """Return the number of the newest change, or where the numbers begin.
 
         No change has the number 0: readers pass 0 to start from the beginning.
         """
         return self._last
+
+    def is_own(self, number: int) -> bool:
+        """Return whether `number` is one of this feed, which then knows all changes after it.
+
+        If not (0, or a number of an earlier epoch), the reader must read everything.
+        """
+        return self._first <= number <= self._last
 
     def number(self, key: K) -> int:
         """Return the number of a key's newest change, or 0 if it has not changed."""
@@ -61,7 +78,7 @@ class Feed(Generic[K]):
         """Wait until a key changes after `number`; return at once if `number` is from another
         feed.
         """
-        # Not `<=`: a larger number is from another feed, and must not wait for this one.
+        # Not `<=`: another number is from another feed, and must not wait for this one.
         while self._last == number:
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.add(waiter)

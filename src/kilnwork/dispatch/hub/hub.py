@@ -21,7 +21,7 @@ from kilnwork.channel import ports
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import (
     attempt_logs,
-    batch_participants,
+    batch_contributions,
     callback_results,
     commits,
     delivery,
@@ -146,7 +146,7 @@ class Hub:
         self.call_back = callback_results.Callbacks(
             self._core, frames.links, self._subscriptions, self._peers.concluded
         ).call_back
-        self.participation: batch_participants.Participation = batch_participants.Participation(
+        self.participation: batch_contributions.Participation = batch_contributions.Participation(
             self._core,
             self._subscriptions,
             self.logs,
@@ -180,6 +180,8 @@ class Hub:
             self._core.start()
             # Known only now: opening the store raises it.
             self._peers.start(self.epoch)
+            self._tasks.begin(self.epoch)
+            self._clusters.begin(self.epoch)
             loop = asyncio.get_running_loop()
             if isinstance(where, Path):
                 _make_room(where)
@@ -389,8 +391,7 @@ class Hub:
         await self._tasks.newer(since)
         # Before the rows are read: what changes after this has a higher number and is shown again.
         last = self._tasks.last
-        # A number above `last` is from an earlier process, which counted from the same start.
-        if not 0 < since <= last:
+        if not self._tasks.is_own(since):
             return last, [self._views.of_row(row) for row in self._core.reader.declared()]
         found = (self.view(task) for task in self._tasks.since(since))
         return last, [view for view in found if view is not None]
@@ -398,11 +399,13 @@ class Hub:
     async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
         """Wait until clusters change after change number `since`; return the next number and their
         names.
+
+        With `since` 0, or one from an earlier dispatcher process, returns all clusters.
         """
         self._core.check()
         await self._clusters.newer(since)
         last = self._clusters.last
-        if not 0 < since <= last:
+        if not self._clusters.is_own(since):
             every = self._core.machine.memory.clusters.values()
             own = (one for one in every if not one.is_executor and one.base is None)
             return last, {cluster.key for cluster in own}

@@ -17,7 +17,7 @@ from kilnwork.dispatch.hub import (
     commits,
     container_requests,
     delivery,
-    in_process_executors,
+    in_process_links,
     links,
     retry_requests,
     submitters,
@@ -103,14 +103,14 @@ class Peers:
         return link
 
     async def join_executor(
-        self, executor: str, *, capacity: int, receive: in_process_executors.Receive
-    ) -> in_process_executors.ExecutorLink:
+        self, executor: str, *, capacity: int, receive: in_process_links.Receive
+    ) -> in_process_links.ExecutorLink:
         """Let an executor in this process take up to `capacity` attempts at a time.
 
         When this returns, `receive` was given all attempts that the executor had before.
         """
         self._numbers += 1
-        link = in_process_executors.ExecutorLink(self._numbers, self._core, self._logs)
+        link = in_process_links.ExecutorLink(self._numbers, self._core, self._logs)
         # Before the input: its batch has the first instructions for this link.
         self._delivery.executors[link.number] = receive
         self._core.apply(inputs.JoinExecutor(link.number, executor, capacity))

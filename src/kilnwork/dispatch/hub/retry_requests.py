@@ -1,7 +1,7 @@
 """Retries failed tasks: reads from the journal which tasks to run again, and starts them at once.
 
 Used by the hub, for the server, and by `submitters`, for drivers. Decides nothing itself:
-`journal.retry_plan` decides which tasks run again, `machine.requested_reruns` how.
+`journal.retry_selection` decides which tasks run again, `machine.requested_reruns` how.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import commits
-from kilnwork.dispatch.journal import restore, retry_plan, task_rows
+from kilnwork.dispatch.journal import restore, retry_selection, task_rows
 from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import ids
 
@@ -73,8 +73,8 @@ class RetryRequests:
         # What has failed since is left out; what runs again since is found out below.
         needs = await asyncio.to_thread(self._core.reader.failed_dependents, namespace)
         # From here on without an await: what is read stays true until it is applied.
-        plan = retry_plan.plan(
-            self._row(task), self._core.reader.task_row, retry_plan.dependents_of(needs)
+        plan = retry_selection.plan(
+            self._row(task), self._core.reader.task_row, retry_selection.dependents_of(needs)
         )
         # Children have the source of their parents.
         sources = {row.source: row for row in plan.rows if row.source and row.parent is None}
@@ -84,7 +84,7 @@ class RetryRequests:
             self._check_job(row)
         if plan.declared and not objects:
             raise errors.RunRefused(_OF_OBJECTS.format(plan.declared[0].shown_name))
-        self._core.apply(inputs.RetryFailed(retry_plan.reruns(plan, self._core.reader)))
+        self._core.apply(inputs.RetryFailed(retry_selection.reruns(plan, self._core.reader)))
         await self._core.flush()
         return model.Retried(
             tasks=tuple(row.task for row in plan.rows),

@@ -2,7 +2,7 @@
 
 Used by the hub, `batch_rows`, `restore`, both stores and `sqlite.statements`. `TaskRow` is the
 declaration: statements, the row of a record and the record of a row follow from its fields
-(`row_codec`). A new field of a task is a field of the record (`machine.records.Task`, or
+(`row_codec_generator`). A new field of a task is a field of the record (`machine.records.Task`, or
 `model.TaskFacts` if callers see it), a field of `TaskRow`, and a migration that adds the column.
 """
 
@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import row_codec
+from kilnwork.dispatch.journal import row_codec_generator
 from kilnwork.dispatch.machine import records
 from kilnwork.kit import ids
 
@@ -52,12 +52,12 @@ def _called(spec: bytes) -> str:
     return "" if call is None else call.function
 
 
-_C = row_codec.Column
+_C = row_codec_generator.Column
 SPEC = "CASE WHEN t.template IS NULL THEN t.spec ELSE p.spec END"
 """Its own, or that of its template."""
 
 
-def _part(field: str, of: str, **how: Any) -> row_codec.Column:
+def _part(field: str, of: str, **how: Any) -> row_codec_generator.Column:
     """Return one column of a record's field that is stored in several columns.
 
     All these columns are null if the field is None. `of`: a field of its value, or an expression in
@@ -335,7 +335,7 @@ MAX_ROW_ARGUMENTS = 100
 `argument`: that of the task is written three times, and each time with all of its page."""
 
 
-def _of_new_call(column: row_codec.Column) -> row_codec.Column:
+def _of_new_call(column: row_codec_generator.Column) -> row_codec_generator.Column:
     if column.name != "arguments":
         return column
     value = (
@@ -344,16 +344,16 @@ def _of_new_call(column: row_codec.Column) -> row_codec.Column:
     return dataclasses.replace(column, value=value)
 
 
-COLUMNS = row_codec.columns(TaskRow)
+COLUMNS = row_codec_generator.columns(TaskRow)
 STORED = tuple(column for column in COLUMNS if column.stored)
 OWN_SPEC = tuple(column for column in STORED if not column.calls_only)
 CHANGING = tuple(column for column in STORED if column.changes)
-_CHANGED = (*CHANGING, *row_codec.pick(COLUMNS, "row"))
+_CHANGED = (*CHANGING, *row_codec_generator.pick(COLUMNS, "row"))
 NEW_CALL = tuple(_of_new_call(column) for column in STORED if column.new_call is ...)
 CALL_CONSTANTS = tuple(column for column in STORED if column.new_call not in (..., None))
-RESERVED = row_codec.pick(COLUMNS, "row reason worker reserved")
+RESERVED = row_codec_generator.pick(COLUMNS, "row reason worker reserved")
 """What the first reservation of a call changes, beside what is the same for all."""
-FINISHED = row_codec.pick(
+FINISHED = row_codec_generator.pick(
     COLUMNS,
     "row reason message attempt_started started finished cpu_seconds peak_bytes media_type result",
 )
@@ -380,22 +380,24 @@ _GIVEN = (
 )
 
 _Encode = Callable[[records.Task], tuple[Value, ...]]
-values: _Encode = row_codec.encoder(OWN_SPEC, _SCOPE)
-changed_values: _Encode = row_codec.encoder(_CHANGED, _SCOPE)
-new_call_values: _Encode = row_codec.encoder(NEW_CALL, _SCOPE)
-reserved_values: _Encode = row_codec.encoder(RESERVED, _SCOPE)
-finished_values: _Encode = row_codec.encoder(FINISHED, _SCOPE)
-unchanged: Callable[[records.Task], bool] = row_codec.unchanged_check(
+values: _Encode = row_codec_generator.encoder(OWN_SPEC, _SCOPE)
+changed_values: _Encode = row_codec_generator.encoder(_CHANGED, _SCOPE)
+new_call_values: _Encode = row_codec_generator.encoder(NEW_CALL, _SCOPE)
+reserved_values: _Encode = row_codec_generator.encoder(RESERVED, _SCOPE)
+finished_values: _Encode = row_codec_generator.encoder(FINISHED, _SCOPE)
+unchanged: Callable[[records.Task], bool] = row_codec_generator.unchanged_check(
     CHANGING, records.Task, _SCOPE
 )
 """Whether the statements for reserved and finished calls write all that can have changed."""
-restore: Callable[[records.Task, TaskRow], None] = row_codec.restorer(COLUMNS, _SCOPE)
+restore: Callable[[records.Task, TaskRow], None] = row_codec_generator.restorer(COLUMNS, _SCOPE)
 """Give a record all that its row knows of it, except for what makes it another task."""
-of_record: Callable[[records.Task], TaskRow] = row_codec.row_maker(TaskRow, COLUMNS, _SCOPE)
+of_record: Callable[[records.Task], TaskRow] = row_codec_generator.row_maker(
+    TaskRow, COLUMNS, _SCOPE
+)
 """The row of a record, as the journal would read it."""
 _Part = Callable[[TaskRow], tuple[Value, ...]]
 values_of_row: _Part = operator.itemgetter(*map(COLUMNS.index, OWN_SPEC))
 """What `values` is of a record, of its row."""
 changed_values_of_row: _Part = operator.itemgetter(*map(COLUMNS.index, _CHANGED))
 """What `changed_values` is."""
-_view = row_codec.viewer(COLUMNS, model.TaskView, _GIVEN, _SCOPE)
+_view = row_codec_generator.viewer(COLUMNS, model.TaskView, _GIVEN, _SCOPE)

@@ -5,8 +5,8 @@ by the manager.
 """
 
 from kilnwork.api import reasons, task
-from kilnwork.executors import state_table_format
-from kilnwork.executors.state_table_format import Counts, Group
+from kilnwork.executors import state_table_types
+from kilnwork.executors.state_table_types import Counts, Group
 
 _R = reasons.Reason
 _S = task.State
@@ -91,7 +91,7 @@ _WORKFLOWS: tuple[Group, ...] = (
 )  # fmt: skip
 
 _MODULE = "custom_resource.states_reference"
-OBJECTS = state_table_format.Table("objects", _MODULE, "object", state_table_format.rows(_OBJECTS))
-WORKFLOWS = state_table_format.Table(
-    "workflows", _MODULE, "Workflow", state_table_format.rows(_WORKFLOWS)
+OBJECTS = state_table_types.Table("objects", _MODULE, "object", state_table_types.rows(_OBJECTS))
+WORKFLOWS = state_table_types.Table(
+    "workflows", _MODULE, "Workflow", state_table_types.rows(_WORKFLOWS)
 )

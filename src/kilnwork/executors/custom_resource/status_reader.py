@@ -39,9 +39,9 @@ class State(enum.Enum):
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """The interpreted status of an object.
 
-    `started`, `finished`: wall clock; None if the object does not state it. `untouched`: no
-    controller has acted on it yet, so that nothing runs and it may be deleted. `stopping`: it was
-    asked to end early, other than by deleting it.
+    `started`, `finished`: wall clock; None if the object does not state it. `untouched`: whether no
+    controller has acted on the object yet, so that nothing runs and it may be deleted. `stopping`:
+    whether the object was asked to end early, other than by deleting it.
     """
 
     state: State

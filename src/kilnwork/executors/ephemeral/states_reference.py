@@ -5,8 +5,8 @@ used by the manager.
 """
 
 from kilnwork.api import reasons, task
-from kilnwork.executors import state_table_format
-from kilnwork.executors.state_table_format import Counts, Group
+from kilnwork.executors import state_table_types
+from kilnwork.executors.state_table_types import Counts, Group
 
 _R = reasons.Reason
 _S = task.State
@@ -59,6 +59,6 @@ _GROUPS: tuple[Group, ...] = (
     )),
 )  # fmt: skip
 
-TABLE = state_table_format.Table(
-    "ephemeral", "ephemeral.states_reference", "container", state_table_format.rows(_GROUPS)
+TABLE = state_table_types.Table(
+    "ephemeral", "ephemeral.states_reference", "container", state_table_types.rows(_GROUPS)
 )

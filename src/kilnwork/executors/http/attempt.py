@@ -26,7 +26,7 @@ from kilnwork.api import (
     substitution,
 )
 from kilnwork.channel import messages
-from kilnwork.executors import service_attempt as base
+from kilnwork.executors import attempt_base as base
 from kilnwork.executors.http import (
     errors,
     exchange,

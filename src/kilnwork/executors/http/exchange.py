@@ -162,7 +162,7 @@ OnConnected = Callable[[], Awaitable[None]]
 class Exchange:
     """One request and its response; implements `guarded_connector.Waiting`.
 
-    `on_connected` is awaited before anything is sent. `repeatable`: the request may use a
+    `on_connected` is awaited before anything is sent. `repeatable`: whether the request may use a
     connection that others have used, which the server may just have closed.
     """
 

@@ -113,7 +113,9 @@ class ServicesOfCluster:
         now = asyncio.get_running_loop().time()
         if self._kind is not None and now - self._asked >= AGAIN_S:
             self._asked = now
-            self._kinds.forget(self._kind)  # a watch does not always say that its kind is gone
+            self._kinds.forget(
+                self._kind
+            )  # a watch does not always report that its kind was removed
         try:
             kind = await self._kinds.find(API_VERSION, KIND)
         except errors.KubeError as error:

@@ -4,8 +4,8 @@ Written into docs/reference/http.md. Not used by executors.
 """
 
 from kilnwork.api import reasons, task
-from kilnwork.executors import state_table_format
-from kilnwork.executors.state_table_format import Counts, Group
+from kilnwork.executors import state_table_types
+from kilnwork.executors.state_table_types import Counts, Group
 
 _R = reasons.Reason
 _S = task.State
@@ -58,6 +58,6 @@ _GROUPS: tuple[Group, ...] = (
     )),
 )  # fmt: skip
 
-TABLE = state_table_format.Table(
-    "requests", "http.states_reference", "", state_table_format.rows(_GROUPS)
+TABLE = state_table_types.Table(
+    "requests", "http.states_reference", "", state_table_types.rows(_GROUPS)
 )

@@ -277,7 +277,8 @@ class PodExecutor:
                 raise
             return found
         except (errors.Invalid, errors.Forbidden) as error:
-            # Admission is asked before the name: a full quota also refuses the Pod that fills it.
+            # Admission runs before the check of the name: a full quota also refuses a Pod that
+            # exists already.
             found = await self._read(attempt)
             return refusals.refusal(error) if found is None else found
         return msgspec.convert(made, pod.Pod)

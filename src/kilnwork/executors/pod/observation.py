@@ -64,7 +64,7 @@ def observe(seen: pod.Pod, stop: port.Stop | None, *, spec: dict[str, object]) -
 def gone(name: str, stop: port.Stop | None, *, proof: bool = True) -> port.Observation:
     """Return the observation of an attempt whose Pod does not exist any more.
 
-    `proof`: whether it is certain that nothing of the attempt runs.
+    `proof`: whether it is certain that no process of the attempt runs.
     """
     if stop is not None:
         message = f"Pod {name} is gone"

@@ -3,7 +3,7 @@ flows.
 
 There is one service per dispatcher, on the dispatcher's event loop, beside the engine: each step is
 a job of the engine (`step_item_source`). The service is a planner of the engine's batches: when the
-job of a step ends, it runs `plan` in the same batch and adds the jobs that follow to it. A
+job of a step ends, it runs `run_planning` in the same batch and adds the jobs that follow to it. A
 coroutine method returns when its effect is on disk. All methods may be repeated.
 """
 
@@ -21,17 +21,17 @@ from kilnwork.dispatch.hub import feed
 from kilnwork.dispatch.machine import instructions
 from kilnwork.jobs import engine as engines
 from kilnwork.jobs import errors, task_hub
-from kilnwork.jobs import in_memory_jobs as job_records
+from kilnwork.jobs import live_job_state as job_records
 from kilnwork.jobs.flows import (
-    in_memory_runs,
-    instance_listing,
-    model,
-    plan,
+    live_run_state,
     reopening,
     resharding,
     row_storage,
+    run_planning,
+    run_types,
     step_item_source,
     step_jobs,
+    step_listing,
     timers,
     views,
 )
@@ -69,24 +69,26 @@ class FlowRuns:
         self._hub, self._engine, self._clock = hub, moved_by, clock
         self._tables = row_storage.FlowTables(hub.select, blobs)
         self._writes = row_storage.FlowWrites()
-        self._live: dict[model.FlowKey, in_memory_runs.Run] = {}
+        self._live: dict[run_types.FlowKey, live_run_state.Run] = {}
         """Runs that are unfinished or being changed."""
-        self._views: dict[model.FlowKey, model.FlowRunView] = {}
+        self._views: dict[run_types.FlowKey, run_types.FlowRunView] = {}
         """Views of the live runs as they are on disk."""
-        self._new: dict[model.FlowKey, None] = {}
-        self._ready: dict[in_memory_runs.Run, None] = {}
-        self._touched: dict[in_memory_runs.Run, None] = {}
+        self._new: dict[run_types.FlowKey, None] = {}
+        self._ready: dict[live_run_state.Run, None] = {}
+        self._touched: dict[live_run_state.Run, None] = {}
         """Runs that change in the batch that is being made."""
-        self._finished_views: dict[model.FlowKey, model.FlowRunView] = {}
+        self._finished_views: dict[run_types.FlowKey, run_types.FlowRunView] = {}
         """Views of recently shown finished runs."""
-        self._joined: list[tuple[in_memory_runs.Run, model.FlowRunView | None]] = []
+        self._joined: list[tuple[live_run_state.Run, run_types.FlowRunView | None]] = []
         """Runs, with their new views, of the batch that is being written."""
-        self._waiters: defaultdict[model.FlowKey, list[asyncio.Future[None]]] = defaultdict(list)
+        self._waiters: defaultdict[run_types.FlowKey, list[asyncio.Future[None]]] = defaultdict(
+            list
+        )
         self._settling: list[asyncio.Future[None]] = []
-        self._timers: timers.Timers[tuple[model.FlowKey, str]] = timers.Timers(clock)
+        self._timers: timers.Timers[tuple[run_types.FlowKey, str]] = timers.Timers(clock)
         self._timer: asyncio.TimerHandle | None = None
-        self._feed: feed.Feed[model.FlowKey] = feed.Feed()
-        self._stale: dict[model.FlowKey, None] = {}
+        self._feed: feed.Feed[run_types.FlowKey] = feed.Feed()
+        self._stale: dict[run_types.FlowKey, None] = {}
         """Runs of which only counts have changed."""
         self._stale_timer: asyncio.TimerHandle | None = None
         self._next_row = 1
@@ -131,7 +133,7 @@ class FlowRuns:
 
     # commands of the controller
 
-    async def start(self, new: model.NewFlowRun) -> model.FlowRunView:
+    async def start(self, new: run_types.NewFlowRun) -> run_types.FlowRunView:
         """Start a run, and return its view. If the run was started before, nothing is changed.
 
         Raises `InvalidJob` (the message begins with the path of the field), `JobsStopped`.
@@ -143,8 +145,8 @@ class FlowRuns:
         if new.key not in self._live:
             _check_definition(new)
             made = f"{self._hub.epoch}.{self._next_row}"
-            state = in_memory_runs.RunState(started=self._clock.wall(), made=made, run=new.run)
-            run = in_memory_runs.Run(new, state, row=self._next_row)
+            state = live_run_state.RunState(started=self._clock.wall(), made=made, run=new.run)
+            run = live_run_state.Run(new, state, row=self._next_row)
             self._next_row += 1
             self._live[new.key] = run
             self._new[new.key] = None
@@ -157,30 +159,30 @@ class FlowRuns:
             raise errors.NoSuchJob(f"the run of {new.namespace}/{new.set_name} was forgotten")
         return found
 
-    async def suspend(self, key: model.FlowKey, *, suspended: bool) -> None:
+    async def suspend(self, key: run_types.FlowKey, *, suspended: bool) -> None:
         """Pause or resume a run: while it is paused, no step and no attempt starts. Running
         attempts continue."""
         run = self._find_unfinished(key)
         if run is None:
             return
-        plan.suspend(run, suspended=suspended)
+        run_planning.suspend(run, suspended=suspended)
         self._jobs.suspend(run)
         self._wake(run)
         await self._wait_stored(key)
 
     async def kill(
-        self, key: model.FlowKey, *, reason: str = "Killed", message: str = "it was killed"
+        self, key: run_types.FlowKey, *, reason: str = "Killed", message: str = "it was killed"
     ) -> None:
         """End a run: stop its running steps, then run `finally`. Does nothing if the run has ended
         or is ending.
         """
         run = self._find_unfinished(key)
         if run is not None:
-            plan.kill(run, reason, message)
+            run_planning.kill(run, reason, message)
             self._wake(run)
             await self._wait_stored(key)
 
-    async def retry(self, key: model.FlowKey, *, run: int) -> model.FlowRunView | None:
+    async def retry(self, key: run_types.FlowKey, *, run: int) -> run_types.FlowRunView | None:
         """Run the failed steps of a run again, and the steps after them, as run number `run`;
         return the view.
 
@@ -204,21 +206,21 @@ class FlowRuns:
         await self._wait_stored(key)
         return self.view(key)
 
-    async def forget(self, key: model.FlowKey) -> None:
+    async def forget(self, key: run_types.FlowKey) -> None:
         """Delete a run: stop all its steps, including `finally`, then delete its rows.
 
         Its tasks stay in the journal as long as any other task.
         """
         run = self._load_run(key)
         if run is not None:
-            plan.abandon(run)
+            run_planning.abandon(run)
             run.dirty = True
             self._wake(run)
             await self._wait_stored(key)
 
     async def reshard(
-        self, key: model.FlowKey, shards: Mapping[str, list[Any]]
-    ) -> model.NewFlowRun | None:
+        self, key: run_types.FlowKey, shards: Mapping[str, list[Any]]
+    ) -> run_types.NewFlowRun | None:
         """Replace the shards of snapshots, given by name, and return the definition of the run, or
         None if the run has ended.
 
@@ -238,14 +240,14 @@ class FlowRuns:
 
     # queries of the controller
 
-    def view(self, key: model.FlowKey) -> model.FlowRunView | None:
+    def view(self, key: run_types.FlowKey) -> run_types.FlowRunView | None:
         """Return the view of a run as the run is on disk, or None if there is no such run."""
         known, run = self._stored_view(key), self._live.get(key)
         if known is None or run is None or key not in self._views or not run.open_jobs:
             return known
         return views.add_open_jobs(known, self._jobs.open_jobs(run))
 
-    def stored(self, key: model.FlowKey) -> model.NewFlowRun | None:
+    def stored(self, key: run_types.FlowKey) -> run_types.NewFlowRun | None:
         """Return the definition of a run with its current shards, for starting a similar run; None
         if there is no such run.
         """
@@ -273,7 +275,7 @@ class FlowRuns:
         self._code = seen
         return found
 
-    async def changes(self, since: int) -> tuple[int, list[model.FlowRunView]]:
+    async def changes(self, since: int) -> tuple[int, list[run_types.FlowRunView]]:
         """Wait until runs have changed after version number `since`; return the number for the next
         call, and the views of these runs.
 
@@ -293,13 +295,13 @@ class FlowRuns:
 
     async def steps(
         self,
-        key: model.FlowKey,
+        key: run_types.FlowKey,
         *,
         step: str = "",
         after: str = "",
         limit: int = 100,
-        state: model.InstanceState | None = None,
-    ) -> list[model.InstanceView]:
+        state: run_types.InstanceState | None = None,
+    ) -> list[run_types.InstanceView]:
         """Return the step instances of a run and their shards, in the order in which they began.
 
         `step`: only instances of the step with this path; `after`: only instances after this key.
@@ -309,7 +311,7 @@ class FlowRuns:
         if row is None:
             raise errors.NoSuchJob(f"there is no run {key.generation} of SyncSet {key.uid}")
         run = self._live.get(key) or self._tables.load_run(row)
-        listed = instance_listing.InstanceListing(run, self._engine, self._hub)
+        listed = step_listing.InstanceListing(run, self._engine, self._hub)
         return listed.page(step=step, after=after, limit=limit, state=state)
 
     # called by the engine (`engine.JobPlanner`, `engine.JobListener`)
@@ -330,17 +332,17 @@ class FlowRuns:
         for key in self._timers.take_due():
             run = self._live.get(key[0])
             if run is not None:
-                plan.timed_out(run, key[1])
+                run_planning.timed_out(run, key[1])
                 self._ready[run] = None
         while self._ready:
             run = next(iter(self._ready))
             del self._ready[run]
             if self._live.get(run.new.key) is not run:
                 continue
-            for instruction in plan.advance(run, now=now):
+            for instruction in run_planning.advance(run, now=now):
                 self._carry_out(run, instruction)
             self._touched[run] = None
-            if run.state.deleting and run.state.stage is in_memory_runs.FlowStage.OVER:
+            if run.state.deleting and run.state.stage is live_run_state.FlowStage.OVER:
                 self._jobs.delete(run)
         self._set_timer()
 
@@ -366,7 +368,7 @@ class FlowRuns:
             self._feed.publish((key,))
             if view is None:
                 self._feed.drop((key,))
-            elif run.state.stage is in_memory_runs.FlowStage.OVER and run not in self._ready:
+            elif run.state.stage is live_run_state.FlowStage.OVER and run not in self._ready:
                 self._remember(view)
                 self._views.pop(key, None)
                 self._live.pop(key, None)
@@ -391,7 +393,7 @@ class FlowRuns:
 
     # private methods
 
-    def _stored_view(self, key: model.FlowKey) -> model.FlowRunView | None:
+    def _stored_view(self, key: run_types.FlowKey) -> run_types.FlowRunView | None:
         """Return the view of a run without the counts of its unfinished jobs."""
         known = self._views.get(key)
         if known is not None:
@@ -409,7 +411,7 @@ class FlowRuns:
         stale, self._stale = self._stale, {}
         self._feed.publish(stale)
 
-    def _remember(self, view: model.FlowRunView) -> model.FlowRunView:
+    def _remember(self, view: run_types.FlowRunView) -> run_types.FlowRunView:
         """Keep the view of a finished run, which is requested repeatedly."""
         if view.phase.final:
             self._finished_views[view.key] = view
@@ -417,36 +419,36 @@ class FlowRuns:
                 del self._finished_views[next(iter(self._finished_views))]
         return view
 
-    def _wake(self, run: in_memory_runs.Run) -> None:
+    def _wake(self, run: live_run_state.Run) -> None:
         self._ready[run] = None
         self._hub.wake()
 
-    def _replan(self, run: in_memory_runs.Run) -> None:
+    def _replan(self, run: live_run_state.Run) -> None:
         """Run the plan of a run in the batch that is being made, or in the next batch if none is
         being made.
         """
         self._ready[run] = None
 
-    async def _wait_stored(self, key: model.FlowKey) -> None:
+    async def _wait_stored(self, key: run_types.FlowKey) -> None:
         """Wait until all changes of a run so far are on disk."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters[key].append(waiter)
         await waiter
 
-    def _load_run(self, key: model.FlowKey) -> in_memory_runs.Run | None:
+    def _load_run(self, key: run_types.FlowKey) -> live_run_state.Run | None:
         self._engine.check_running()
         run = self._live.get(key)
         if run is None and (row := self._tables.find_row(key)) is not None:
             run = self._live[key] = self._tables.load_run(row)
         return run
 
-    def _find_unfinished(self, key: model.FlowKey) -> in_memory_runs.Run | None:
+    def _find_unfinished(self, key: run_types.FlowKey) -> live_run_state.Run | None:
         """Return an unfinished run that is to be changed, or None. The caller wakes the run after
         the change.
         """
         self._engine.check_running()
         run = self._live.get(key)
-        return None if run is None or run.state.stage is in_memory_runs.FlowStage.OVER else run
+        return None if run is None or run.state.stage is live_run_state.FlowStage.OVER else run
 
     def _load_row(self, row: row_storage.FlowRow) -> None:
         """Load the run of a row that an earlier dispatcher process has written, and resume the
@@ -456,43 +458,43 @@ class FlowRuns:
         self._views[row.key] = views.run_view(run)
         self._resume(run)
 
-    def _resume(self, run: in_memory_runs.Run) -> None:
+    def _resume(self, run: live_run_state.Run) -> None:
         """Set the timers of a run, and follow its unfinished jobs."""
         state, program = run.state, run.program
         if program.timeout_s is not None:
             began = state.started if state.resumed is None else state.resumed
             self._limit(run, "", program.timeout_s, started=began)
         if state.finally_started is not None:
-            self._limit(run, "finally", plan.FINALLY_S, started=state.finally_started)
+            self._limit(run, "finally", run_planning.FINALLY_S, started=state.finally_started)
         limits = {
             path: node.step.timeout_seconds for path, node in views.nodes_by_path(program).items()
         }
         for record in run.records.values():
-            seconds = limits[in_memory_runs.step_path(record.key)]
-            if record.state is model.InstanceState.RUNNING and seconds is not None:
+            seconds = limits[live_run_state.step_path(record.key)]
+            if record.state is run_types.InstanceState.RUNNING and seconds is not None:
                 self._limit(run, record.key, seconds, started=record.started)
         for key in list(run.open_jobs):
             self._jobs.follow(run, key)
         self._wake(run)
 
-    def _carry_out(self, run: in_memory_runs.Run, instruction: in_memory_runs.Instruction) -> None:
+    def _carry_out(self, run: live_run_state.Run, instruction: live_run_state.Instruction) -> None:
         key = instruction.key
-        if isinstance(instruction, in_memory_runs.StartJob):
+        if isinstance(instruction, live_run_state.StartJob):
             self._jobs.start(run, key, instruction.work)
-        elif isinstance(instruction, in_memory_runs.SetTimeLimit):
+        elif isinstance(instruction, live_run_state.SetTimeLimit):
             self._limit(run, key, instruction.seconds, started=self._clock.wall())
         else:
             self._jobs.stop(run, key, instruction.message)
 
-    def _limit(self, run: in_memory_runs.Run, key: str, seconds: float, *, started: float) -> None:
+    def _limit(self, run: live_run_state.Run, key: str, seconds: float, *, started: float) -> None:
         self._timers.set((run.new.key, key), seconds, started=started)
 
-    def _collect_run(self, run: in_memory_runs.Run) -> None:
+    def _collect_run(self, run: live_run_state.Run) -> None:
         """Add the changes of a run to the rows of this batch, and publish them when the rows are on
         disk.
         """
         key = run.new.key
-        over = run.state.stage is in_memory_runs.FlowStage.OVER
+        over = run.state.stage is live_run_state.FlowStage.OVER
         if run.dirty or run.changed or run.changed_values or key in self._new:
             version = max(run.state.version, run.shown_version)
             version = max(version + 1, int(self._clock.wall() * 1000))
@@ -521,12 +523,12 @@ class FlowRuns:
         for key, step in self._timers.take_due():
             run = self._live.get(key)
             if run is not None:
-                plan.timed_out(run, step)
+                run_planning.timed_out(run, step)
                 self._wake(run)
         self._set_timer()
 
 
-def _check_definition(new: model.NewFlowRun) -> None:
+def _check_definition(new: run_types.NewFlowRun) -> None:
     """Raise `InvalidJob` if the definition of a run is invalid."""
     try:
         row_storage.uid_bytes(new.uid)
@@ -544,6 +546,6 @@ def _check_definition(new: model.NewFlowRun) -> None:
     _check_size(new)
 
 
-def _check_size(new: model.NewFlowRun) -> None:
+def _check_size(new: run_types.NewFlowRun) -> None:
     if len(msgspec.json.encode(new)) > MAX_DEFINITION_BYTES:
         raise errors.InvalidJob("spec.flow: it takes more than 16 MiB with parameters and shards")

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.jobs.flows import in_memory_runs, model
+from kilnwork.jobs.flows import live_run_state, run_types
 
-_S = model.InstanceState
+_S = run_types.InstanceState
 
-ENDS = frozenset({model.FlowPhase.FAILED, model.FlowPhase.KILLED})
+ENDS = frozenset({run_types.FlowPhase.FAILED, run_types.FlowPhase.KILLED})
 """Phases of runs that can be retried."""
 
 
@@ -28,7 +28,7 @@ class Reopening(NamedTuple):
     """Instances whose records are deleted, so that they begin again."""
 
 
-def find_reopening(run: in_memory_runs.Run, job_run: Callable[[str], int | None]) -> Reopening:
+def find_reopening(run: live_run_state.Run, job_run: Callable[[str], int | None]) -> Reopening:
     """Return the step instances that are to run again.
 
     `job_run` returns the run number of an instance's job, or None if the instance has no job.
@@ -49,7 +49,7 @@ def find_reopening(run: in_memory_runs.Run, job_run: Callable[[str], int | None]
 
 
 def apply_reopening(
-    run: in_memory_runs.Run, found: Reopening, *, run_number: int, now: float
+    run: live_run_state.Run, found: Reopening, *, run_number: int, now: float
 ) -> None:
     """Change the records of a run so that these instances run again."""
     for key in found.restarted:
@@ -67,12 +67,12 @@ def apply_reopening(
                 cause="",
                 open=record.job,
                 job_run=job_run,
-                counts=model.TaskCounts(),
+                counts=run_types.TaskCounts(),
             )
         )
     run.ends.clear()
     run.late.clear()
-    run.state = in_memory_runs.RunState(
+    run.state = live_run_state.RunState(
         started=run.state.started,
         made=run.state.made,
         version=run.state.version,
@@ -82,13 +82,13 @@ def apply_reopening(
     run.dirty = True
 
 
-def _is_settled(run: in_memory_runs.Run, key: str) -> bool:
+def _is_settled(run: live_run_state.Run, key: str) -> bool:
     """Return whether an instance is within another instance that does not run again."""
     states = (run.records[outer].state for outer in _containers(run, key))
     return any(state not in (_S.FAILED, _S.KILLED) for state in states)
 
 
-def _containers(run: in_memory_runs.Run, key: str) -> Iterator[str]:
+def _containers(run: live_run_state.Run, key: str) -> Iterator[str]:
     """Yield the keys of the instances that contain an instance."""
     for end, letter in enumerate(key):
         if letter in ".[" and key[:end] in run.records:

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.jobs.flows import in_memory_runs, model, views
+from kilnwork.jobs.flows import live_run_state, run_types, views
 
 
-def named_snapshots(run: in_memory_runs.Run) -> frozenset[str]:
+def named_snapshots(run: live_run_state.Run) -> frozenset[str]:
     """Return the names of the snapshots that are used by steps that have begun, or by their
     `else`.
     """
@@ -23,7 +23,7 @@ def named_snapshots(run: in_memory_runs.Run) -> frozenset[str]:
     return frozenset(name.member for name in names if name.root == "data" and name.member)
 
 
-def with_shards(run: in_memory_runs.Run, shards: Mapping[str, list[Any]]) -> model.NewFlowRun:
+def with_shards(run: live_run_state.Run, shards: Mapping[str, list[Any]]) -> run_types.NewFlowRun:
     """Return the definition of a run with new shards.
 
     Only snapshots that have shards already, and that no step has named yet, are changed.

@@ -14,15 +14,15 @@ import msgspec
 from kilnwork.data import local_blobs as blob_store
 from kilnwork.dispatch.machine import instructions
 from kilnwork.jobs import row_storage
-from kilnwork.jobs.flows import in_memory_runs, model
+from kilnwork.jobs.flows import live_run_state, run_types
 
 PAGE = 200
 """Rows read at once."""
 
 _encode = msgspec.json.Encoder().encode
-_decode_new = msgspec.json.Decoder(model.NewFlowRun).decode
-_decode_state = msgspec.json.Decoder(in_memory_runs.RunState).decode
-_decode_record = msgspec.json.Decoder(in_memory_runs.Record).decode
+_decode_new = msgspec.json.Decoder(run_types.NewFlowRun).decode
+_decode_state = msgspec.json.Decoder(live_run_state.RunState).decode
+_decode_record = msgspec.json.Decoder(live_run_state.Record).decode
 
 
 class FlowRow(NamedTuple):
@@ -36,9 +36,9 @@ class FlowRow(NamedTuple):
     finished: float | None
 
     @property
-    def key(self) -> model.FlowKey:
+    def key(self) -> run_types.FlowKey:
         """Key of the run."""
-        return model.FlowKey(str(uuids.UUID(bytes=self.uid)), self.generation)
+        return run_types.FlowKey(str(uuids.UUID(bytes=self.uid)), self.generation)
 
 
 class FlowTables:
@@ -53,7 +53,7 @@ class FlowTables:
         """Return the row number for a new run."""
         return int(self._select("next_flow_row")[0][0])
 
-    def find_row(self, key: model.FlowKey) -> FlowRow | None:
+    def find_row(self, key: run_types.FlowKey) -> FlowRow | None:
         """Return the row of a run, or None if there is no such run."""
         found = self._select("flow_run", uid_bytes(key.uid), key.generation)
         return FlowRow._make(found[0]) if found else None
@@ -66,11 +66,11 @@ class FlowTables:
                 above = values[0]
                 yield FlowRow._make(values)
 
-    def load_definition(self, row: FlowRow) -> model.NewFlowRun:
+    def load_definition(self, row: FlowRow) -> run_types.NewFlowRun:
         """Return the definition of a run."""
         return _decode_new(row.definition)
 
-    def load_run(self, row: FlowRow) -> in_memory_runs.Run:
+    def load_run(self, row: FlowRow) -> live_run_state.Run:
         """Return a run as stored on disk. Raises MsgspecError or ValueError if it cannot be
         read.
         """
@@ -81,7 +81,7 @@ class FlowTables:
             return None
 
         state = _decode_state(row.state)
-        run = in_memory_runs.Run(
+        run = live_run_state.Run(
             self.load_definition(row), state, row=row.row, read_value=read_value
         )
         for (record,) in self._select("flow_steps", row.row):
@@ -135,7 +135,7 @@ class FlowWrites:
     def _add(self, name: str, *values: instructions.Value) -> None:
         self._rows.setdefault(name, []).append(values)
 
-    def insert(self, run: in_memory_runs.Run) -> None:
+    def insert(self, run: live_run_state.Run) -> None:
         """Add the rows of a new run."""
         new, state = run.new, run.state
         uid = uid_bytes(new.uid)
@@ -145,7 +145,7 @@ class FlowWrites:
         )
         run.dirty = run.redefined = False
 
-    def update(self, run: in_memory_runs.Run) -> None:
+    def update(self, run: live_run_state.Run) -> None:
         """Add the changes of a run."""
         if run.dirty:
             self._add("update_flow_run", _encode(run.state), run.state.finished, run.row)
@@ -161,7 +161,7 @@ class FlowWrites:
         run.changed.clear()
         run.dropped.clear()
 
-    def delete(self, run: in_memory_runs.Run) -> None:
+    def delete(self, run: live_run_state.Run) -> None:
         """Delete all rows of a run, and stored results that only this and earlier generations have
         used.
         """
@@ -169,12 +169,12 @@ class FlowWrites:
         self._add("delete_flow_steps", run.row)
         self._add("delete_flow_run", run.row)
 
-    def put_memo(self, key: bytes, step: str, owner: model.FlowKey, value: bytes) -> None:
+    def put_memo(self, key: bytes, step: str, owner: run_types.FlowKey, value: bytes) -> None:
         """Store the result of a task for later generations."""
         uid = uid_bytes(owner.uid)
         self._add("put_flow_memo", key, step, uid, owner.generation, value)
 
-    def use_memo(self, key: bytes, owner: model.FlowKey) -> None:
+    def use_memo(self, key: bytes, owner: run_types.FlowKey) -> None:
         """Record that this generation uses a stored result too."""
         self._add("use_flow_memo", uid_bytes(owner.uid), owner.generation, key)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import expressions
-from kilnwork.jobs.flows import in_memory_runs, model
+from kilnwork.api import flow_expressions
+from kilnwork.jobs.flows import live_run_state, run_types
 
 
 class SkippedStep(Exception):
@@ -26,14 +26,14 @@ class Scope:
     their step.
     """
 
-    def __init__(self, run: in_memory_runs.Run, steps: Mapping[str, str]) -> None:
+    def __init__(self, run: live_run_state.Run, steps: Mapping[str, str]) -> None:
         self._run, self.steps = run, dict(steps)
 
     def with_steps(self, more: Mapping[str, str]) -> "Scope":
         """Return a scope with additional steps."""
         return Scope(self._run, {**self.steps, **more})
 
-    def lookup(self, name: expressions.Name) -> Any:
+    def lookup(self, name: flow_expressions.Name) -> Any:
         """Return the value of a name. Raises SkippedStep, ExpressionError."""
         root, member = name
         new = self._run.new
@@ -54,21 +54,21 @@ class Scope:
     def _snapshot(self, name: str) -> dict[str, Any]:
         found = self._run.new.snapshots.get(name)
         if found is None:
-            raise expressions.ExpressionError(f"needs data.{name}, which the run has not got")
+            raise flow_expressions.ExpressionError(f"needs data.{name}, which the run has not got")
         count = None if found.shards is None else len(found.shards)
         return {"name": name, "digest": found.digest, "bytes": found.bytes, "shards": count}
 
     def _error(self) -> dict[str, str] | None:
         state = self._run.state
-        if state.phase is not model.FlowPhase.FAILED:
+        if state.phase is not run_types.FlowPhase.FAILED:
             return None
         return {"step": state.step, "reason": state.reason, "message": state.message}
 
     def _of_step(self, step: str, member: str) -> Any:
         record = self._run.records.get(self.steps[step])
         if member == "state":
-            return model.InstanceState.WAITING.value if record is None else record.state.value
-        if record is None or record.state is model.InstanceState.SKIPPED:
+            return run_types.InstanceState.WAITING.value if record is None else record.state.value
+        if record is None or record.state is run_types.InstanceState.SKIPPED:
             raise SkippedStep(step)
         if member == "counts":
             return msgspec.structs.asdict(record.counts)

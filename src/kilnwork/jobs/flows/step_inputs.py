@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import expressions
+from kilnwork.api import flow_expressions
 from kilnwork.api import task as api_task
 
 _encode = msgspec.json.Encoder().encode
@@ -63,12 +63,12 @@ class Inputs:
     def __init__(self, work: StepWork) -> None:
         self._work = work
         self._shared = b",".join(_member(name, raw) for name, raw in work.shared.items())
-        self._own: list[tuple[str, bytes, expressions.Document]] = []
+        self._own: list[tuple[str, bytes, flow_expressions.Document]] = []
         """Name, the JSON before the value, and the value."""
         self._scope = work.scope
         whole = frozenset({work.variable})
         for name, value in work.own.items():
-            self._own.append((name, _member(name, b""), expressions.Document(value, whole)))
+            self._own.append((name, _member(name, b""), flow_expressions.Document(value, whole)))
 
     def encode_inputs(self, number: int) -> bytes:
         """Return the inputs of a task as a JSON object by name. Raises ExpressionError."""
@@ -77,7 +77,7 @@ class Inputs:
             item = self._work.items[number]
             decoded: list[Any] = []
 
-            def lookup(name: expressions.Name) -> Any:
+            def lookup(name: flow_expressions.Name) -> Any:
                 if name.root == self._work.variable:
                     if not decoded:
                         decoded.append(_decode(item))
@@ -91,9 +91,9 @@ class Inputs:
                     continue
                 try:
                     parts.append(before + _encode(document.evaluate(lookup)))
-                except expressions.ExpressionError as error:
+                except flow_expressions.ExpressionError as error:
                     text = "" if one is None else f" ${{ {one.text} }}"
-                    raise expressions.ExpressionError(f"with.{key}:{text} {error}") from error
+                    raise flow_expressions.ExpressionError(f"with.{key}:{text} {error}") from error
         return b"{%b}" % b",".join(parts)
 
     def memo_key(self, number: int) -> bytes:

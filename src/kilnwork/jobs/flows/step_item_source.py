@@ -12,7 +12,7 @@ from typing import cast
 
 import msgspec
 
-from kilnwork.api import attempts, expressions, filejobs, input_assembly, job_settings, reasons
+from kilnwork.api import attempts, filejobs, flow_expressions, input_assembly, job_settings, reasons
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.data import errors as data_errors
@@ -21,13 +21,13 @@ from kilnwork.data.pond import shards
 from kilnwork.jobs import (
     errors,
     gathered_results,
-    in_memory_jobs,
     index_item_source,
     item_source,
+    live_job_state,
     plan_steps,
     rows,
 )
-from kilnwork.jobs.flows import model, results_in_memory, step_inputs
+from kilnwork.jobs.flows import run_types, step_inputs, step_result_cache
 from kilnwork.kit import ids
 
 KIND = "flow"
@@ -139,7 +139,7 @@ class StepItems:
     ) -> None:
         self.definition, self.progress, self._blobs = definition, progress, blobs
         self.size = definition.size
-        self.seen = results_in_memory.SeenResults(
+        self.seen = step_result_cache.SeenResults(
             self.size if definition.wanted else 0, most=MAX_RESULT_BYTES
         )
         self._read_result = read_result
@@ -153,11 +153,11 @@ class StepItems:
         self._shared: dict[tuple[int, int, int | None], api_task.TaskSpec] = {}
         """Task spec by run, priority and portion."""
 
-    def work(self, job: in_memory_jobs.Job, item: int) -> item_source.Work:
+    def work(self, job: live_job_state.Job, item: int) -> item_source.Work:
         """Return the work of an item's task. Raises `ItemUnusable`."""
         try:
             given = self.inputs.encode_inputs(item - 1)
-        except expressions.ExpressionError as error:
+        except flow_expressions.ExpressionError as error:
             raise errors.ItemUnusable(str(error)) from error
         spec = self._spec(job, job.run_of(item), self._portion(item - 1))
         large = len(given) > input_assembly.MAX_INPUT_BYTES
@@ -173,7 +173,7 @@ class StepItems:
         arguments = attempts.Payload(attempts.JSON, data)
         return item_source.Work(spec, None, self._stored(job, data) if large else arguments)
 
-    def _stored(self, job: in_memory_jobs.Job, data: bytes) -> attempts.Payload:
+    def _stored(self, job: live_job_state.Job, data: bytes) -> attempts.Payload:
         """Store the arguments of a call as a blob, and return the payload that names it. Some
         megabytes take some ten milliseconds.
         """
@@ -199,7 +199,7 @@ class StepItems:
             ) from error
         return shards.portion(shard.index, shard.count, self.definition.portions)
 
-    def _spec(self, job: in_memory_jobs.Job, run: int, portion: int | None) -> api_task.TaskSpec:
+    def _spec(self, job: live_job_state.Job, run: int, portion: int | None) -> api_task.TaskSpec:
         """Return the task spec that all tasks with the same run, priority and portion share; for
         calls, without arguments.
         """
@@ -223,12 +223,12 @@ class StepItems:
             )
         return self._shared[key]
 
-    def task_name(self, job: in_memory_jobs.Job, item: int) -> str:
+    def task_name(self, job: live_job_state.Job, item: int) -> str:
         """Return `<set>-g<N>-<step>`, with the number of the item if the step has items."""
         return task_name(self.definition, item - 1)
 
     def hook_tasks(
-        self, job: in_memory_jobs.Job, event: api_job.HookEvent
+        self, job: live_job_state.Job, event: api_job.HookEvent
     ) -> list[item_source.ExtraTask]:
         """Return an empty list: flows have steps instead of hooks."""
         return []
@@ -237,11 +237,11 @@ class StepItems:
         """Return None: steps have no finalizer."""
         return None
 
-    def detail(self, job: in_memory_jobs.Job) -> StepDetail:
+    def detail(self, job: live_job_state.Job) -> StepDetail:
         """Return the view detail of a job in memory."""
         return StepDetail(running=running(job))
 
-    def failure(self, job: in_memory_jobs.Job) -> tuple[str, str] | None:
+    def failure(self, job: live_job_state.Job) -> tuple[str, str] | None:
         """Return None, since `completion` decides whether the job can still succeed."""
         return None
 
@@ -260,24 +260,24 @@ class StepItems:
         if self.definition.wanted and result.outcome is _SUCCEEDED and result.data is not None:
             self.seen.note(result.item - 1, self._read_result(result.data.id))
 
-    def record_end(self, job: in_memory_jobs.Job) -> None:
+    def record_end(self, job: live_job_state.Job) -> None:
         """Do nothing, since the progress has all facts already."""
 
-    def prepare(self, job: in_memory_jobs.Job, inline: bytes | None) -> Callable[[], None]:
+    def prepare(self, job: live_job_state.Job, inline: bytes | None) -> Callable[[], None]:
         """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
-    def recover(self, job: in_memory_jobs.Job) -> Callable[[], list[item_source.ItemResult]]:
+    def recover(self, job: live_job_state.Job) -> Callable[[], list[item_source.ItemResult]]:
         """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
     def settle(
-        self, job: in_memory_jobs.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
+        self, job: live_job_state.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
         """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
-    def purge(self, job: in_memory_jobs.Job) -> Callable[[], None]:
+    def purge(self, job: live_job_state.Job) -> Callable[[], None]:
         """Raise an error: never called for sources with `ends_with_task`."""
         raise NotImplementedError
 
@@ -290,16 +290,16 @@ def task_name(work: step_inputs.StepWork, number: int) -> str:
     return f"{work.name}-{number}" if work.variable else work.name
 
 
-def running(job: in_memory_jobs.Job) -> int:
+def running(job: live_job_state.Job) -> int:
     """Return the number of the job's tasks that are running."""
     return sum(task.state in index_item_source.AT_WORK for task in job.tasks.values())
 
 
-def counts(job: in_memory_jobs.Job) -> model.TaskCounts:
+def counts(job: live_job_state.Job) -> run_types.TaskCounts:
     """Return the counts of a step's job that is in memory."""
     known = job.counts
     progress = job.source.progress
-    return model.TaskCounts(
+    return run_types.TaskCounts(
         total=job.size,
         succeeded=known.succeeded,
         failed=known.failed,

@@ -11,13 +11,13 @@ import msgspec
 
 from kilnwork.api import filejobs, reasons
 from kilnwork.jobs import engine as engines
-from kilnwork.jobs import in_memory_jobs as job_records
 from kilnwork.jobs import index_item_source, item_states, task_hub, transitions
+from kilnwork.jobs import live_job_state as job_records
 from kilnwork.jobs import model as job_model
 from kilnwork.jobs.flows import (
-    in_memory_runs,
-    plan,
+    live_run_state,
     row_storage,
+    run_planning,
     step_inputs,
     step_item_source,
     step_results,
@@ -44,7 +44,7 @@ class StepJobs:
         *,
         sources: step_item_source.StepSources,
         writes: row_storage.FlowWrites,
-        on_change: Callable[[in_memory_runs.Run], None],
+        on_change: Callable[[live_run_state.Run], None],
     ) -> None:
         self._hub, self._engine = hub, engine
         self._tables, self._sources = kept, sources
@@ -52,10 +52,10 @@ class StepJobs:
         self._dropped: dict[bytes, views.OpenJob] = {}
         """State of jobs that were dropped from memory because they are paused or their results are
         being read."""
-        self._jobs: dict[bytes, tuple[in_memory_runs.Run, str]] = {}
+        self._jobs: dict[bytes, tuple[live_run_state.Run, str]] = {}
         """Run and step key of each unfinished job, by UUID."""
 
-    def run_of(self, job: job_records.Job) -> in_memory_runs.Run | None:
+    def run_of(self, job: job_records.Job) -> live_run_state.Run | None:
         """Return the run to which an unfinished step job belongs, or None."""
         found = self._jobs.get(job.id.uuid)
         return None if found is None else found[0]
@@ -75,7 +75,7 @@ class StepJobs:
         if job.id.uuid in self._jobs:
             self._dropped[job.id.uuid] = views.OpenJob(step_item_source.counts(job), 0, job.version)
 
-    def suspend(self, run: in_memory_runs.Run) -> None:
+    def suspend(self, run: live_run_state.Run) -> None:
         """Pause or resume the jobs of a run, according to the state of the run."""
         for key in run.open_jobs:
             job = self._engine.find(job_uuid(run, key))
@@ -84,14 +84,14 @@ class StepJobs:
                 transitions.adjust(job, change, now=self._engine.now())
                 self._engine.wake(job)
 
-    def stop(self, run: in_memory_runs.Run, key: str, message: str) -> None:
+    def stop(self, run: live_run_state.Run, key: str, message: str) -> None:
         """End the job of a step."""
         job = self._engine.find(job_uuid(run, key))
         if job is not None:
             transitions.kill(job, _R.STOPPED, message, now=self._engine.now())
             self._engine.wake(job)
 
-    def open_jobs(self, run: in_memory_runs.Run) -> dict[str, list[views.OpenJob]]:
+    def open_jobs(self, run: live_run_state.Run) -> dict[str, list[views.OpenJob]]:
         """Return the state of the run's jobs whose end was not reported to the plan yet, by path of
         the step.
         """
@@ -101,7 +101,7 @@ class StepJobs:
             job = self._engine.live.get(uuid)
             one = self._dropped.get(uuid) if job is None else self._open_job(job)
             if one is not None:
-                found.setdefault(in_memory_runs.step_path(key), []).append(one)
+                found.setdefault(live_run_state.step_path(key), []).append(one)
         return found
 
     def _open_job(self, job: job_records.Job) -> views.OpenJob:
@@ -119,13 +119,13 @@ class StepJobs:
             return found
         return found._replace(reason=known.reason, message=known.message)
 
-    def follow(self, run: in_memory_runs.Run, key: str) -> None:
+    def follow(self, run: live_run_state.Run, key: str) -> None:
         """Follow the job of a step again after a restart or reopening."""
         uuid = job_uuid(run, key)
         job = self._engine.find(uuid)
         if job is None:
-            lost = in_memory_runs.JobEnd(False, _R.JOB_LOST, "its job is not in the journal")
-            plan.job_ended(run, key, lost)
+            lost = live_run_state.JobEnd(False, _R.JOB_LOST, "its job is not in the journal")
+            run_planning.job_ended(run, key, lost)
         elif job.stage is not job_records.FINISHED:
             self._jobs[uuid] = (run, key)
         elif _is_finished(job, run.records[key]):
@@ -138,7 +138,7 @@ class StepJobs:
             job.source.progress = msgspec.structs.replace(progress, cause="")
             self._engine.wake(job)
 
-    def run_number(self, run: in_memory_runs.Run, key: str) -> int | None:
+    def run_number(self, run: live_run_state.Run, key: str) -> int | None:
         """Return the run number of a step's job, or None if the job is not in the journal."""
         job = self._engine.find(job_uuid(run, key))
         if job is None:
@@ -146,19 +146,21 @@ class StepJobs:
         self._engine.wake(job)  # so that it is dropped from memory again
         return job.run
 
-    def discard(self, run: in_memory_runs.Run, key: str) -> None:
+    def discard(self, run: live_run_state.Run, key: str) -> None:
         """Delete the job of a step, which may then begin again."""
         job = self._engine.find(job_uuid(run, key))
         if job is not None:
             transitions.delete(job, now=self._engine.now())
             self._engine.wake(job)
 
-    def start(self, run: in_memory_runs.Run, key: str, work: step_inputs.StepWork) -> None:
+    def start(self, run: live_run_state.Run, key: str, work: step_inputs.StepWork) -> None:
         """Create the job of a step."""
         size = sum(map(len, map(bytes, (*work.items, *work.shared.values()))))
         if size > MAX_DEFINITION_BYTES:
             message = f"its items and inputs take {size} bytes, more than 16 MiB"
-            plan.job_ended(run, key, in_memory_runs.JobEnd(False, _R.INPUT_TOO_LARGE, message))
+            run_planning.job_ended(
+                run, key, live_run_state.JobEnd(False, _R.INPUT_TOO_LARGE, message)
+            )
             self._on_change(run)
             return
         uuid, now = job_uuid(run, key), self._engine.now()
@@ -185,7 +187,7 @@ class StepJobs:
         self._engine.add(job, None, None)
 
     def _reuse(
-        self, run: in_memory_runs.Run, job: job_records.Job, source: step_item_source.StepItems
+        self, run: live_run_state.Run, job: job_records.Job, source: step_item_source.StepItems
     ) -> None:
         """Mark those items as succeeded whose results are stored from an earlier generation."""
         reused, kept = 0, self._tables.memo_keys(source.definition.memo)
@@ -198,7 +200,7 @@ class StepJobs:
         job.counts.succeeded = reused
         source.progress = step_item_source.StepProgress(reused=reused)
 
-    def _read_results(self, run: in_memory_runs.Run, key: str, job: job_records.Job) -> None:
+    def _read_results(self, run: live_run_state.Run, key: str, job: job_records.Job) -> None:
         """Read the results of a job that has ended, if the flow uses them, then report the job's
         end to the plan.
         """
@@ -231,18 +233,18 @@ class StepJobs:
         self._dropped[job.id.uuid] = views.OpenJob(end.counts, 0, job.version)
         read_batch()
 
-    def _report_end(self, run: in_memory_runs.Run, key: str, end: in_memory_runs.JobEnd) -> None:
-        plan.job_ended(run, key, end)
+    def _report_end(self, run: live_run_state.Run, key: str, end: live_run_state.JobEnd) -> None:
+        run_planning.job_ended(run, key, end)
         self._on_change(run)
 
-    def delete(self, run: in_memory_runs.Run) -> None:
+    def delete(self, run: live_run_state.Run) -> None:
         """Delete the jobs of a run that has ended."""
         for record in run.records.values():
             if record.job:
                 self.discard(run, record.key)
 
 
-def job_uuid(run: in_memory_runs.Run, key: str) -> bytes:
+def job_uuid(run: live_run_state.Run, key: str) -> bytes:
     """Return the UUID of a step's job, which is always the same for the same repetition of a step.
 
     It differs between runs, also when a deleted generation is started again, and between
@@ -255,7 +257,7 @@ def job_uuid(run: in_memory_runs.Run, key: str) -> bytes:
     )
 
 
-def _is_finished(job: job_records.Job, record: in_memory_runs.Record) -> bool:
+def _is_finished(job: job_records.Job, record: live_run_state.Record) -> bool:
     """Return whether a step's job has ended and must not be run again.
 
     The step may need a later run of the job, which a crash may have kept out of the journal.
@@ -263,12 +265,12 @@ def _is_finished(job: job_records.Job, record: in_memory_runs.Record) -> bool:
     return job.verdict is filejobs.PartOutcome.SUCCEEDED or job.run >= record.job_run
 
 
-def _job_end(job: job_records.Job) -> in_memory_runs.JobEnd:
+def _job_end(job: job_records.Job) -> live_run_state.JobEnd:
     """Return the outcome of a step's job, without results."""
     work, cause = job.source.definition, job.source.progress.cause
     succeeded = job.verdict is filejobs.PartOutcome.SUCCEEDED
     reason = job.reason if work.variable else cause or job.reason
-    return in_memory_runs.JobEnd(
+    return live_run_state.JobEnd(
         succeeded,
         reason="" if succeeded else reason,
         message="" if succeeded else job.message,
@@ -278,8 +280,8 @@ def _job_end(job: job_records.Job) -> in_memory_runs.JobEnd:
 
 
 def _with_results(
-    end: in_memory_runs.JobEnd, reading: step_results.StepResults, *, needed: bool
-) -> in_memory_runs.JobEnd:
+    end: live_run_state.JobEnd, reading: step_results.StepResults, *, needed: bool
+) -> live_run_state.JobEnd:
     if reading.trouble and not needed:
         return end
     if reading.trouble:

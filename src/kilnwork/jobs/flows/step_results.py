@@ -10,7 +10,7 @@ from typing import cast
 
 from kilnwork.api import attempts
 from kilnwork.data import errors as data_errors
-from kilnwork.jobs import in_memory_jobs, item_states, task_hub
+from kilnwork.jobs import item_states, live_job_state, task_hub
 from kilnwork.jobs.flows import row_storage, step_inputs, step_item_source
 
 _SUCCEEDED = item_states.ItemState.SUCCEEDED
@@ -35,7 +35,7 @@ class StepResults:
 
     def __init__(
         self,
-        job: in_memory_jobs.Job,
+        job: live_job_state.Job,
         hub: task_hub.TaskHub,
         *,
         kept: row_storage.FlowTables,

@@ -10,23 +10,23 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.api import flow_program
-from kilnwork.jobs.flows import in_memory_runs, model
+from kilnwork.jobs.flows import live_run_state, run_types
 
-_S = model.InstanceState
+_S = run_types.InstanceState
 _Kind = flow_program.NodeKind
 
 
-def run_view(run: in_memory_runs.Run) -> model.FlowRunView:
+def run_view(run: live_run_state.Run) -> run_types.FlowRunView:
     """Return the view of a run, without the counts of its unfinished jobs."""
     new, state = run.new, run.state
-    over = state.stage is in_memory_runs.FlowStage.OVER
-    return model.FlowRunView(
+    over = state.stage is live_run_state.FlowStage.OVER
+    return run_types.FlowRunView(
         uid=new.uid,
         namespace=new.namespace,
         set_name=new.set_name,
         generation=new.generation,
         version=state.version,
-        phase=state.phase if over else model.FlowPhase.RUNNING,
+        phase=state.phase if over else run_types.FlowPhase.RUNNING,
         reason=state.reason,
         message=state.message,
         suspended=state.suspended,
@@ -34,7 +34,7 @@ def run_view(run: in_memory_runs.Run) -> model.FlowRunView:
         finished=state.finished,
         run=state.run,
         steps={path: _step(run, path) for path in nodes_by_path(run.program)},
-        value=run.value("") if over and state.phase is model.FlowPhase.SUCCEEDED else None,
+        value=run.value("") if over and state.phase is run_types.FlowPhase.SUCCEEDED else None,
     )
 
 
@@ -43,7 +43,7 @@ class OpenJob(NamedTuple):
     running.
     """
 
-    counts: model.TaskCounts
+    counts: run_types.TaskCounts
     running: int
     version: int
     reason: str = ""
@@ -52,8 +52,8 @@ class OpenJob(NamedTuple):
 
 
 def add_open_jobs(
-    view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]
-) -> model.FlowRunView:
+    view: run_types.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]
+) -> run_types.FlowRunView:
     """Return a run's view with the state of its unfinished jobs added. `jobs`: the jobs by path of
     their step.
     """
@@ -96,12 +96,12 @@ def _collect(
             _collect(f"{prefix}{one.name}.", one.children, found)
 
 
-def _step(run: in_memory_runs.Run, path: str) -> model.StepView:
+def _step(run: live_run_state.Run, path: str) -> run_types.StepView:
     newest = run.newest.get(path)
     if newest is None:
-        return model.StepView()
+        return run_types.StepView()
     counts = run.totals[path]
-    return model.StepView(
+    return run_types.StepView(
         total=counts.total,
         succeeded=counts.succeeded,
         failed=counts.failed,

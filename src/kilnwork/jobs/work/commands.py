@@ -182,8 +182,8 @@ class _PassedNumbers:
         self.count = 0
         self._starts = array("q")
         self._counts = array("q")
-        """Of each run: the number of its first record, and how many records were passed before
-        it."""
+        """`_starts`: number of the first record of each run; `_counts`: how many records were
+        passed before the run."""
         self._next = -1
 
     def add(self, number: int, count: int) -> None:

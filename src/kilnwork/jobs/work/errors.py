@@ -19,7 +19,7 @@ class BadResult(WorkError):
 class RecordsRefused(WorkError):
     """A record is bad, and the job allows no bad records (`badRecords: fail`).
 
-    `input`: the record itself is bad, so that a retry would not help.
+    `input`: whether the record itself is bad, so that a retry would not help.
     """
 
     def __init__(self, message: str | None = None, *, input_: bool = False) -> None:

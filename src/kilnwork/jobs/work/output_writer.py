@@ -94,8 +94,8 @@ class Outputs:
         self._out.add(data, data.count(b"\n"))
 
     def bad(self, line: int, reason: str, raw: bytes, *, input_: bool) -> None:
-        """Report a bad record. `line`: its number, from 1. `input_`: the record itself is bad,
-        rather than its result.
+        """Report a bad record. `line`: its number, from 1. `input_`: whether the record itself is
+        bad, rather than its result.
 
         Call this in the order of lines. Raises `RecordsRefused` if no record may be bad.
         """

@@ -1,8 +1,8 @@
 """Jobs app: routes each path of the Jobs API to its handler, on Starlette's router.
 
 Created by the composition roots, mounted under `/jobs` and `/files`. Its routes are ASGI apps
-(`http_resource.Resource`), not functions of Starlette's requests: that saves a third of the cost of
-each request, and bodies are read as they arrive.
+(`http_resource_base.Resource`), not functions of Starlette's requests: that saves a third of the
+cost of each request, and bodies are read as they arrive.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from kilnwork.server.jobs import (
     context,
     control,
     downloads,
-    http_resource,
+    http_resource_base,
     intake,
     job_views,
     openapi,
@@ -79,7 +79,7 @@ class App:
         self._router = routing.Router(
             [routing.Route(path, resource) for path, resource in found.items()],
             redirect_slashes=False,
-            default=http_resource.send_not_found,
+            default=http_resource_base.send_not_found,
         )
         self._background = coroutines.BackgroundWork("jobs-api")
         self._background.start("delete stale uploads", self._delete_stale_uploads())
@@ -132,14 +132,14 @@ def match_frequent_path(path: str) -> dict[str, str] | None:
 
 def make_resources(
     shared: context.HandlerContext, uploaded: upload_handlers.Files
-) -> dict[str, http_resource.Resource]:
+) -> dict[str, http_resource_base.Resource]:
     """Return the resource of each path. The first path that matches is used, so that frequent paths
     come first.
     """
     show, download = job_views.JobViews(shared), downloads.Downloads(shared)
     steer, new = control.Control(shared), submit.Submit(shared, uploaded)
     page = openapi.OpenApiPage(shared)
-    handlers: dict[str, dict[str, http_resource.Handler]] = {
+    handlers: dict[str, dict[str, http_resource_base.Handler]] = {
         f"{_JOBS}/{_OPENAPI}": {"GET": page.document},
         _JOB: {"GET": show.show_job, "PATCH": steer.patch, "DELETE": steer.delete},
         _JOBS: {"GET": show.list_jobs, "POST": new.post},
@@ -163,4 +163,4 @@ def make_resources(
             "DELETE": uploaded.delete,
         },
     }
-    return {path: http_resource.Resource(found, path=path) for path, found in handlers.items()}
+    return {path: http_resource_base.Resource(found, path=path) for path, found in handlers.items()}

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from kilnwork.data.records import unsupported_formats
 from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import http_resource
+from kilnwork.server.jobs import http_resource_base
 
 BATCH_BYTES = 512 << 10
 """Bytes passed to a thread at once; for less, the handover costs more than the work."""
@@ -45,7 +45,7 @@ class Sink(Protocol):
 
 
 def open_body(
-    request: http_resource.JobRequest, *, limit: int | None = None, unpacks: bool = False
+    request: http_resource_base.JobRequest, *, limit: int | None = None, unpacks: bool = False
 ) -> asgi.Body:
     """Return the body of a request, without reading it.
 
@@ -66,7 +66,7 @@ def open_body(
     return request.body(limit=limit)
 
 
-def content_coding(request: http_resource.JobRequest) -> str:
+def content_coding(request: http_resource_base.JobRequest) -> str:
     """Return the Content-Encoding of a request, or "" if the body is not encoded."""
     found = ",".join(request.headers(b"content-encoding")).replace(" ", "").lower()
     return "" if found == "identity" else found

@@ -21,9 +21,9 @@ from kilnwork.server import errors, ports
 from kilnwork.server.jobs import (
     body,
     documents,
-    http_resource,
+    http_resource_base,
     intake,
-    ranges,
+    range_headers,
     rate_limits,
     settings,
 )
@@ -69,7 +69,9 @@ class HandlerContext:
         """The store of all files."""
         return self.jobs.store
 
-    async def check(self, request: http_resource.JobRequest, verb: str, *, name: str = "") -> str:
+    async def check(
+        self, request: http_resource_base.JobRequest, verb: str, *, name: str = ""
+    ) -> str:
         """Check that the caller may do `verb` on jobs in the request's namespace, and return the
         namespace. Raises 401, 403.
         """
@@ -78,24 +80,24 @@ class HandlerContext:
             self._check_anonymous(request, namespace)
             return namespace
         question = ports.Question(
-            verb=verb, namespace=namespace, name=name, resource=http_resource.RESOURCE
+            verb=verb, namespace=namespace, name=name, resource=http_resource_base.RESOURCE
         )
         refused = await self.rights.refusal(request.user, question)
         if refused is not None:
             raise errors.Forbidden(refused)
         return namespace
 
-    async def check_everywhere(self, request: http_resource.JobRequest, verb: str) -> None:
+    async def check_everywhere(self, request: http_resource_base.JobRequest, verb: str) -> None:
         """Check that the caller may do `verb` in all namespaces. A namespace in the request is
         ignored, as in `kubectl get -A`. Raises 400, 401, 403."""
         self.require_token(request)
         _ = request.namespace  # must be a valid name nevertheless
-        question = ports.Question(verb=verb, namespace="", resource=http_resource.RESOURCE)
+        question = ports.Question(verb=verb, namespace="", resource=http_resource_base.RESOURCE)
         refused = await self.rights.refusal(request.user, question)
         if refused is not None:
             raise errors.Forbidden(refused)
 
-    def _check_anonymous(self, request: http_resource.JobRequest, namespace: str) -> None:
+    def _check_anonymous(self, request: http_resource_base.JobRequest, namespace: str) -> None:
         """Check that a caller without a token may be served.
 
         The system that we replace did not authenticate callers. Under `--source-compat`, callers
@@ -105,7 +107,7 @@ class HandlerContext:
         host = (request.header(b"host") or "").lower()
         good = (
             self.settings.source is not None
-            and namespace == http_resource.DEFAULT_NAMESPACE
+            and namespace == http_resource_base.DEFAULT_NAMESPACE
             and request.scope["scheme"] == "http"
             and (host.rpartition(":")[0] in _LOOPBACK or host in _LOOPBACK)
             and (request.header(b"sec-fetch-site") or "none") == "none"
@@ -114,7 +116,7 @@ class HandlerContext:
         if not good:
             raise unauthorized_error()
 
-    async def find_job(self, request: http_resource.JobRequest, verb: str) -> model.JobView:
+    async def find_job(self, request: http_resource_base.JobRequest, verb: str) -> model.JobView:
         """Return the job that the path names. Raises 401, 403, 404."""
         ref = request.param("job")
         namespace = await self.check(request, verb, name=ref)
@@ -153,7 +155,7 @@ class HandlerContext:
         self._places[namespace] = (now + _KNOWN_S, known)
         return known
 
-    def require_token(self, request: http_resource.JobRequest) -> None:
+    def require_token(self, request: http_resource_base.JobRequest) -> None:
         """Raise Unauthorized if the caller has no token. Callers without a token may use only the
         functions of the source system.
         """
@@ -199,7 +201,7 @@ class HandlerContext:
 
     async def send_job(
         self,
-        request: http_resource.JobRequest,
+        request: http_resource_base.JobRequest,
         response: asgi.Response,
         view: model.JobView,
         *,
@@ -208,7 +210,7 @@ class HandlerContext:
         """Send the document of a job, or 304 if the client has this version of it."""
         etag = job_etag(view)
         header = (b"etag", etag.encode())
-        if status == 200 and ranges.matches_any(request.header(b"if-none-match"), etag):
+        if status == 200 and range_headers.matches_any(request.header(b"if-none-match"), etag):
             await response.empty(304, (header,))
             return
         await response.send(status, asgi.JSON, self.encode_document(view), headers=(header,))
@@ -226,7 +228,7 @@ def job_location(view: model.JobView) -> bytes:
 
 def namespace_query(namespace: str) -> str:
     """Return the namespace as a query string, or "" for the default namespace."""
-    return "" if namespace == http_resource.DEFAULT_NAMESPACE else f"?namespace={namespace}"
+    return "" if namespace == http_resource_base.DEFAULT_NAMESPACE else f"?namespace={namespace}"
 
 
 def unauthorized_error(what: str = "this") -> errors.Unauthorized:

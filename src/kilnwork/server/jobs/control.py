@@ -11,7 +11,7 @@ from kilnwork.api import filejobs
 from kilnwork.jobs import model
 from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import body, context, http_resource, ranges, strict_json
+from kilnwork.server.jobs import body, context, http_resource_base, range_headers, strict_json
 
 MERGE_PATCH = "application/merge-patch+json"
 PATCH_BYTES = 64 << 10
@@ -54,7 +54,7 @@ class Control:
     def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def cancel(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def cancel(self, request: http_resource_base.JobRequest, response: asgi.Response) -> None:
         """Cancel a job: POST /jobs/ID/cancel."""
 
         async def cancelled(namespace: str, job: str) -> model.JobView:
@@ -62,22 +62,24 @@ class Control:
 
         await self._run_action(request, response, cancelled)
 
-    async def suspend(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def suspend(
+        self, request: http_resource_base.JobRequest, response: asgi.Response
+    ) -> None:
         """Suspend a job: POST /jobs/ID/suspend; formerly /jobs/ID/pause, which still works."""
         await self._run_action(request, response, self._shared.jobs.pause)
 
-    async def resume(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def resume(self, request: http_resource_base.JobRequest, response: asgi.Response) -> None:
         """Resume a suspended job: POST /jobs/ID/resume."""
         await self._run_action(request, response, self._shared.jobs.resume)
 
-    async def retry(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def retry(self, request: http_resource_base.JobRequest, response: asgi.Response) -> None:
         """Run the failed parts of a job again: POST /jobs/ID/retry; formerly /jobs/ID/redrive,
         which still works.
         """
         await self._run_action(request, response, self._shared.jobs.redrive)
 
     async def _run_action(
-        self, request: http_resource.JobRequest, response: asgi.Response, action: Action
+        self, request: http_resource_base.JobRequest, response: asgi.Response, action: Action
     ) -> None:
         view = await self._find_job(request, "patch")
         if (await body.open_body(request).read(limit=PATCH_BYTES)).strip() not in _NOTHING:
@@ -86,7 +88,7 @@ class Control:
             request, response, await action(view.namespace, view.id), status=202
         )
 
-    async def patch(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def patch(self, request: http_resource_base.JobRequest, response: asgi.Response) -> None:
         """Change settings of a job: PATCH /jobs/ID."""
         kind = (request.header(b"content-type") or MERGE_PATCH).split(";")[0].strip().lower()
         if kind not in (MERGE_PATCH, asgi.JSON):
@@ -99,21 +101,21 @@ class Control:
         after = await self._shared.jobs.adjust(view.namespace, view.id, change)
         await self._shared.send_job(request, response, after)
 
-    async def delete(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def delete(self, request: http_resource_base.JobRequest, response: asgi.Response) -> None:
         """Delete a job: DELETE /jobs/ID. The job is invisible at once; its files are deleted soon
         after.
         """
         request.check_known()
         view = await self._shared.find_job(request, "delete")
-        ranges.check_match(request.header(b"if-match"), context.job_etag(view))
+        range_headers.check_match(request.header(b"if-match"), context.job_etag(view))
         await self._shared.jobs.delete(view.namespace, view.id)
         await response.empty(202, ((b"content-length", b"0"),))
 
-    async def _find_job(self, request: http_resource.JobRequest, verb: str) -> model.JobView:
+    async def _find_job(self, request: http_resource_base.JobRequest, verb: str) -> model.JobView:
         self._shared.require_token(request)
         request.check_known()
         view = await self._shared.find_job(request, verb)
-        ranges.check_match(request.header(b"if-match"), context.job_etag(view))
+        range_headers.check_match(request.header(b"if-match"), context.job_etag(view))
         return view
 
 

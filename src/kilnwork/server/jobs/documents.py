@@ -11,7 +11,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.jobs import model
 from kilnwork.kit import clock
-from kilnwork.server.jobs import ignored_fields, source_system_settings
+from kilnwork.server.jobs import aksjobscheduler_settings, ignored_fields
 
 _SUCCEEDED = filejobs.FileJobPhase.SUCCEEDED
 
@@ -166,7 +166,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def job(
-    view: model.JobView, *, now: float, compat: source_system_settings.Source | None
+    view: model.JobView, *, now: float, compat: aksjobscheduler_settings.Source | None
 ) -> JobDocument:
     """Return the document of a job. `now`: wall clock time, from which its rate is computed."""
     published = view.phase is _SUCCEEDED

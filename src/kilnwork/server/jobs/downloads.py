@@ -13,7 +13,7 @@ from kilnwork.api import filejobs
 from kilnwork.jobs import model
 from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import context, file_bodies, http_resource
+from kilnwork.server.jobs import context, file_bodies, http_resource_base
 
 NDJSON = "application/x-ndjson"
 
@@ -24,7 +24,9 @@ class Downloads:
     def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def results(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def results(
+        self, request: http_resource_base.JobRequest, response: asgi.Response
+    ) -> None:
         """Send the results of a job: GET /jobs/ID/results.
 
         By default, the whole result once it is published; with `part=N`, the result of that part;
@@ -48,7 +50,9 @@ class Downloads:
             found = [file_bodies.piece_of_file(view, view.progress.output)]
         await self._send(request, response, found, whole=whole)
 
-    async def bad_records(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def bad_records(
+        self, request: http_resource_base.JobRequest, response: asgi.Response
+    ) -> None:
         """Send the errors file of a job: GET /jobs/ID/errors.
 
         It has one line per bad record, in order; with `partial=true`, the bad records found so far.
@@ -62,7 +66,7 @@ class Downloads:
         found = await self._committed_files(view, errors_too=True)
         await self._send(request, response, found)
 
-    async def input(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def input(self, request: http_resource_base.JobRequest, response: asgi.Response) -> None:
         """Send the stored input of a job: GET /jobs/ID/input."""
         self._shared.require_token(request)
         request.check_known()
@@ -113,7 +117,7 @@ class Downloads:
 
     async def _send(
         self,
-        request: http_resource.JobRequest,
+        request: http_resource_base.JobRequest,
         response: asgi.Response,
         found: Sequence[file_bodies.Piece],
         *,
@@ -132,7 +136,7 @@ class Downloads:
         )
 
 
-async def wait_until_read(request: http_resource.JobRequest) -> None:
+async def wait_until_read(request: http_resource_base.JobRequest) -> None:
     """Wait until the client has read a response, and disconnect a client that does not read."""
     try:
         async with asyncio.timeout(file_bodies.STALL_S):
@@ -142,7 +146,7 @@ async def wait_until_read(request: http_resource.JobRequest) -> None:
         raise asgi.Disconnected from error
 
 
-def _part_number(request: http_resource.JobRequest) -> int | None:
+def _part_number(request: http_resource_base.JobRequest) -> int | None:
     """Return the part number that a request names, or None if it names none.
 
     The source system took 0, negative numbers and other texts for all parts; these are refused

@@ -18,7 +18,7 @@ from kilnwork.jobs import model
 from kilnwork.kit import asgi
 from kilnwork.server import errors
 from kilnwork.server.jobs import body as bodies
-from kilnwork.server.jobs import ranges
+from kilnwork.server.jobs import range_headers
 
 PIECE_BYTES = 128 << 10
 """Bytes read and sent at once. A client that does not read holds one piece in memory, others two:
@@ -142,13 +142,13 @@ async def send(
     etag = f'"{body.whole}"' if body.whole else _tag(body.pieces)
     size = sum(piece.size for piece in body.pieces)
     head = [(b"etag", etag.encode()), (b"accept-ranges", b"bytes")]
-    if ranges.matches_any(request.header(b"if-none-match"), etag):
+    if range_headers.matches_any(request.header(b"if-none-match"), etag):
         await response.empty(304, head)
         return
-    ranges.check_match(request.header(b"if-match"), etag)
+    range_headers.check_match(request.header(b"if-match"), etag)
     span = None
     if request.method == "GET":
-        span = ranges.parse_range(
+        span = range_headers.parse_range(
             request.header(b"range"), size=size, if_range=request.header(b"if-range"), etag=etag
         )
     if span is not None:

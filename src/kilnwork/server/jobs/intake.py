@@ -12,7 +12,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.data import disk_checks
-from kilnwork.data.records import gzip_unpacker, intake, small_file_index, unsupported_formats
+from kilnwork.data.records import gzip_unpacker, intake, unsupported_formats, whole_file_indexing
 from kilnwork.data.stores import local, port
 from kilnwork.server import errors
 from kilnwork.server.jobs import body, settings
@@ -74,7 +74,7 @@ class JobInput:
         self._only: bytes | None = None
         """The first piece, as long as it may be a complete plain file."""
         self._intake: intake.Intake | None = None
-        if not small_file_index.likely(spec):
+        if not whole_file_indexing.likely(spec):
             self._begin()
 
     @property
@@ -121,7 +121,7 @@ class JobInput:
         Raises the exceptions of `process`, and BadRequest for an empty file.
         """
         if self._only is not None and len(self._only) <= (self._most_bytes or body.INLINE_BYTES):
-            found = small_file_index.manifest(self._only, self.spec)
+            found = whole_file_indexing.manifest(self._only, self.spec)
             if found is not None:
                 return found, self._only
         taker = self._intake or self._begin()

@@ -11,7 +11,7 @@ from kilnwork.api import filejobs
 from kilnwork.jobs import model
 from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import context, documents, downloads, http_resource
+from kilnwork.server.jobs import context, documents, downloads, http_resource_base
 
 PAGE = 100
 MAX_LIMIT = 1000
@@ -26,7 +26,9 @@ class JobViews:
     def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def show_job(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def show_job(
+        self, request: http_resource_base.JobRequest, response: asgi.Response
+    ) -> None:
         """Send the document of a job: GET /jobs/ID. With `wait=SECONDS` it is sent when the job has
         ended, or after that time.
         """
@@ -51,7 +53,9 @@ class JobViews:
             view = newer
         return view
 
-    async def list_jobs(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def list_jobs(
+        self, request: http_resource_base.JobRequest, response: asgi.Response
+    ) -> None:
         """Send a page of jobs as an array, newest first: GET /jobs. A `Link` header names the next
         page (RFC 8288, `rel="next"`).
         """
@@ -80,7 +84,9 @@ class JobViews:
         link = () if more is None else _link(request, "/jobs", more)
         await response.send(200, asgi.JSON, b"[" + data + b"]\n", headers=link)
 
-    async def list_parts(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def list_parts(
+        self, request: http_resource_base.JobRequest, response: asgi.Response
+    ) -> None:
         """Send a page of a job's parts as an array, in order: GET /jobs/ID/parts."""
         self._shared.require_token(request)
         request.check_known("state", "limit", "after")
@@ -100,7 +106,7 @@ class JobViews:
         await response.send(200, asgi.JSON, data, headers=link)
 
     async def show_manifest(
-        self, request: http_resource.JobRequest, response: asgi.Response
+        self, request: http_resource_base.JobRequest, response: asgi.Response
     ) -> None:
         """Send the parts of a job's input, and their results so far: GET /jobs/ID/manifest."""
         self._shared.require_token(request)
@@ -116,6 +122,6 @@ class JobViews:
             await downloads.wait_until_read(request)
 
 
-def _link(request: http_resource.JobRequest, path: str, after: str) -> Links:
+def _link(request: http_resource_base.JobRequest, path: str, after: str) -> Links:
     query = {**request.query, "after": after}
     return ((b"link", f'<{path}?{parse.urlencode(query)}>; rel="next"'.encode("ascii")),)

@@ -19,7 +19,7 @@ from kilnwork.server.jobs import (
     context,
     control,
     documents,
-    http_resource,
+    http_resource_base,
     openapi_operations,
     parameters,
     upload_handlers,
@@ -36,7 +36,9 @@ class OpenApiPage:
     def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def document(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def document(
+        self, request: http_resource_base.JobRequest, response: asgi.Response
+    ) -> None:
         """Send the OpenAPI page: GET /jobs/openapi.json."""
         request.check_known()
         known = self._shared.clusters_of(await self._shared.check(request, "list"))

@@ -9,7 +9,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.jobs import model
-from kilnwork.server.jobs import parameters, source_system_settings
+from kilnwork.server.jobs import aksjobscheduler_settings, parameters
 
 _Object = dict[str, Any]
 
@@ -175,7 +175,7 @@ def _create_job() -> _Object:
     known.append({"name": "spec", "in": "query", "content": {"application/json": _SPEC}})
     compat = [
         _query_parameter(name, {"type": "string"})
-        for name in source_system_settings.PARAMETERS
+        for name in aksjobscheduler_settings.PARAMETERS
         if name != "batch"
     ]
     by_file = _query_parameter(

@@ -16,7 +16,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import source_system_settings, strict_json
+from kilnwork.server.jobs import aksjobscheduler_settings, strict_json
 
 SPEC = "spec"
 CALCULATOR, IDENTITY = "calculator", "identity"
@@ -49,7 +49,7 @@ FLAT: dict[str, tuple[str, ...]] = {
 """Place in the spec by parameter."""
 
 MAPPERS = ("mapper", "command", "batchRecords", "reducer")
-KNOWN = (SPEC, *FLAT, *MAPPERS, *source_system_settings.PARAMETERS)
+KNOWN = (SPEC, *FLAT, *MAPPERS, *aksjobscheduler_settings.PARAMETERS)
 
 _MAX_REMEMBERED = 2000
 """Maximum length in characters of parameters whose spec is cached."""
@@ -70,7 +70,7 @@ _Object = dict[str, Any]
 
 
 def parse_spec(
-    given: Mapping[str, str], *, compat: source_system_settings.Source | None
+    given: Mapping[str, str], *, compat: aksjobscheduler_settings.Source | None
 ) -> filejobs.FileJobSpec:
     """Return the job's spec. Raises BadRequest, whose message has the parameter, its value, and
     what is expected.
@@ -83,7 +83,7 @@ def parse_spec(
 
 @functools.lru_cache(maxsize=256)
 def _parse_cached(
-    items: tuple[tuple[str, str], ...], compat: source_system_settings.Source | None
+    items: tuple[tuple[str, str], ...], compat: aksjobscheduler_settings.Source | None
 ) -> filejobs.FileJobSpec:
     """Return the job's spec for these parameters. Cached, since clients that create many jobs send
     the same parameters.
@@ -92,7 +92,7 @@ def _parse_cached(
 
 
 def _parse(
-    given: Mapping[str, str], compat: source_system_settings.Source | None
+    given: Mapping[str, str], compat: aksjobscheduler_settings.Source | None
 ) -> filejobs.FileJobSpec:
     document = _parse_spec_json(given.get(SPEC))
     if compat is not None:

@@ -5,7 +5,7 @@ Created by the composition root; read by every module of this package.
 
 from dataclasses import dataclass
 
-from kilnwork.server.jobs import source_system_settings as sources
+from kilnwork.server.jobs import aksjobscheduler_settings as sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

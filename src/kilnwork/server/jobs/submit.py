@@ -23,14 +23,14 @@ from kilnwork.jobs import model
 from kilnwork.kit import asgi
 from kilnwork.server import errors
 from kilnwork.server.jobs import (
+    aksjobscheduler_settings,
     body,
     context,
     form_upload,
-    http_resource,
+    http_resource_base,
     ignored_fields,
     intake,
     parameters,
-    source_system_settings,
     upload_handlers,
     uploaded_input,
 )
@@ -58,7 +58,7 @@ class _Submission:
     job's input and not stored. `target`: receiver of the body, once it exists.
     """
 
-    request: http_resource.JobRequest
+    request: http_resource_base.JobRequest
     namespace: str
     id: model.JobId
     measured: bool
@@ -86,7 +86,7 @@ class Submit:
         self._files = uploaded
         self._claimed: set[_Claim] = set()
 
-    async def post(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def post(self, request: http_resource_base.JobRequest, response: asgi.Response) -> None:
         """Create a job: POST /jobs."""
         if request.user is not None and not request.query.keys() <= _QUERY:
             request.check_known(*KNOWN)
@@ -116,7 +116,9 @@ class Submit:
         """Return a context manager that allows only one request at a time with the same key."""
         return _Claimed(self._claimed, claim) if claim[2] else _UNCLAIMED
 
-    def _is_key_used(self, request: http_resource.JobRequest, key: model.IdempotencyKey) -> bool:
+    def _is_key_used(
+        self, request: http_resource_base.JobRequest, key: model.IdempotencyKey
+    ) -> bool:
         """Return whether the idempotency key has created a job, so that the body is only compared
         with that job's input.
 
@@ -298,7 +300,7 @@ class Submit:
 
     async def _respond(
         self,
-        request: http_resource.JobRequest,
+        request: http_resource_base.JobRequest,
         response: asgi.Response,
         view: model.JobView,
         *,
@@ -319,7 +321,7 @@ class Submit:
             document = self._shared.encode_document(view, warnings=request.warnings)
             await response.send(202, asgi.JSON, document, headers=more)
 
-    def _wants_id_only(self, request: http_resource.JobRequest) -> bool:
+    def _wants_id_only(self, request: http_resource_base.JobRequest) -> bool:
         """Return whether the response is to have only the job's id, as in the source system: by
         default there, elsewhere on request.
         """
@@ -353,7 +355,7 @@ class _Claimed:
 _UNCLAIMED = contextlib.nullcontext()
 
 
-def idempotency_key(request: http_resource.JobRequest) -> str:
+def idempotency_key(request: http_resource_base.JobRequest) -> str:
     """Return the idempotency key of a request, or "" if it has none.
 
     The header is a string as in RFC 8941, or the bare word that most clients send. Raises
@@ -373,7 +375,7 @@ def idempotency_key(request: http_resource.JobRequest) -> str:
 
 
 def _check_anonymous_parameters(
-    given: Mapping[str, str], request: http_resource.JobRequest
+    given: Mapping[str, str], request: http_resource_base.JobRequest
 ) -> None:
     """Check the parameters of a request without a token.
 
@@ -381,13 +383,13 @@ def _check_anonymous_parameters(
     source system ignored silently, cause warnings.
     """
     for name in given:
-        if name in (*parameters.KNOWN, FILE) and name not in source_system_settings.PARAMETERS:
+        if name in (*parameters.KNOWN, FILE) and name not in aksjobscheduler_settings.PARAMETERS:
             raise context.unauthorized_error(name)
-    known = (*source_system_settings.PARAMETERS, form_upload.FILE, "namespace")
+    known = (*aksjobscheduler_settings.PARAMETERS, form_upload.FILE, "namespace")
     request.warnings += ignored_fields.of_unknown(name for name in given if name not in known)
 
 
-async def _read_spec_body(request: http_resource.JobRequest) -> dict[str, str]:
+async def _read_spec_body(request: http_resource_base.JobRequest) -> dict[str, str]:
     """Read the body of a request with `file=ID`, which is the job's spec or empty, and return it as
     parameters.
     """
@@ -402,7 +404,7 @@ async def _read_spec_body(request: http_resource.JobRequest) -> dict[str, str]:
         ) from error
 
 
-def _is_compressed(request: http_resource.JobRequest) -> bool:
+def _is_compressed(request: http_resource_base.JobRequest) -> bool:
     """Return whether the body is declared as compressed. Raises UnsupportedMediaType."""
     codings = body.content_coding(request)
     if not codings:

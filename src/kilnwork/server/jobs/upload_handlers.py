@@ -17,13 +17,13 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import in_place_indexing, unsupported_formats
-from kilnwork.data.stores import local_resumable, resumable
+from kilnwork.data.stores import local_resumable, resumable_uploads
 from kilnwork.kit import asgi, clock
 from kilnwork.server import errors
 from kilnwork.server.jobs import (
     body,
     context,
-    http_resource,
+    http_resource_base,
     intake,
     upload_quotas,
     upload_storage,
@@ -82,7 +82,7 @@ class Files:
         self._uploads = upload_storage.Uploads(shared.store)
         self._quotas = upload_quotas.Quotas(self._uploads, shared.settings, shared.room)
 
-    async def post(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def post(self, request: http_resource_base.JobRequest, response: asgi.Response) -> None:
         """Create an upload, with all, some or none of its bytes: POST /files."""
         namespace = await self._check(request, "create")
         self._shared.check_namespace(namespace)
@@ -107,7 +107,7 @@ class Files:
         more = (*_headers(after), (b"location", where), (b"upload-limit", self._limit()))
         await response.send(201, asgi.JSON, _encode(after), headers=more)
 
-    async def patch(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def patch(self, request: http_resource_base.JobRequest, response: asgi.Response) -> None:
         """Append bytes to an upload at `Upload-Offset`: PATCH /files/ID."""
         kind = (request.header(b"content-type") or "").split(";")[0].strip().lower()
         if kind not in (PARTIAL, "application/octet-stream", ""):
@@ -134,19 +134,19 @@ class Files:
         else:
             await response.empty(204, _headers(after))
 
-    async def head(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def head(self, request: http_resource_base.JobRequest, response: asgi.Response) -> None:
         """Send the number of bytes stored of an upload: HEAD /files/ID."""
         upload = await self._find(request, "get")
         more = (*_headers(upload), (b"upload-limit", self._limit()))
         await response.empty(204, more)
 
-    async def get(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def get(self, request: http_resource_base.JobRequest, response: asgi.Response) -> None:
         """Send the document of an upload: GET /files/ID."""
         upload = await self._find(request, "get")
         await response.send(200, asgi.JSON, _encode(upload), headers=_headers(upload))
 
     async def list_uploads(
-        self, request: http_resource.JobRequest, response: asgi.Response
+        self, request: http_resource_base.JobRequest, response: asgi.Response
     ) -> None:
         """Send the documents of all uploads of a namespace, in no particular order: GET /files."""
         namespace = await self._check(request, "list")
@@ -158,7 +158,7 @@ class Files:
             200, asgi.JSON, msgspec.json.encode(await self._shared.run(read)) + b"\n"
         )
 
-    async def delete(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def delete(self, request: http_resource_base.JobRequest, response: asgi.Response) -> None:
         """Delete an upload: DELETE /files/ID."""
         upload = await self._find(request, "delete")
         await self._shared.run(lambda: self._uploads.remove(upload))
@@ -167,7 +167,7 @@ class Files:
 
     async def use_as_input(
         self,
-        request: http_resource.JobRequest,
+        request: http_resource_base.JobRequest,
         ref: str,
         target: intake.JobInput,
         *,
@@ -192,7 +192,7 @@ class Files:
 
     async def _copy_or_index(
         self,
-        request: http_resource.JobRequest,
+        request: http_resource_base.JobRequest,
         upload: upload_storage.StoredUpload,
         target: intake.JobInput,
         *,
@@ -213,7 +213,7 @@ class Files:
 
     async def _index_in_place(
         self,
-        request: http_resource.JobRequest,
+        request: http_resource_base.JobRequest,
         upload: upload_storage.StoredUpload,
         spec: filejobs.FileJobSpec,
         *,
@@ -258,7 +258,9 @@ class Files:
         """Append the body of a request to the upload. If the body breaks off, the bytes that have
         arrived are kept.
         """
-        appender = await self._shared.run(lambda: resumable.append(upload.bytes, upload.offset))
+        appender = await self._shared.run(
+            lambda: resumable_uploads.append(upload.bytes, upload.offset)
+        )
         sink = _Appending(appender)
         try:
             await body.feed_sink(incoming, sink, self._shared.pool, inline=False)
@@ -289,7 +291,7 @@ class Files:
 
     def _body(
         self,
-        request: http_resource.JobRequest,
+        request: http_resource_base.JobRequest,
         upload: upload_storage.StoredUpload | None,
         asked: _UploadRequest,
     ) -> asgi.Body:
@@ -316,13 +318,15 @@ class Files:
             raise upload_storage.missing_upload_error(ref, namespace)
         return upload
 
-    async def _check(self, request: http_resource.JobRequest, verb: str, *, name: str = "") -> str:
+    async def _check(
+        self, request: http_resource_base.JobRequest, verb: str, *, name: str = ""
+    ) -> str:
         self._shared.require_token(request)
         request.check_known()
         return await self._shared.check(request, verb, name=name)
 
     async def _find(
-        self, request: http_resource.JobRequest, verb: str
+        self, request: http_resource_base.JobRequest, verb: str
     ) -> upload_storage.StoredUpload:
         ref = request.param("file")
         namespace = await self._check(request, verb, name=ref)
@@ -339,14 +343,14 @@ class _Appending:
 
     slow = False
 
-    def __init__(self, appender: resumable.Appender) -> None:
+    def __init__(self, appender: resumable_uploads.Appender) -> None:
         self._appender = appender
 
     def process(self, piece: bytes) -> None:
         self._appender.write(piece)
 
 
-async def _check_connected(request: http_resource.JobRequest) -> None:
+async def _check_connected(request: http_resource_base.JobRequest) -> None:
     """Raise `Disconnected` if the client has disconnected."""
     if await request.disconnected(within_s=0):
         raise asgi.Disconnected
@@ -365,7 +369,7 @@ def _copy_pieces(pieces: Iterator[bytes], target: intake.JobInput) -> int:
     return count
 
 
-def _parse_headers(request: http_resource.JobRequest, *, default: bool) -> _UploadRequest:
+def _parse_headers(request: http_resource_base.JobRequest, *, default: bool) -> _UploadRequest:
     text = request.header(b"upload-complete")
     known = {None: default, "?1": True, "?0": False}
     if text not in known:
@@ -373,7 +377,7 @@ def _parse_headers(request: http_resource.JobRequest, *, default: bool) -> _Uplo
     return _UploadRequest(known[text], _number(request, b"upload-length"))
 
 
-def _number(request: http_resource.JobRequest, name: bytes) -> int | None:
+def _number(request: http_resource_base.JobRequest, name: bytes) -> int | None:
     text = request.header(name)
     if text is None:
         return None

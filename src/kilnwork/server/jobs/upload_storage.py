@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.data import errors as data_errors
-from kilnwork.data.stores import port, resumable
+from kilnwork.data.stores import port, resumable_uploads
 from kilnwork.server import errors
 
 DIRECTORY = "_uploads"
@@ -44,7 +44,7 @@ class StoredUpload(NamedTuple):
     id: str
     namespace: str
     state: UploadState
-    bytes: resumable.ResumableUpload
+    bytes: resumable_uploads.ResumableUpload
     offset: int
     touched: float
     etag: str = ""
@@ -137,7 +137,12 @@ class Uploads:
     def _upload(self, namespace: str, name: str, state: UploadState) -> StoredUpload:
         place = f"{_directory(namespace, name)}/data"
         return StoredUpload(
-            name, namespace, state, resumable.open_upload(self._store, place), 0, state.created
+            name,
+            namespace,
+            state,
+            resumable_uploads.open_upload(self._store, place),
+            0,
+            state.created,
         )
 
 

@@ -8,7 +8,7 @@ after that gets 204, which stops an EventSource.
 
 from kilnwork.jobs import model
 from kilnwork.kit import asgi
-from kilnwork.server.jobs import context, http_resource
+from kilnwork.server.jobs import context, http_resource_base
 
 HEARTBEAT_S = 15.0
 """Interval between comments on an idle stream, so that proxies keep it open."""
@@ -25,7 +25,7 @@ class Watch:
     def __init__(self, shared: context.HandlerContext) -> None:
         self._shared = shared
 
-    async def watch(self, request: http_resource.JobRequest, response: asgi.Response) -> None:
+    async def watch(self, request: http_resource_base.JobRequest, response: asgi.Response) -> None:
         """Send the changes of a job as a stream of events: GET /jobs/ID/watch."""
         self._shared.require_token(request)
         request.check_known()
@@ -41,7 +41,7 @@ class Watch:
 
     async def _follow(
         self,
-        request: http_resource.JobRequest,
+        request: http_resource_base.JobRequest,
         response: asgi.Response,
         view: model.JobView,
         *,
@@ -75,7 +75,7 @@ class Watch:
         return b"event: job\nid: %d\ndata: %b\n\n" % (view.version, data)
 
 
-def _seen(request: http_resource.JobRequest, view: model.JobView) -> int:
+def _seen(request: http_resource_base.JobRequest, view: model.JobView) -> int:
     """Return the version of the job that the client has; -1 if the client names none that this job
     has had.
     """

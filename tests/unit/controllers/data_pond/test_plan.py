@@ -8,7 +8,14 @@ import pytest
 
 from kilnwork.api import data_pond, meta, node, pod, pond_messages, reasons
 from kilnwork.controllers import caches, worker_pods
-from kilnwork.controllers.data_pond import deletion, ledger, plan, pods, status, tls_certificate
+from kilnwork.controllers.data_pond import (
+    deletion_decision,
+    ledger,
+    plan,
+    pods,
+    status,
+    tls_certificate,
+)
 from kilnwork.kit import clock
 
 NOW = 1_800_000_000.0
@@ -360,7 +367,7 @@ def deleted(known: ledger.Ledger | None, *, at: float = NOW, **facts: Any) -> pl
     metadata = msgspec.structs.replace(
         gone.metadata,
         deletion_timestamp=clock.rfc3339(NOW),
-        finalizers=(deletion.FINALIZER,),
+        finalizers=(deletion_decision.FINALIZER,),
     )
     facts = {
         "pond": msgspec.structs.replace(gone, metadata=metadata),
@@ -426,8 +433,8 @@ def test_unreachable_nodes_are_awaited_and_finally_named() -> None:
     report = pond_messages.Report(session="s", sequence=2, removed=True)
     known.take_report("quant", "lake", "n1", report)
 
-    early = deleted(known, at=NOW + deletion.DEADLINE_S - 1).end
-    late = deleted(known, at=NOW + deletion.DEADLINE_S).end
+    early = deleted(known, at=NOW + deletion_decision.DEADLINE_S - 1).end
+    late = deleted(known, at=NOW + deletion_decision.DEADLINE_S).end
 
     assert early is not None
     assert (early.finished, early.again_s) == (False, 1)

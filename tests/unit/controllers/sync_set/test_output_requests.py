@@ -7,14 +7,14 @@ import msgspec
 from kilnwork.api import data_pond, flow, pond_messages, sync_set
 from kilnwork.controllers.data_pond import ledger
 from kilnwork.controllers.sync_set import output_requests, output_snapshots, ports
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 from kilnwork.kit import clock
 
 FLOW = {"do": [{"price": {"call": "m:f"}}]}
 
 
-def a_run() -> model.NewFlowRun:
-    return model.NewFlowRun(
+def a_run() -> run_types.NewFlowRun:
+    return run_types.NewFlowRun(
         uid="u",
         namespace="quant",
         set_name="risk",
@@ -30,10 +30,10 @@ class PagedFlows:
     def __init__(self, count: int) -> None:
         self.pages = 0
         self._found = [
-            model.InstanceView(
+            run_types.InstanceView(
                 key=f"price[{n:05}]",
                 step="price",
-                state=model.InstanceState.SUCCEEDED,
+                state=run_types.InstanceState.SUCCEEDED,
                 task=f"t{n}",
                 attempt=1,
                 node=f"n{n % 2}",
@@ -42,8 +42,8 @@ class PagedFlows:
         ]
 
     async def steps(
-        self, key: model.FlowKey, *, step: str, after: str, limit: int
-    ) -> list[model.InstanceView]:
+        self, key: run_types.FlowKey, *, step: str, after: str, limit: int
+    ) -> list[run_types.InstanceView]:
         self.pages += 1
         return [one for one in self._found if one.key > after and one.step == step][:limit]
 

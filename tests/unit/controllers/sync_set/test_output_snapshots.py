@@ -8,14 +8,16 @@ import pytest
 from kilnwork.api import data_pond, meta, sync_set
 from kilnwork.controllers.data_pond import model as pond_model
 from kilnwork.controllers.sync_set import output_snapshots
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 
-S = model.InstanceState
+S = run_types.InstanceState
 
 
-def instance(key: str, state: model.InstanceState = S.SUCCEEDED, **more: Any) -> model.InstanceView:
+def instance(
+    key: str, state: run_types.InstanceState = S.SUCCEEDED, **more: Any
+) -> run_types.InstanceView:
     given = {"task": "t", "node": "a", "attempt": 1, **more}
-    return model.InstanceView(key=key, step="price", state=state, **given)
+    return run_types.InstanceView(key=key, step="price", state=state, **given)
 
 
 def test_only_successful_attempts_count() -> None:

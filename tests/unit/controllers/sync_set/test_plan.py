@@ -10,7 +10,7 @@ from kilnwork.controllers.data_pond import model as pond_model
 from kilnwork.controllers.gangs import port
 from kilnwork.controllers.sync_set import plan, ports, requirements
 from kilnwork.data.pond import manifest
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 from kilnwork.kit import clock
 
 NOW = 1_800_000_000.0
@@ -75,7 +75,9 @@ def gang(*, ready: bool = True, nodes: str = "a", **more: Any) -> port.GangState
     return port.GangState(groups={"worker": group}, ready=ready, nodes=frozenset(nodes), **more)
 
 
-def view(phase: model.FlowPhase = model.FlowPhase.RUNNING, **more: Any) -> model.FlowRunView:
+def view(
+    phase: run_types.FlowPhase = run_types.FlowPhase.RUNNING, **more: Any
+) -> run_types.FlowRunView:
     given: dict[str, Any] = {
         "uid": "u",
         "namespace": "default",
@@ -90,7 +92,7 @@ def view(phase: model.FlowPhase = model.FlowPhase.RUNNING, **more: Any) -> model
         "finished": NOW + 1 if phase.final else None,
         "steps": {},
     }
-    return model.FlowRunView(**given | more)
+    return run_types.FlowRunView(**given | more)
 
 
 def test_admission_is_written_before_anything_is_created() -> None:
@@ -333,7 +335,7 @@ def test_deciding_again_changes_nothing() -> None:
 def test_kill_reason_decides_the_final_phase() -> None:
     seen = pinned()
     for reason, phase in (("DeadlineExceeded", "Failed"), ("Killed", "Killed")):
-        ended = view(model.FlowPhase.KILLED, reason=reason, message="m")
+        ended = view(run_types.FlowPhase.KILLED, reason=reason, message="m")
         decided = plan.decide(facts(seen, flow=ended))
         assert decided.status is not None
         assert (decided.status.phase, decided.status.reason) == (phase, reason)
@@ -345,22 +347,24 @@ def test_kill_reason_decides_the_final_phase() -> None:
 def failed(*, run: int = 2, **flow: Any) -> tuple[sync_set.SyncSet, plan.Facts]:
     """Return a generation whose flow has failed and for which another run is requested."""
     seen = pinned(deadlineSeconds=60)
-    ended = view(model.FlowPhase.FAILED, reason="Raised", message="no price", **flow)
+    ended = view(run_types.FlowPhase.FAILED, reason="Raised", message="no price", **flow)
     seen = with_status(seen, plan.decide(facts(seen, flow=ended)))
     seen = msgspec.structs.replace(seen, spec=msgspec.structs.replace(seen.spec, run=run))
     return seen, facts(seen, flow=ended, now=NOW + 100, gang=gang(), readiness={"a": READY})
 
 
-def own(**more: Any) -> model.NewFlowRun:
+def own(**more: Any) -> run_types.NewFlowRun:
     """Return the definition with which the flow was started; it differs from the current spec."""
-    snapshots = {"trades": model.SnapshotRef(name="trades", digest=MANIFEST.digest, shards=[{}])}
+    snapshots = {
+        "trades": run_types.SnapshotRef(name="trades", digest=MANIFEST.digest, shards=[{}])
+    }
     given: dict[str, Any] = {
         "uid": "u",
         "namespace": "default",
         "set_name": "risk",
         "generation": 1,
     }
-    return model.NewFlowRun(**given, flow=declared().spec.flow, snapshots=snapshots, **more)
+    return run_types.NewFlowRun(**given, flow=declared().spec.flow, snapshots=snapshots, **more)
 
 
 def test_next_run_starts_when_nothing_is_left_of_the_previous_run() -> None:
@@ -394,7 +398,7 @@ def test_flow_continues_exactly_when_gang_and_data_are_ready_again() -> None:
 @pytest.mark.parametrize(
     ("flow", "outputs", "why"),
     [
-        ({"phase": model.FlowPhase.SUCCEEDED}, (), "its flow has succeeded"),
+        ({"phase": run_types.FlowPhase.SUCCEEDED}, (), "its flow has succeeded"),
         ({}, ({"name": "prices", "step": "x"},), "the files of output prices that tasks of step x"),
     ],
 )
@@ -402,8 +406,8 @@ def test_run_with_missing_data_is_refused_once(
     flow: dict[str, Any], outputs: tuple[dict[str, Any], ...], why: str
 ) -> None:
     seen, known = failed()
-    steps = {"x": model.StepView(total=2, succeeded=1, failed=1)}
-    ended = view(**{"phase": model.FlowPhase.FAILED, "steps": steps} | flow)
+    steps = {"x": run_types.StepView(total=2, succeeded=1, failed=1)}
+    ended = view(**{"phase": run_types.FlowPhase.FAILED, "steps": steps} | flow)
     new = own(outputs=msgspec.convert(outputs, tuple[sync_set.Output, ...]))
     known = msgspec.structs.replace(known, flow=ended, stored_own=new)
     refused = with_status(seen, plan.decide(known))
@@ -493,7 +497,7 @@ def test_shards_follow_the_number_of_workers_except_in_a_replay(
     replayed: int | None, expected: dict[str, int]
 ) -> None:
     snapshots = {
-        "trades": model.SnapshotRef(name="trades", digest=MANIFEST.digest, shards=[{}, {}])
+        "trades": run_types.SnapshotRef(name="trades", digest=MANIFEST.digest, shards=[{}, {}])
     }
     shown = {"trades": sync_set.SnapshotStatus(digest=MANIFEST.digest, shards=2)}
     seen = elastic_set(
@@ -502,7 +506,7 @@ def test_shards_follow_the_number_of_workers_except_in_a_replay(
             generation=1, phase="Running", snapshots=shown, replay_of=replayed
         ),
     )
-    stored = model.NewFlowRun(
+    stored = run_types.NewFlowRun(
         uid="u",
         namespace="default",
         set_name="risk",
@@ -521,7 +525,7 @@ OUTPUT = pond_model.Pin(
     bytes=30,
     paths_by_node={"a": ("1.csv", "2.csv"), "b": ("3.csv",)},
 )
-OVER = view(model.FlowPhase.SUCCEEDED, value=1)
+OVER = view(run_types.FlowPhase.SUCCEEDED, value=1)
 
 
 def test_set_succeeds_only_after_outputs_are_pinned_and_held() -> None:
@@ -578,7 +582,7 @@ def test_outputs_that_take_too_long_fail_the_set() -> None:
 
 
 def test_failed_flow_keeps_no_outputs() -> None:
-    failed = view(model.FlowPhase.FAILED, reason="Raised")
+    failed = view(run_types.FlowPhase.FAILED, reason="Raised")
     decided = plan.decide(facts(pinned(), flow=failed, pins_of_outputs={"prices": OUTPUT}))
     assert decided.outputs is None
     assert decided.status is not None

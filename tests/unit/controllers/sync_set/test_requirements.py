@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import meta, sync_set
 from kilnwork.controllers.sync_set import requirements
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 
 LOCAL, PODS = sync_set.Backend.LOCAL, sync_set.Backend.PODS
 
@@ -31,12 +31,12 @@ def declared(groups: list[dict[str, Any]] | None = None, **data: Any) -> sync_se
     )
 
 
-def ref(count: int = 4, size: int = 10) -> dict[str, model.SnapshotRef]:
+def ref(count: int = 4, size: int = 10) -> dict[str, run_types.SnapshotRef]:
     shards = [{"index": n, "count": count, "files": [{"path": f"{n}.csv"}]} for n in range(count)]
-    return {"trades": model.SnapshotRef(name="trades", digest="d", bytes=size, shards=shards)}
+    return {"trades": run_types.SnapshotRef(name="trades", digest="d", bytes=size, shards=shards)}
 
 
-def program(seen: sync_set.SyncSet, refs: dict[str, model.SnapshotRef]) -> requirements.Program:
+def program(seen: sync_set.SyncSet, refs: dict[str, run_types.SnapshotRef]) -> requirements.Program:
     return requirements.Program(flow=seen.spec.flow, snapshots=refs)
 
 

@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import meta, reasons, sync_set
 from kilnwork.controllers.data_pond import model as pond_model
 from kilnwork.controllers.sync_set import ports, requirements, snapshot_pins
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 
 POND = ports.Pond(path="/pond", nodes=frozenset({"a"}))
 PIN = pond_model.Pin(state="Pinned", digest="d1", bytes=5)
@@ -92,13 +92,13 @@ def test_replay_uses_the_stored_snapshots() -> None:
     seen = declared(replay_of=1)
     with pytest.raises(snapshot_pins.CannotPin, match="generation 1 is not kept"):
         resolve(seen)
-    stored = model.NewFlowRun(
+    stored = run_types.NewFlowRun(
         uid="u",
         namespace="n",
         set_name="risk",
         generation=1,
         flow=seen.spec.flow,
-        snapshots={"trades": model.SnapshotRef(name="trades", digest="d9")},
+        snapshots={"trades": run_types.SnapshotRef(name="trades", digest="d9")},
     )
     assert resolve(seen, stored=stored).snapshots["trades"].digest == "d9"
 

@@ -63,6 +63,22 @@ async def test_slow_hook_fails() -> None:
     assert why == "it did not end within 0.01 s"
 
 
+class WarnedProbers(probes.Probers):
+    """Each HTTP request succeeds with a warning."""
+
+    async def http(self, *_: object) -> tuple[bool, str]:
+        return True, "Probe terminated redirects"
+
+
+async def test_http_hook_that_is_redirected_elsewhere_succeeds() -> None:
+    found, _ = running(0)
+    probers = WarnedProbers(
+        found.run_inside, lambda *_: None, address="127.0.0.1", now=clock.ManualClock()
+    )
+    hook = container(postStart={"httpGet": {"port": 80}})
+    assert await found._replace(probers=probers).post_start(hook, RECORD) == ""
+
+
 @pytest.mark.parametrize("name", ["postStart", "preStop"])
 def test_has_hook_functions(name: str) -> None:
     found = container(**{name: COMMAND})

@@ -15,8 +15,8 @@ from kilnwork.data.records import (
     indexes,
     intake,
     part_reader,
-    small_file_index,
     unsupported_formats,
+    whole_file_indexing,
 )
 
 LINES = st.lists(
@@ -251,7 +251,7 @@ def test_stored_index_matches_intake(
         bytes_per_part=size,
         input=filejobs.InputSpec(format=filejobs.Format(given), gzip=gzip, max_line_bytes=1024),
     )
-    found = small_file_index.manifest(data, spec)
+    found = whole_file_indexing.manifest(data, spec)
     if found is not None:
         assert taken_in(spec, [data]) == (data, found)
     elif (

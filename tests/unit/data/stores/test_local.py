@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kilnwork.data import errors
-from kilnwork.data.stores import directories, file_writing, local, port, resumable
+from kilnwork.data.stores import directories, file_writing, local, port, resumable_uploads
 from kilnwork.kit import clock as clocks
 from support import no_hard_links, small_disks
 
@@ -283,7 +283,7 @@ def elsewhere(store: local.LocalStore, story: str, *, number: int = errno.EOPNOT
         "from pathlib import Path\n"
         "from support import no_hard_links\n"
         "from kilnwork.data import errors\n"
-        "from kilnwork.data.stores import local, local_resumable, port, resumable\n"
+        "from kilnwork.data.stores import local, local_resumable, port, resumable_uploads\n"
         f"no_hard_links.forbid({number})\n"
         "store = local.LocalStore(Path(sys.argv[1]))\n" + story
     )
@@ -318,7 +318,7 @@ def test_upload_link_returns_false_without_hard_links(store: local.LocalStore) -
     said = elsewhere(
         store,
         "upload = local_resumable.LocalResumableUpload(store, 'u')\n"
-        "with resumable.append(upload, 0) as new: new.write(b'all')\n"
+        "with resumable_uploads.append(upload, 0) as new: new.write(b'all')\n"
         "print(upload.link('job/input'), b''.join(upload.read()))\n",
     )
     assert said.split() == ["False", "b'all'"]
@@ -362,7 +362,7 @@ def test_probe_refuses_unwritable_store(small_disk: Path) -> None:
         lambda: store.delete(["a/b"]),
         lambda: store.sweep(before=time.time() + 60),
         lambda: store.writer("a/c"),
-        lambda: resumable.open_upload(store, "u").open_stretch(0),
+        lambda: resumable_uploads.open_upload(store, "u").open_stretch(0),
     ):
         with pytest.raises(errors.StoreRefused, match="Read-only file system"):
             work()
@@ -403,7 +403,7 @@ def test_removed_store_directory_is_created_again(store: local.LocalStore) -> No
     store.put("a/b", b"here")
     writer = store.writer("a/c")
     writer.write(b"x")
-    upload = resumable.append(resumable.open_upload(store, "u"), 0)
+    upload = resumable_uploads.append(resumable_uploads.open_upload(store, "u"), 0)
     upload.write(b"x")
     shutil.rmtree(store.directory)
     with pytest.raises(errors.ObjectMissing):

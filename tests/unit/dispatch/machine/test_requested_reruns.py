@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from kilnwork.api import attempts, calls
-from kilnwork.dispatch.journal import retry_plan, task_rows
+from kilnwork.dispatch.journal import retry_selection, task_rows
 from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import ids
 from support import call_simulation
@@ -24,7 +24,7 @@ class RetryStories(test_calls_stories.CallCrashStories):
 
     def failed(self) -> list[ids.TaskId]:
         rows = map(self.world.store.reader.task_row, self.world.finals)
-        return [row.task for row in rows if row is not None and retry_plan.has_failed(row)]
+        return [row.task for row in rows if row is not None and retry_selection.has_failed(row)]
 
     @rule(seed=test_calls_stories.SEEDS, steps=st.integers(10, 60))
     def much_fails(self, *, seed: int, steps: int) -> None:
@@ -63,9 +63,9 @@ class RetryStories(test_calls_stories.CallCrashStories):
             return
         start = reader.task_row(dice.choice(failed))
         assert start is not None
-        needs = retry_plan.dependents_of(reader.failed_dependents("ns"))
-        plan = retry_plan.plan(start, reader.task_row, needs)
-        world.apply(inputs.RetryFailed(retry_plan.reruns(plan, reader)))
+        needs = retry_selection.dependents_of(reader.failed_dependents("ns"))
+        plan = retry_selection.plan(start, reader.task_row, needs)
+        world.apply(inputs.RetryFailed(retry_selection.reruns(plan, reader)))
         for row in plan.rows:
             assert world.runs[row.task] == row.run + 1, "each has its next run"
         below = any(row.task == start.task for row in plan.rows)

@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import attempts, pod, reasons
 from kilnwork.executors import port
 from kilnwork.executors.ephemeral import observation, states_reference
-from kilnwork.executors.state_table_format import Counts
+from kilnwork.executors.state_table_types import Counts
 from support import pod_statuses as pods
 
 R = reasons.Reason

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kilnwork.api import attempts, pod, reasons, task
-from kilnwork.executors import port, state_table_format
+from kilnwork.executors import port, state_table_types
 from kilnwork.executors.pod import observation, states_reference
 from kilnwork.kit import clock
 from support import pod_statuses as pods
@@ -349,16 +349,16 @@ JUDGED = [
 
 
 @pytest.mark.parametrize("row", JUDGED)
-def test_end_counts_against_the_budget_of_its_cause(row: state_table_format.Row) -> None:
+def test_end_counts_against_the_budget_of_its_cause(row: state_table_types.Row) -> None:
     endings = {
         seen.outcome.ending: seen.outcome.may_retry
         for case in CASES.values()
         if case.row == (row.state, row.reason) and (seen := observed(case)).outcome is not None
     }
-    if row.counts is state_table_format.Counts.LOSS:
+    if row.counts is state_table_types.Counts.LOSS:
         assert endings == {E.LOST: True}
     else:
-        assert row.counts is state_table_format.Counts.FAILURE
+        assert row.counts is state_table_types.Counts.FAILURE
         assert endings == {E.FAILED: True}
 
 

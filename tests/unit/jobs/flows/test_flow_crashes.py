@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 from kilnwork.testing import inline_flows as in_process
 from support import flow_world, job_world
 
-_P = model.FlowPhase
-_S = model.InstanceState
+_P = run_types.FlowPhase
+_S = run_types.InstanceState
 
 Story = Callable[[flow_world.FlowWorld], Awaitable[None]]
 
@@ -231,7 +231,7 @@ async def retried(world: flow_world.FlowWorld) -> None:
         world, lambda: world.flows.start(new), lambda: world.over(new.key)
     )
 
-    async def again(run: int) -> tuple[model.FlowRunView, Counter[str]]:
+    async def again(run: int) -> tuple[run_types.FlowRunView, Counter[str]]:
         before = Counter(world.dispatcher.ran)
         for _ in range(2):  # asked for twice, it happens once
             await job_world.retry_in_new_lives(world, lambda: world.flows.retry(new.key, run=run))
@@ -250,7 +250,7 @@ async def retried(world: flow_world.FlowWorld) -> None:
     assert (found.phase, found.reason, found.run, found.value) == (_P.SUCCEEDED, "", 3, 100)
     checks = ["flow-g1-checks-one", "flow-g1-checks-two", "flow-g1-last"]
     assert ran == Counter([*checks, "flow-g1-finally-clean"])
-    assert found.steps["price"] == model.StepView(total=4, succeeded=4, state=_S.SUCCEEDED)
+    assert found.steps["price"] == run_types.StepView(total=4, succeeded=4, state=_S.SUCCEEDED)
     assert found.steps["catch[0].page"].state is _S.WAITING
     assert await again(4) == (found, Counter())  # nothing of it failed
 

@@ -9,11 +9,11 @@ import pytest
 
 from kilnwork.api import task as api_task
 from kilnwork.jobs import errors
-from kilnwork.jobs.flows import model, plan
+from kilnwork.jobs.flows import run_planning, run_types
 from support import flow_world, job_world
 
-_P = model.FlowPhase
-_S = model.InstanceState
+_P = run_types.FlowPhase
+_S = run_types.InstanceState
 
 FUNCTIONS: dict[str, Any] = {
     "f:load": lambda: 1,
@@ -27,7 +27,7 @@ def running(world: flow_world.FlowWorld) -> list[job_world.Entry]:
     return [one for one in tasks if one.state is api_task.State.RUNNING]
 
 
-async def begin(world: flow_world.FlowWorld, new: model.NewFlowRun, count: int = 1) -> None:
+async def begin(world: flow_world.FlowWorld, new: run_types.NewFlowRun, count: int = 1) -> None:
     """Start a run and start its tasks, but end none of them."""
     await world.flows.start(new)
     await world.until(lambda: len(world.dispatcher.queued) >= count, step=False)
@@ -95,7 +95,7 @@ async def test_finally_beyond_its_timeout_fails_the_run(tmp_path: Path) -> None:
         await world.until(lambda: len(world.dispatcher.ran) == 1)
         await world.until(lambda: world.dispatcher.queued, step=False)
         world.dispatcher.begin(world.dispatcher.queued[0])
-        await pass_time(world, plan.FINALLY_S + 1)
+        await pass_time(world, run_planning.FINALLY_S + 1)
         found = await world.over(new.key)
     assert (found.phase, found.reason) == (_P.FAILED, "FinallyTimedOut")
 
@@ -174,7 +174,7 @@ async def test_results_are_kept_until_last_generation_using_them_is_deleted(tmp_
         for number in (1, 2, 3, 4)
     ]
 
-    async def reused(new: model.NewFlowRun) -> int:
+    async def reused(new: run_types.NewFlowRun) -> int:
         found = await world.run(new)
         assert found.value == [1, 2]
         return found.steps["price"].reused
@@ -242,7 +242,7 @@ async def test_instances_and_shards_are_listed_in_pages(tmp_path: Path) -> None:
         rounds = await world.flows.steps(new.key, step="solve.go")
         assert [one.key for one in rounds] == ["solve[0].go", "solve[1].go"]
         with pytest.raises(errors.NoSuchJob):
-            await world.flows.steps(model.FlowKey(new.uid, 2))
+            await world.flows.steps(run_types.FlowKey(new.uid, 2))
 
 
 async def test_run_is_started_once_and_can_be_read(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from kilnwork.api import flow_validation
 from kilnwork.jobs import errors
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 from kilnwork.testing import inline_flows as in_process
 from support import flow_world, job_world
 
@@ -124,11 +124,11 @@ class Maker:
         return {"call": self.dice.choice(["f.keep", "f.add"]), "with": given}
 
 
-def outcome(view: model.FlowRunView) -> Any:
+def outcome(view: run_types.FlowRunView) -> Any:
     return view.phase, view.reason, view.value
 
 
-def case(seed: int) -> tuple[dict[str, Any], dict[str, list[Any]], model.FlowRunView]:
+def case(seed: int) -> tuple[dict[str, Any], dict[str, list[Any]], run_types.FlowRunView]:
     """Return a flow, its data and its result."""
     maker = Maker(seed)
     declared = maker.flow()
@@ -139,8 +139,8 @@ def case(seed: int) -> tuple[dict[str, Any], dict[str, list[Any]], model.FlowRun
 def test_generated_flows_differ() -> None:
     found = [case(seed) for seed in range(SEEDS)]
     assert {view.phase for _, _, view in found} == {
-        model.FlowPhase.SUCCEEDED,
-        model.FlowPhase.FAILED,
+        run_types.FlowPhase.SUCCEEDED,
+        run_types.FlowPhase.FAILED,
     }
     kinds = Counter(
         key

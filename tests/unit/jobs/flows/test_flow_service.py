@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kilnwork.jobs.flows import model
+from kilnwork.jobs.flows import run_types
 from kilnwork.testing import inline_flows as in_process
 from support import flow_world
 
-_S = model.InstanceState
-_P = model.FlowPhase
+_S = run_types.InstanceState
+_P = run_types.FlowPhase
 
 
 def price(s: int, market: int = 0) -> int:
@@ -30,7 +30,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 async def both(
     tmp_path: Path, declared: dict[str, Any], data: dict[str, list[Any]] | None = None, **more: Any
-) -> model.FlowRunView:
+) -> run_types.FlowRunView:
     """Run a flow on the engine and in this process, and check that the results are equal."""
     here = in_process.run_flow(declared, data=data, functions=FUNCTIONS, **more)
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
@@ -40,7 +40,7 @@ async def both(
     return found
 
 
-def outcome(view: model.FlowRunView) -> Any:
+def outcome(view: run_types.FlowRunView) -> Any:
     return view.phase, view.reason, view.message, view.value, view.steps
 
 
@@ -63,7 +63,7 @@ HEADLINE = {
 async def test_steps_run_in_sequence_and_pass_values(tmp_path: Path) -> None:
     found = await both(tmp_path, HEADLINE, {"trades": [1, 2, 3]})
     assert (found.phase, found.value) == (_P.SUCCEEDED, 13 + 23 + 33)
-    assert found.steps["price"] == model.StepView(total=3, succeeded=3, state=_S.SUCCEEDED)
+    assert found.steps["price"] == run_types.StepView(total=3, succeeded=3, state=_S.SUCCEEDED)
 
 
 async def test_failed_shard_fails_the_flow(tmp_path: Path) -> None:

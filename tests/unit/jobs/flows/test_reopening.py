@@ -2,16 +2,16 @@
 
 import pytest
 
-from kilnwork.jobs.flows import in_memory_runs, model, reopening
+from kilnwork.jobs.flows import live_run_state, reopening, run_types
 from support import flow_world
 
 FLOW = {"do": [{"load": {"call": "f.load"}}, {"price": {"call": "f.price"}}]}
-_S = model.InstanceState
+_S = run_types.InstanceState
 
 
 @pytest.fixture
-def run() -> in_memory_runs.Run:
-    made = in_memory_runs.Run(flow_world.new(FLOW), in_memory_runs.RunState(started=0.0), row=1)
+def run() -> live_run_state.Run:
+    made = live_run_state.Run(flow_world.new(FLOW), live_run_state.RunState(started=0.0), row=1)
     for key, state, job in (
         ("load", _S.SUCCEEDED, True),
         ("price", _S.FAILED, True),
@@ -20,27 +20,27 @@ def run() -> in_memory_runs.Run:
         ("catch[0].mail", _S.SUCCEEDED, True),
         ("finally.clean", _S.SUCCEEDED, True),
     ):
-        made.put(in_memory_runs.Record(key=key, state=state, started=0.0, finished=1.0, job=job))
+        made.put(live_run_state.Record(key=key, state=state, started=0.0, finished=1.0, job=job))
     return made
 
 
-def test_failed_jobs_continue_in_their_next_run(run: in_memory_runs.Run) -> None:
+def test_failed_jobs_continue_in_their_next_run(run: live_run_state.Run) -> None:
     found = reopening.find_reopening(run, lambda key: 4)
     assert found.again == {"price": 5}
     assert found.restarted == ("price.inner", "catch[0].mail", "finally.clean")
 
 
-def test_instance_without_job_begins_again(run: in_memory_runs.Run) -> None:
+def test_instance_without_job_begins_again(run: live_run_state.Run) -> None:
     found = reopening.find_reopening(run, lambda key: None)
     assert found.again == {}
     assert "price" in found.restarted
 
 
-def test_reopened_run_continues_with_chosen_instances(run: in_memory_runs.Run) -> None:
+def test_reopened_run_continues_with_chosen_instances(run: live_run_state.Run) -> None:
     run.update(
-        phase=model.FlowPhase.FAILED, reason="StepFailed", stage=in_memory_runs.FlowStage.OVER
+        phase=run_types.FlowPhase.FAILED, reason="StepFailed", stage=live_run_state.FlowStage.OVER
     )
-    run.ends["price"] = in_memory_runs.JobEnd(succeeded=False)
+    run.ends["price"] = live_run_state.JobEnd(succeeded=False)
     reopening.apply_reopening(
         run, reopening.find_reopening(run, lambda key: 1), run_number=2, now=9.0
     )
@@ -49,5 +49,5 @@ def test_reopened_run_continues_with_chosen_instances(run: in_memory_runs.Run) -
     assert (again.state, again.started, again.finished) == (_S.RUNNING, 9.0, None)
     assert (again.job_run, again.open) == (2, True)
     assert (run.state.run, run.state.resumed, run.state.reason) == (2, 9.0, "")
-    assert run.state.phase is model.FlowPhase.RUNNING
+    assert run.state.phase is run_types.FlowPhase.RUNNING
     assert run.ends == {}

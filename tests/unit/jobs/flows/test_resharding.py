@@ -2,7 +2,7 @@
 
 import pytest
 
-from kilnwork.jobs.flows import in_memory_runs, model, resharding
+from kilnwork.jobs.flows import live_run_state, resharding, run_types
 from support import flow_world
 
 FLOW = {
@@ -14,17 +14,17 @@ FLOW = {
 
 
 @pytest.fixture
-def run() -> in_memory_runs.Run:
+def run() -> live_run_state.Run:
     new = flow_world.new(FLOW, data={"trades": [1, 2], "rates": [1]})
-    return in_memory_runs.Run(new, in_memory_runs.RunState(started=0.0), row=1)
+    return live_run_state.Run(new, live_run_state.RunState(started=0.0), row=1)
 
 
-def begin(run: in_memory_runs.Run, step: str) -> None:
-    state = model.InstanceState.RUNNING
-    run.put(in_memory_runs.Record(key=step, state=state, started=0.0))
+def begin(run: live_run_state.Run, step: str) -> None:
+    state = run_types.InstanceState.RUNNING
+    run.put(live_run_state.Record(key=step, state=state, started=0.0))
 
 
-def test_snapshot_named_by_a_step_keeps_its_shards(run: in_memory_runs.Run) -> None:
+def test_snapshot_named_by_a_step_keeps_its_shards(run: live_run_state.Run) -> None:
     assert resharding.named_snapshots(run) == frozenset()
     begin(run, "price")
     assert resharding.named_snapshots(run) == {"trades"}
@@ -33,13 +33,13 @@ def test_snapshot_named_by_a_step_keeps_its_shards(run: in_memory_runs.Run) -> N
     assert divided.snapshots["rates"].shards == [8, 9]
 
 
-def test_equal_shards_leave_definition_unchanged(run: in_memory_runs.Run) -> None:
+def test_equal_shards_leave_definition_unchanged(run: live_run_state.Run) -> None:
     assert resharding.with_shards(run, {}) is run.new
     assert resharding.with_shards(run, {"trades": [1, 2], "unknown": [1]}) is run.new
 
 
-def test_snapshot_without_shards_gets_no_shards(run: in_memory_runs.Run) -> None:
-    bare = model.SnapshotRef(name="trades", digest="d")
+def test_snapshot_without_shards_gets_no_shards(run: live_run_state.Run) -> None:
+    bare = run_types.SnapshotRef(name="trades", digest="d")
     run.redefine(flow_world.new(FLOW, data={"rates": [1]}))
     run.new.snapshots["trades"] = bare
     assert resharding.with_shards(run, {"trades": [1]}) is run.new

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import expressions
+from kilnwork.api import flow_expressions
 from kilnwork.api import task as api_task
 from kilnwork.jobs.flows import step_inputs
 
@@ -39,7 +39,7 @@ def test_each_item_gets_its_own_inputs() -> None:
 
 
 def test_failed_expression_names_the_input() -> None:
-    with pytest.raises(expressions.ExpressionError, match=r"with\.x: \$\{ s\.b \}"):
+    with pytest.raises(flow_expressions.ExpressionError, match=r"with\.x: \$\{ s\.b \}"):
         inputs_of(variable="s", items=(raw({"a": 1}),), own={"x": "${ s.b }"})
 
 

@@ -2,44 +2,50 @@
 
 import pytest
 
-from kilnwork.jobs.flows import in_memory_runs, model, views
+from kilnwork.jobs.flows import live_run_state, run_types, views
 from support import flow_world
 
 FLOW = {"do": [{"load": {"call": "f.load"}}, {"price": {"call": "f.price"}}]}
-_S = model.InstanceState
+_S = run_types.InstanceState
 
 
 @pytest.fixture
-def run() -> in_memory_runs.Run:
-    made = in_memory_runs.Run(
-        flow_world.new(FLOW), in_memory_runs.RunState(started=0.0, version=5), row=1
+def run() -> live_run_state.Run:
+    made = live_run_state.Run(
+        flow_world.new(FLOW), live_run_state.RunState(started=0.0, version=5), row=1
     )
-    counts = model.TaskCounts(total=4, succeeded=3, failed=1)
+    counts = run_types.TaskCounts(total=4, succeeded=3, failed=1)
     made.put(
-        in_memory_runs.Record(key="load", state=_S.FAILED, started=0.0, reason="R", counts=counts)
+        live_run_state.Record(key="load", state=_S.FAILED, started=0.0, reason="R", counts=counts)
     )
     return made
 
 
-def test_view_shows_all_steps_in_order(run: in_memory_runs.Run) -> None:
+def test_view_shows_all_steps_in_order(run: live_run_state.Run) -> None:
     view = views.run_view(run)
     assert list(view.steps) == ["load", "price"]
     load, price = view.steps.values()
     assert (load.state, load.total, load.failed, load.reason) == (_S.FAILED, 4, 1, "R")
-    assert price == model.StepView()
+    assert price == run_types.StepView()
 
 
-def test_view_shows_final_phase_when_run_is_over(run: in_memory_runs.Run) -> None:
-    run.update(phase=model.FlowPhase.SUCCEEDED)
+def test_view_shows_final_phase_when_run_is_over(run: live_run_state.Run) -> None:
+    run.update(phase=run_types.FlowPhase.SUCCEEDED)
     run.keep_value("", b"42")
-    assert (views.run_view(run).phase, views.run_view(run).value) == (model.FlowPhase.RUNNING, None)
-    run.update(stage=in_memory_runs.FlowStage.OVER)
-    assert (views.run_view(run).phase, views.run_view(run).value) == (model.FlowPhase.SUCCEEDED, 42)
+    assert (views.run_view(run).phase, views.run_view(run).value) == (
+        run_types.FlowPhase.RUNNING,
+        None,
+    )
+    run.update(stage=live_run_state.FlowStage.OVER)
+    assert (views.run_view(run).phase, views.run_view(run).value) == (
+        run_types.FlowPhase.SUCCEEDED,
+        42,
+    )
 
 
-def test_open_jobs_add_to_counts_of_their_step(run: in_memory_runs.Run) -> None:
-    one = views.OpenJob(model.TaskCounts(total=2, succeeded=1), 1, 9, "Queued", "it waits")
-    two = views.OpenJob(model.TaskCounts(total=1), 0, 3, "Other")
+def test_open_jobs_add_to_counts_of_their_step(run: live_run_state.Run) -> None:
+    one = views.OpenJob(run_types.TaskCounts(total=2, succeeded=1), 1, 9, "Queued", "it waits")
+    two = views.OpenJob(run_types.TaskCounts(total=1), 0, 3, "Other")
     view = views.add_open_jobs(views.run_view(run), {"price": [one, two]})
     price = view.steps["price"]
     assert (price.total, price.succeeded, price.running) == (3, 1, 1)

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from starlette import routing
 
-from kilnwork.server.jobs import app, http_resource, upload_handlers
+from kilnwork.server.jobs import app, http_resource_base, upload_handlers
 
 NOTHING: Any = cast("Any", None)
 """No handler is called."""
@@ -19,7 +19,7 @@ def by_table(path: str) -> tuple[str, dict[str, str]] | None:
     """Return the first matching path of the table and its parameters."""
     for known in app.make_resources(NOTHING, upload_handlers.Files(SHARED)):
         scope = {"type": "http", "path": path, "method": "GET"}
-        match, found = routing.Route(known, http_resource.Resource({})).matches(scope)
+        match, found = routing.Route(known, http_resource_base.Resource({})).matches(scope)
         if match is not routing.Match.NONE:
             return known, found["path_params"]
     return None

@@ -11,7 +11,7 @@ import pytest
 
 from kilnwork.kit import asgi
 from kilnwork.server import errors
-from kilnwork.server.jobs import body, http_resource
+from kilnwork.server.jobs import body, http_resource_base
 
 
 class _Sink:
@@ -43,7 +43,7 @@ class _Turns(asyncio.Semaphore):
 
 def _request(
     pieces: Sequence[bytes] = (b"",), headers: Sequence[tuple[bytes, bytes]] = ()
-) -> http_resource.JobRequest:
+) -> http_resource_base.JobRequest:
     left = list(pieces)
 
     async def receive() -> asgi.Message:
@@ -56,7 +56,7 @@ def _request(
         "query_string": b"",
         "headers": list(headers),
     }
-    return http_resource.JobRequest(scope, receive)
+    return http_resource_base.JobRequest(scope, receive)
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import pytest
 
 from kilnwork.api import filejobs
 from kilnwork.server import errors
-from kilnwork.server.jobs import parameters, source_system_settings
+from kilnwork.server.jobs import aksjobscheduler_settings, parameters
 
 
 def _read(
-    given: dict[str, str], compat: source_system_settings.Source | None = None
+    given: dict[str, str], compat: aksjobscheduler_settings.Source | None = None
 ) -> filejobs.FileJobSpec:
     return parameters.parse_spec(given, compat=compat)
 
@@ -125,7 +125,7 @@ def test_batch_1_is_refused() -> None:
 
 
 def test_source_sizes_are_only_defaults() -> None:
-    compat = source_system_settings.read({"ITEMSPERJOB": "7", "MAXPARALLELISM": "3"})
+    compat = aksjobscheduler_settings.read({"ITEMSPERJOB": "7", "MAXPARALLELISM": "3"})
     found = _read({}, compat)
     assert (found.items_per_part, found.parallelism) == (7, 3)
     found = _read({"spec": '{"itemsPerPart": 8}', "parallelism": "4"}, compat)

@@ -212,6 +212,8 @@ class Committer:
                 self._copying = self._copier.submit(self._copy_beside)
         elif copying.done():
             self._copying = None
+            # What is not an error of SQLite is a bug: raised here, it ends the thread.
+            copying.result()
             # What was committed during that copy; with nothing left to copy, SQLite starts the log
             # over.
             self._copy(self._connection)
@@ -220,7 +222,11 @@ class Committer:
             futures.wait([copying])
 
     def _copy_beside(self) -> None:
-        connection = apsw.Connection(str(self._path))
+        try:
+            connection = apsw.Connection(str(self._path))
+        except apsw.Error as error:
+            self._log_not_copied(error)
+            return
         try:
             self._copy(connection)
         finally:
@@ -235,5 +241,8 @@ class Committer:
             # PASSIVE waits neither for readers nor for the writer.
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
-            facts = {"file": self._path.name, "error": str(error)}
-            log.warning("the log was not copied, which is tried again", extra=facts)
+            self._log_not_copied(error)
+
+    def _log_not_copied(self, error: apsw.Error) -> None:
+        facts = {"file": self._path.name, "error": str(error)}
+        log.warning("the log was not copied, which is tried again", extra=facts)

@@ -12,7 +12,7 @@ import apsw
 
 from kilnwork.dispatch import errors
 from kilnwork.dispatch.journal.sqlite import statements
-from kilnwork.kit import database_marker
+from kilnwork.kit import database_loss_check
 
 _REMEDY = (
     "nothing was deleted. Put a backup in its place, or move {}* elsewhere and start again: Task "
@@ -27,8 +27,8 @@ def writing(path: Path) -> apsw.Connection:
     """
     try:
         # Before SQLite sees the file: it takes an empty one for a new database.
-        database_marker.check_content(path)
-    except database_marker.ContentLost as error:
+        database_loss_check.check_content(path)
+    except database_loss_check.ContentLost as error:
         raise errors.JournalUnreadable(f"{error}; {_REMEDY.format(path.name)}") from error
     # Before SQLite opens it, which would make it with the mode of the umask.
     _make_private(path)
@@ -43,7 +43,7 @@ def writing(path: Path) -> apsw.Connection:
             connection.pragma("wal_autocheckpoint", 4000)
             _migrate(connection, path)
             # Only now: from here on an empty file is one that has lost its content.
-            database_marker.write_marker(path)
+            database_loss_check.write_marker(path)
         except BaseException:
             connection.close()
             raise

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
-from kilnwork.dispatch.journal import row_codec, task_rows
+from kilnwork.dispatch.journal import row_codec_generator, task_rows
 
 _NAME = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
 _COMMENT = re.compile(r"--.*")
@@ -95,7 +95,7 @@ def _pieces() -> dict[str, str]:
     }
 
 
-def _assigned(columns: Sequence[row_codec.Column]) -> str:
+def _assigned(columns: Sequence[row_codec_generator.Column]) -> str:
     """Return the SQL that assigns all columns but the first, which identifies the row."""
     numbered = enumerate(columns[1:], 2)
     return ", ".join(f"{column.name} = v.column{number}" for number, column in numbered)

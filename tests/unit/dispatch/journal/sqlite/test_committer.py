@@ -74,6 +74,26 @@ def test_long_reader_does_not_block_commits(tmp_path: Path) -> None:
     assert written.close() == 100
 
 
+def test_copy_that_cannot_open_the_file_is_logged_and_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = Written(tmp_path / "some.db", log_pages=20)
+
+    def refuse(*_: object) -> None:
+        raise apsw.CantOpenError("too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(apsw, "Connection", refuse)
+        for n in range(100):
+            written.put(lambda n=n: written.insert(n))  # type: ignore[misc]
+        written.committer.close()
+    assert written.log.stat().st_size < 2 * committer.STEP_BYTES
+    assert not written.failures
+    messages = {(one.message, getattr(one, "error", "")) for one in caplog.records}
+    assert messages == {("the log was not copied, which is tried again", "too many open files")}
+    assert written.close() == 100
+
+
 def test_refused_commit_is_retried(tmp_path: Path) -> None:
     written = Written(tmp_path / "some.db")
     tries = itertools.count(1)
