@@ -273,9 +273,8 @@ class Attempt:
         reason = str(reasons.Reason.OUT_OF_MEMORY)
         if self._halt is None and not self.over.is_set():
             self._halt = outcome_rules.Halt(attempts.Ending.FAILED, reason, message)
-            self._signal(
-                signal.SIGKILL
-            )  # no SIGTERM first: the command would go on to use more memory
+            # No SIGTERM first: the command would go on to use more memory.
+            self._signal(signal.SIGKILL)
 
     def _kill_after(self, grace_s: float) -> None:
         loop = asyncio.get_running_loop()

@@ -142,12 +142,12 @@ class AttemptOutput:
 
     @property
     def _has_room(self) -> bool:
-        """Whether there is room to send more output."""
+        """Return whether there is room to send more output."""
         return self._kept_bytes < KEPT_BYTES and not self._stdout.full
 
     @property
     def _drops(self) -> bool:
-        """Whether output beyond `TAIL_BYTES` may be dropped."""
+        """Return whether output beyond `TAIL_BYTES` may be dropped."""
         return self._may_drop > 0 and self._read_up_to >= WHOLE_BYTES
 
     def _resume(self) -> None:

@@ -61,9 +61,8 @@ class Environment:
         """
         kubernetes = self._kubernetes(run.namespace, place)
         if kubernetes:
-            place.kubeconfig.chmod(
-                0o644
-            )  # it names the token's file, but does not contain the token
+            # The kubeconfig names the token's file, but does not contain the token.
+            place.kubeconfig.chmod(0o644)
         return {**kubernetes, **_contract(run, place), "KILN_POD_UID": self._pod_uid}
 
     def _outputs(self, run: messages.Run) -> dict[str, str]:

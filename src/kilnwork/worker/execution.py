@@ -196,9 +196,8 @@ class Execution:
         guard = self.guard
         function = template.function or self._load(template)
         args, kwargs = self._arguments(level.run)
-        if (
-            template.convert is not None
-        ):  # before `guard.user` is set: only user code may be interrupted
+        # Before `guard.user` is set: only user code may be interrupted.
+        if template.convert is not None:
             kwargs = template.convert(kwargs)
         self._meter.begin(level)
         level.began = self._monotonic()
