@@ -303,6 +303,39 @@ def test_tasks_of_a_deleted_cluster_fail() -> None:
     assert task.message == "there is no TaskCluster default"
 
 
+def other_cluster(number: int) -> model.Submission:
+    return model.Submission(
+        task=scripted_calls.task_id(number), namespace="ns", name=f"t-{number}",
+        spec=api_task.TaskSpec(command=("true",), cluster_name="other"),
+    )  # fmt: skip
+
+
+def test_tasks_of_other_clusters_outlive_a_deleted_cluster() -> None:
+    world = scripted_machine.World()
+    task = world.submit()
+    world.apply(inputs.Submit(other_cluster(99)))
+    assert step(world, inputs.CloseCluster("ns", "default")).finals == [task]
+    (other,) = step(world, inputs.CloseCluster("ns", "other")).finals
+    assert (other.name, other.message) == ("t-99", "there is no TaskCluster other")
+
+
+def test_new_tasks_have_their_own_rows_and_clusters() -> None:
+    world = scripted_machine.World()
+    batch = step(world, inputs.SubmitNew((submission(), other_cluster(2), other_cluster(3))))
+    assert [task.cluster.key[1] for task in batch.dirty] == ["default", "other", "other"]
+    assert [task.row for task in batch.dirty] == [1, 2, 3]
+
+
+def test_task_that_has_delegated_needs_no_cluster() -> None:
+    world, parent = scripted_calls.world_with_call(slots=2)
+    child = scripted_calls.spawn(world, parent)
+    world.end(parent, delegate=child)
+    world.apply(inputs.CloseCluster("ns", "default", running=False))
+    assert world.task(parent).state is S.RUNNING
+    world.apply(inputs.CloseCluster("ns", "default"))
+    assert world.task(parent).state is S.FAILED
+
+
 def test_cluster_that_is_being_deleted_keeps_what_a_worker_has() -> None:
     world, running = world_with_command()
     waiting = model.Submission(
@@ -413,6 +446,14 @@ def test_worker_that_stops_gets_no_more_tasks(reason: str, *, leaving: bool) -> 
     assert world.memory.links[1].leaving == leaving
     world.after(10)
     assert (task.state, world.runs) == ((S.PENDING, 1) if leaving else (S.STAGING, 2))
+
+
+def test_loss_that_a_worker_reports_of_itself_is_excused() -> None:
+    world, task = world_with_command()
+    lost = outcome(attempts.Ending.LOST, "WorkerLost")
+    batch = step(world, inputs.Finished(1, 5, task.ref, lost))
+    assert [past.reason for past in batch.past] == ["DispatcherAway"]
+    assert (task.losses, task.excused) == (0, 1)
 
 
 @pytest.mark.parametrize("proof", [True, False])
@@ -581,6 +622,70 @@ def test_retry_is_queued_and_published_after_its_delay() -> None:
     batch = world.machine.take(world.now)
     assert task.id in batch.published
     assert (task.state, task.attempt) == (S.STAGING, 2)
+
+
+def test_retry_that_is_queued_already_is_not_queued_again() -> None:
+    world, task = world_with_command(
+        retry=api_task.Retry(max_attempts=2, delay_seconds=30, jitter=0)
+    )
+    world.report(task, FAILED)
+    world.apply(inputs.LinkClosed(1))
+    world.apply(inputs.Suspend(task.id, suspended=True))
+    world.now = inputs.Moment(world.now.wall + 60, world.now.mono)  # the wall clock was set
+    world.apply(inputs.Suspend(task.id, suspended=False))
+    ticket = task.ticket
+    assert ticket is not None
+    world.after(30)
+    assert (task.ticket, len(task.cluster.queue)) == (ticket, 1)
+
+
+def test_running_timeout_of_an_ended_attempt_stops_nothing() -> None:
+    world, task = world_with_command(
+        timeouts=api_task.Timeouts(running_seconds=5),
+        retry=api_task.Retry(max_attempts=2, delay_seconds=60, jitter=0),
+    )
+    world.report(task, FAILED)
+    world.after(5)
+    assert (task.state, task.intent) == (S.PENDING, records.Intent.NONE)
+
+
+def test_call_that_does_not_end_in_its_grace_ends_with_its_slot() -> None:
+    limits = api_task.Timeouts(kill_grace_seconds=2)
+    world, task = scripted_calls.world_with_call(scripted_calls.spec(timeouts=limits))
+    world.started(task)
+    world.apply(inputs.Kill(task, "Killed", ""))
+    world.after(1)
+    assert world.sent_of(instructions.KillSlot) == []
+    world.after(1)
+    killed = instructions.KillSlot(1, world.holder(task).name)
+    assert world.sent_of(instructions.KillSlot) == [killed]
+
+
+# One batch: what has ended, then waits, then the queue, then confirmations
+
+
+def test_dependent_starts_in_the_batch_in_which_what_it_needs_ends() -> None:
+    world, task = scripted_calls.world_with_call()
+    (dependent,) = world.submit(needs=(task,))
+    assert not world.holds(dependent)
+    world.end(task)
+    assert world.holds(dependent)
+
+
+def test_child_of_a_call_that_waits_in_place_runs_in_its_slot() -> None:
+    world, parent = scripted_calls.world_with_call()
+    child = scripted_calls.spawn(world, parent)
+    assert not world.holds(child)
+    world.wait(parent, child, in_place=True)
+    assert world.holder(child) is world.holder(parent)
+
+
+def test_calls_beyond_the_backlog_are_accepted_when_the_queue_is_shorter() -> None:
+    world = scripted_calls.world_with_driver(max_backlog=1)
+    tasks = [*world.submit(), *world.submit(2)]
+    assert world.accepted == {scripted_calls.DRIVER: 1}
+    world.end(tasks[0])
+    assert world.accepted == {scripted_calls.DRIVER: 3}
 
 
 def test_worker_that_does_not_renew_its_lease_is_lost() -> None:
