@@ -63,7 +63,7 @@ class _Children:
 
 
 class _Sidecar:
-    """The owner of the link for one attempt. Implements `peer.Owner`."""
+    """The owner of the link for one attempt. Implements `worker_side.Owner`."""
 
     def __init__(self, given: sidecar_settings.SidecarSettings, listener: sidecar.Listener) -> None:
         self._given = given

@@ -1,4 +1,4 @@
-"""Cron expressions: the times of each form, refused forms, and how far ticks are found."""
+"""Cron expressions: the times of each form, refused forms, how far ticks are found and counted."""
 
 import datetime as dt
 import itertools
@@ -414,6 +414,94 @@ def test_ticks_in_the_far_future_are_found_quickly(text: str) -> None:
 
     assert (find() or 0) > seconds("2092-01-01T00:00:00")
     assert min(timeit.repeat(find, number=1, repeat=20)) < 0.005
+
+
+def ticks_between(
+    expression: cron.CronExpression,
+    after: int,
+    until: int,
+    *,
+    zone: dt.tzinfo,
+    gap: Gap,
+    overlap: Overlap,
+) -> list[int]:
+    """Return the ticks of a span, found one after the other."""
+    found: list[int] = []
+    tick = expression.next_after(after, zone, gap=gap, overlap=overlap)
+    while tick is not None and tick <= until:
+        found.append(tick)
+        tick = expression.next_after(tick, zone, gap=gap, overlap=overlap)
+    return found
+
+
+CHANGES = ["2026-03-08T07:00:00Z", "2026-11-01T06:00:00Z"]
+"""When the clocks of New York change in 2026."""
+
+
+@pytest.mark.parametrize("policies", list(itertools.product(Gap, Overlap)), ids=str)
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "text", ["30 2 * * *", "*/20 1-3 * * *", "30 * * * *", "0 0 8 3 *", "5 30 1,2 1,8 * ? *"]
+)
+def test_count_is_that_of_the_ticks_found_around_a_change(
+    text: str, change: str, policies: tuple[Gap, Overlap]
+) -> None:
+    expression, (gap, overlap), at = parse(text), policies, seconds(change)
+    starts = (-90_000, -5400, -1800, -1, 0, 1, 1799, 1800, 3600, 7200)
+    for first, last in itertools.product(starts, (0, 1, 1800, 3599, 3600, 90_000)):
+        after, until = at + first, at + last
+        found = ticks_between(expression, after, until, zone=NEW_YORK, gap=gap, overlap=overlap)
+        counted = expression.count(after, until, NEW_YORK, gap=gap, overlap=overlap)
+        assert (first, last, counted) == (first, last, len(found))
+
+
+@pytest.mark.parametrize(
+    ("text", "until", "count"),
+    [
+        ("0 12 * * *", "2027-01-01T00:00:00", 365),
+        ("0 12 1 * *", "2027-01-01T00:00:00", 12),
+        ("0 0 1 1 *", "2026-01-01T00:00:00", 0),  # its start is exclusive
+        ("0 0 1 1 *", "2027-01-01T00:00:00", 1),  # its end is inclusive
+        ("0 0 1 1 *", "2026-12-31T23:59:59", 0),
+        ("30 0 12 * * ? *", "2026-01-01T12:00:29", 0),
+        ("30 0 12 * * ? *", "2026-01-01T12:00:30", 1),
+        ("*/10 * * * * ? *", "2026-01-01T01:00:05", 360),
+        ("0 6,18 ? * MON", "2026-01-05T17:59:00", 1),
+        ("0 0 29 2 *", "2099-12-31T00:00:00", 18),
+        ("0 0 1 1 * 2028", "2099-12-31T00:00:00", 1),
+        ("0 0 * * *", "2025-12-31T00:00:00", 0),  # it ends before it begins
+    ],
+)
+def test_count_of_a_span(text: str, until: str, count: int) -> None:
+    found = parse(text).count(
+        seconds(START), seconds(until), dt.UTC, gap=Gap.SKIP, overlap=Overlap.FIRST
+    )
+    assert found == count
+
+
+def test_longest_expression_is_accepted() -> None:
+    longest = "0 0 * * *".ljust(cron.MAX_CHARS)
+    assert (cron.MAX_CHARS, parse(longest).hours) == (512, (0,))
+    with pytest.raises(cron.InvalidCron, match="it has 513 characters: 512 is the most"):
+        parse(longest + " ")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1", "'1' has 1 field: write 5"),
+        ("1 2", "'1 2' has 2 fields: write 5"),
+        ("0 0 31 2 *", "day of month '31' never comes in month '2': write a day"),
+        (
+            "0 0 29 2 0#5 2027",
+            "day of month '29' or day of week '0#5' never comes in month '2' of year '2027': write",
+        ),
+    ],
+)
+def test_refusal_is_a_sentence(text: str, message: str) -> None:
+    found = cron.problem(text, format=STANDARD, hash_id="a/b")
+    assert found is not None
+    assert found.startswith(message)
 
 
 def test_no_ticks_before_1970_and_after_2099() -> None:

@@ -30,6 +30,19 @@ FROM_WORKER: list[messages.FromWorker] = [
     messages.Spawn(3, REF, 1, None, None, task.TaskSpec(command=("true",)), b"{}"),
     messages.GetTask(4, REF, ids.TaskId(bytes(16)), 1.5),
 ]  # fmt: skip
+FROM_ATTEMPT: list[messages.FromAttempt] = [
+    messages.AttemptHello(1, REF, "secret", "ns", "p-0", 7, runs_call=True),
+    messages.Renew(3),
+    messages.GetTask(4, REF, ids.TaskId(bytes(16)), 1.5),
+    messages.CallsEnded(2, (message_samples.END,)),
+    messages.Progress(REF, 0.5, "half"),
+]
+HELLOS: list[frames.Sent] = [
+    FROM_WORKER[0],
+    message_samples.FROM_DRIVER[0],
+    message_samples.FROM_SLOT[0],
+    FROM_ATTEMPT[0],
+]
 TO_WORKER: list[messages.ToWorker] = [
     messages.Welcome(7, 10.0, 3.0, (messages.Decision(REF, messages.Verdict.KEEP, 12),)),
     messages.Refused("version", "speak 1", retry=False),
@@ -59,6 +72,7 @@ def test_dispatcher_messages_arrive_unchanged(message: messages.ToWorker) -> Non
     [
         (frames.decode_from_driver, message_samples.FROM_DRIVER),
         (frames.decode_from_slot, message_samples.FROM_SLOT),
+        (frames.decode_from_attempt, FROM_ATTEMPT),
         (frames.decode_to_driver, message_samples.TO_DRIVER),
         (frames.decode_to_slot, message_samples.TO_SLOT),
     ],
@@ -68,6 +82,11 @@ def test_driver_and_slot_messages_arrive_unchanged(
 ) -> None:
     bodies = frames.Cutter().feed(b"".join(map(frames.encode, said)))
     assert [decode(body) for body in bodies] == said
+
+
+@pytest.mark.parametrize("message", HELLOS, ids=lambda m: type(m).__name__)
+def test_hello_of_each_kind_of_peer_is_decoded(message: frames.Sent) -> None:
+    assert frames.decode_hello(frames.encode(message)[4:]) == message
 
 
 def test_peer_may_only_send_messages_of_its_kind() -> None:
@@ -113,6 +132,35 @@ def test_batch_is_split_into_frames(size: int) -> None:
     messages_read = [frames.decode_to_slot(body) for body in bodies]
     runs = [read for m in messages_read if isinstance(m, messages.Calls) for read in m.runs]
     assert runs == [run] * 40
+
+
+def test_batch_up_to_the_limit_is_one_frame() -> None:
+    def frames_of(size: int) -> list[bytes]:
+        half = attempts.Payload("application/json", bytes(size // 2))
+        rest = attempts.Payload("application/json", bytes(size - size // 2))
+        plain = [((REF.task, REF.run, REF.attempt), 1, one, "n") for one in (half, rest)]
+        return list(frames.encode_batch(messages.Calls, plain))
+
+    assert frames.BATCH_BYTES == 1 << 18
+    (one,) = frames_of(1 << 17)
+    around = len(one) - 4 - (1 << 17)
+    (full,) = frames_of(frames.BATCH_BYTES - around)
+    assert len(full) == 4 + frames.BATCH_BYTES
+    assert len(frames_of(frames.BATCH_BYTES - around + 1)) == 2
+
+
+def test_item_of_exactly_a_frame_is_sent() -> None:
+    def encode_item(size: int) -> list[bytes]:
+        item = (1, "Success", "", "", attempts.Payload("application/json", bytes(size)))
+        return list(frames.encode_batch(messages.Results, [item]))
+
+    (frame,) = encode_item(messages.MAX_FRAME_BYTES // 2)
+    around = len(frame) - 4 - messages.MAX_FRAME_BYTES // 2
+    (frame,) = encode_item(messages.MAX_FRAME_BYTES - around)
+    assert len(frame) == 4 + messages.MAX_FRAME_BYTES
+    assert len(frames.Cutter().feed(frame)) == 1
+    with pytest.raises(errors.FrameTooLarge, match="one item of Results takes 1048577 bytes"):
+        encode_item(messages.MAX_FRAME_BYTES - around + 1)
 
 
 def test_item_larger_than_a_frame_is_refused() -> None:
@@ -175,9 +223,56 @@ def test_oversized_frame_is_refused_before_it_is_read() -> None:
         frames.Cutter().feed(struct.pack(">I", messages.MAX_FRAME_BYTES + 1))
 
 
+def test_frame_of_the_maximum_size_is_cut() -> None:
+    body = bytes(messages.MAX_FRAME_BYTES)
+    cutter = frames.Cutter()
+    assert cutter.feed(struct.pack(">I", len(body)) + body[:-1]) == []
+    assert cutter.feed(body[-1:]) == [body]
+    assert cutter.feed(struct.pack(">I", 1)) == []
+    assert cutter.feed(b"a" + struct.pack(">I", 1) + b"b") == [b"a", b"b"]
+
+
 def test_empty_frame_is_refused() -> None:
-    with pytest.raises(errors.MalformedFrame):
+    with pytest.raises(errors.MalformedFrame, match="an empty frame"):
         frames.Cutter().feed(bytes(4))
+
+
+def test_message_of_exactly_a_frame_is_sent() -> None:
+    def encode(size: int) -> bytes:
+        return frames.encode(messages.Log(REF, 0, bytes(size)))
+
+    around = len(encode(messages.MAX_FRAME_BYTES // 2)) - 4 - messages.MAX_FRAME_BYTES // 2
+    frame = encode(messages.MAX_FRAME_BYTES - around)
+    assert len(frame) == 4 + messages.MAX_FRAME_BYTES
+    assert len(frames.Cutter().feed(frame)) == 1
+    with pytest.raises(errors.FrameTooLarge, match="Log takes 1048577 bytes"):
+        encode(messages.MAX_FRAME_BYTES - around + 1)
+
+
+POD = task.PodTemplate(spec={"containers": ["MARK"]})
+
+
+@pytest.mark.parametrize(
+    ("message", "sent", "received", "cause"),
+    [
+        (messages.Progress(REF, 0.5, "half"), b"half", b"ha\xff\xfe", "utf-8"),
+        (
+            messages.Spawn(3, REF, 1, None, None, task.TaskSpec(pod=POD), b"{}"),
+            b"\xa4MARK",
+            b"\x91" * 100_000 + b"\xc0",
+            "recursion",
+        ),
+        (messages.Renew(3), b"\x03", b"\xc1", "malformed"),
+    ],
+    ids=["text", "nesting", "byte"],
+)
+def test_unreadable_body_is_refused_with_its_cause(
+    message: messages.FromWorker, sent: bytes, received: bytes, cause: str
+) -> None:
+    body = frames.encode(message)[4:]
+    assert frames.decode_from_worker(body) == message
+    with pytest.raises(errors.MalformedFrame, match=f"(?i)^not a message of a worker: .*{cause}"):
+        frames.decode_from_worker(body.replace(sent, received))
 
 
 def test_message_larger_than_a_frame_is_not_sent() -> None:

@@ -59,3 +59,20 @@ def test_lost_job_has_failure_message() -> None:
         completion.failure_message(least, known, 4) == "2 of 4 indexes failed, and 3 must succeed"
     )
     assert completion.failure_message(most, known, 4) == "2 of 4 indexes failed, and 1 may"
+
+
+def test_failure_message_has_the_nouns_of_the_job() -> None:
+    least = job_settings.Completion(min_successful=3)
+    most = job_settings.Completion(max_failed=1)
+    known = counts(0, 2, 1)
+    assert (
+        completion.failure_message(least, known, 4, nouns="parts")
+        == "3 of 4 parts failed, and 3 must succeed"
+    )
+    assert completion.failure_message(most, known, 4, nouns="parts") == (
+        "2 of 4 parts failed, and 1 may"
+    )
+
+
+def test_numbers_of_verdicts_are_stable() -> None:
+    assert {verdict.name: int(verdict) for verdict in _V} == {"OPEN": 0, "ENOUGH": 1, "LOST": 2}

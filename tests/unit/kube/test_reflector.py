@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -340,3 +341,111 @@ async def test_object_that_is_unreadable_in_a_list_is_not_reported_as_deleted(
     server.send_error(410, "Expired")
     await waiting.wait_until_async(lambda: deleted == ["a"], what="deletion")
     running.cancel()
+
+
+@contextlib.asynccontextmanager
+async def following(followed: reflector.Reflector[dict[str, Any]]) -> AsyncIterator[None]:
+    """Run a reflector; the body begins when its cache is complete."""
+    running = asyncio.create_task(followed.run())
+    try:
+        await asyncio.wait_for(followed.synced.wait(), 30)
+        yield
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def test_scope_selects_objects_of_the_list_and_of_the_watch(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
+    server = scripted_objects.Objects(stand)
+    scope = reflector.Scope(namespace="x", label_selector="a=b", field_selector="c=d")
+    known = cache.Cache[dict[str, Any]]()
+    followed = reflector.Reflector(kube, api_resources.PODS, dict, known, scope=scope)
+    async with following(followed):
+        await waiting.wait_until_async(lambda: server.watching, what="a watch")
+    (_, listed, of_list, _), (_, watched, of_watch, _) = stand.asked[:2]
+    assert listed == watched == "/api/v1/namespaces/x/pods"
+    for query in (of_list, of_watch):
+        assert (query["labelSelector"], query["fieldSelector"]) == ("a=b", "c=d")
+    assert ("watch" in of_list, of_watch["watch"]) == (False, "true")
+
+
+async def test_list_drops_objects_of_its_own_namespace_only(
+    kube: client.Client, stand: scripted_apiserver.ScriptedApiServer
+) -> None:
+    scripted_objects.Objects(stand)
+    known = cache.Cache[dict[str, Any]]()
+    for namespace in ("x", "y"):
+        known.put({"metadata": {"name": "a", "namespace": namespace, "uid": "u"}})
+    scope = reflector.Scope(namespace="x")
+    followed = reflector.Reflector(kube, api_resources.PODS, dict, known, scope=scope)
+    async with following(followed):
+        assert list(known.keys()) == [("y", "a")]
+    everywhere = reflector.Reflector(kube, api_resources.PODS, dict, known)
+    async with following(everywhere):
+        assert list(known.keys()) == []
+
+
+def test_reflector_that_does_not_run_yet_has_a_problem(kube: client.Client) -> None:
+    followed = reflector.Reflector(kube, api_resources.PODS, dict, cache.Cache[dict[str, Any]]())
+    assert (followed.problem, followed.synced.is_set()) == ("not listed yet", False)
+
+
+async def test_broken_connection_is_resumed_without_a_list(
+    follower: Follower, server: scripted_objects.Objects
+) -> None:
+    server.cut_watches()
+    await waiting.wait_until_async(lambda: server.watches_opened == 2, what="second watch")
+    await follower.like_server()
+    assert server.lists == 1
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordedBackoff(backoff.Backoff):
+    """A back-off with the number of failures in a row at each of its uses."""
+
+    failures: list[int] = dataclasses.field(default_factory=list)
+
+    def delay_s(self, failures: int, *, entropy: ids.Entropy | None = None) -> float:
+        self.failures.append(failures)
+        return 0.001
+
+
+async def test_only_a_watch_with_a_change_ends_without_a_failure(
+    follower: Follower, server: scripted_objects.Objects
+) -> None:
+    recorded = RecordedBackoff(base_s=0.001, max_s=0.001)
+    follower.reflector.backoff = recorded
+
+    async def end_watch() -> None:
+        ended = len(recorded.failures) + 1
+        server.end_watches()
+        await waiting.wait_until_async(lambda: len(recorded.failures) == ended, what="an end")
+        await follower.like_server()
+
+    await end_watch()
+    await end_watch()
+    server.put("d")
+    await follower.like_server()
+    await end_watch()
+    assert recorded.failures[1:] == [1, 0]
+    assert (reflector.STEADY_S, reflector.BACKOFF.max_s) == (5.0, 5.0)
+
+
+async def test_deletion_is_reported_with_the_last_state_that_is_known(
+    follower: Follower, server: scripted_objects.Objects
+) -> None:
+    server.put("a", f=1)
+    await follower.like_server()
+    server.refuse = aiohttp.web.Response(status=503)
+    server.cut_watches()
+    server.delete("a")  # missed: the list lacks it
+    server.compact()
+    server.refuse = None
+    await follower.like_server()
+    assert follower.last["a"]["f"] == 1
+    server.delete("b")
+    await follower.like_server()
+    assert follower.last["b"]["last"]

@@ -1,10 +1,11 @@
 """Slots that die, leave, come back: what they held is settled, once and rightly."""
 
+import msgspec
 import pytest
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.dispatch.machine import inputs, instructions
+from kilnwork.dispatch.machine import inputs, instructions, slot_occupancy, workers
 from kilnwork.kit import ids
 from support import scripted_calls
 from support.scripted_calls import (
@@ -271,3 +272,205 @@ def test_a_call_that_used_too_much_memory_has_failed() -> None:
     world.apply(inputs.LinkClosed(player.link))
     assert state_and_reason(world.task(task)) == ("Failed", "OutOfMemory")
     assert counts(world, task)[:2] == (1, 0)
+
+
+def test_calls_behind_an_ended_slot_keep_their_order() -> None:
+    world = world_of_short_calls()
+    (running, *others) = world.submit(5)
+    world.die(world.holder(running), running=running, code=1)
+    assert [ref.task for ref in world.holder(others[0]).has] == others
+
+
+def test_slot_whose_process_never_ran_the_call_is_lost() -> None:
+    world, task = world_with_call(spec(retry=api_task.Retry(max_losses=0)))
+    world.die(world.holder(task), running=task, code=None)
+    assert counts(world, task) == (0, 1, 0)
+    assert state_and_reason(world.task(task)) == ("Failed", "LostTooOften")
+
+
+def test_pauses_between_slots_that_cannot_be_opened_grow() -> None:
+    world, _ = world_with_call(opens=False)
+    worker, pauses = world.memory.links[1], []
+    for number in range(1, 9):
+        opened = world.sent_of(instructions.OpenSlot)
+        assert len(opened) == number
+        world.gone(scripted_calls.SlotPlayer(opened[-1].slot), code=None)
+        pauses.append(round(worker.opens_at - world.now.mono, 6))
+        world.after(pauses[-1] / 2)
+        assert len(world.sent_of(instructions.OpenSlot)) == number
+        world.after(pauses[-1] / 2 + 1e-6)
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+
+
+def test_slot_that_joins_ends_the_pauses() -> None:
+    world, _ = world_with_call(opens=False)
+    worker = world.memory.links[1]
+    for _ in range(3):
+        name = world.sent_of(instructions.OpenSlot)[-1].slot
+        world.gone(scripted_calls.SlotPlayer(name), code=None)
+        world.after(1)
+    world.open(world.sent_of(instructions.OpenSlot)[-1].slot)
+    assert (worker.misses, worker.opens_at) == (0, 0.0)
+
+
+def test_request_to_end_a_call_is_sent_again_to_a_slot_that_is_back() -> None:
+    world, task = world_with_call(spec(timeouts=api_task.Timeouts(kill_grace_seconds=60)))
+    player = world.holder(task)
+    world.started(task)
+    world.apply(inputs.CancelTasks(scripted_calls.DRIVER, (task,)))
+    world.apply(inputs.LinkClosed(player.link))
+    world.join(player)
+    stops = world.sent_of(instructions.StopCall)
+    assert [stop.ref for stop in stops] == [world.task(task).ref] * 2
+    assert stops[-1].link == player.link
+
+
+def test_cancelled_call_that_never_reached_a_slot_is_not_sent_again() -> None:
+    world = world_of_short_calls()
+    (first, second) = world.submit(2)
+    player = world.holder(first)
+    world.apply(inputs.CancelTasks(scripted_calls.DRIVER, (second,)))
+    assert world.task(second).state is api_task.State.KILLING
+    player.has.pop()
+    world.apply(inputs.LinkClosed(player.link))
+    world.join(player)
+    assert [ref.task for ref in player.has] == [first]
+    assert state_and_reason(world.task(second)) == ("Killed", "Killed")
+
+
+def test_call_in_place_that_never_reached_a_slot_is_sent_as_any_other() -> None:
+    world, parent = world_with_call()
+    child = spawn(world, parent)
+    world.wait(parent, child, in_place=True)
+    player = world.holder(child)
+    assert world.task(child).in_place
+    player.has.pop()
+    world.apply(inputs.LinkClosed(player.link))
+    world.join(player)
+    assert [ref.task for ref in player.has] == [parent, child]
+    assert not world.task(child).in_place
+    assert world.task(child).attempt == 1
+
+
+def test_report_about_an_earlier_attempt_does_not_end_the_next() -> None:
+    retry = api_task.Retry(max_attempts=2, delay_seconds=0)
+    world, task = world_with_call(spec(retry=retry))
+    player, first = world.holder(task), world.task(task).ref
+    world.end(task, attempts.Ending.FAILED)
+    world.after(1)
+    assert (world.holder(task), world.task(task).attempt) == (player, 2)
+    world.apply(inputs.LinkClosed(player.link))
+    player.has.clear()
+    world.apply(inputs.SlotGone(1, 9, player.name, first, 1, False, "exit code 1", True))
+    assert counts(world, task) == (1, 0, 0)
+    assert world.task(task).attempt == 3
+    assert world.holds(task)
+
+
+@pytest.mark.parametrize("proof", [True, False])
+def test_end_of_a_slot_proves_that_abandoned_calls_are_gone(*, proof: bool) -> None:
+    world, task = world_with_call(spec(timeouts=api_task.Timeouts(kill_grace_seconds=1)))
+    player, ref, worker = world.holder(task), world.task(task).ref, world.memory.links[1]
+    world.started(task)
+    world.apply(inputs.CancelTasks(scripted_calls.DRIVER, (task,)))
+    for _ in range(4):
+        world.after(5)
+    assert (world.task(task).stopped, list(worker.unproven)) == (False, [ref])
+    world.die(player, code=137, asked=True, proof=proof)
+    assert list(worker.unproven) == ([] if proof else [ref])
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("WorkerLost", "its worker could not renew its lease, so it ended its tasks"),
+        ("", "its slot ended under another task"),
+    ],
+)
+def test_excused_call_says_why_its_slot_ended(reason: str, message: str) -> None:
+    world, task = world_with_call()
+    world.started(task)
+    world.opens = False
+    world.apply(inputs.LinkClosed(1))
+    player = world.holder(task)
+    world.worker()
+    world.apply(inputs.LinkClosed(player.link))
+    ref = world.task(task).ref
+    world.machine.handle(
+        inputs.SlotGone(1, 9, player.name, ref, 137, True, "", True, reason), world.now
+    )
+    (ended,) = world.machine.take(world.now).past
+    assert ended.message == message
+    assert ended.reason == ("DispatcherAway" if reason else "WorkerLost")
+
+
+def test_silent_call_behind_another_starts_when_it_is_the_first() -> None:
+    limits = api_task.Timeouts(running_seconds=5)
+    world = world_of_short_calls(spec(timeouts=limits))
+    (first, second) = world.submit(2)
+    world.after(5)
+    states = [world.task(task).state for task in (first, second)]
+    assert states == [api_task.State.RUNNING, api_task.State.STAGING]
+    world.after(1)
+    world.end(first, seconds=6)
+    world.after(3)
+    assert world.task(second).state is api_task.State.STAGING
+    world.after(1)
+    assert world.task(second).state is api_task.State.RUNNING
+    world.after(5)
+    assert world.task(second).reason == "TimedOut"
+
+
+# After a restart of the dispatcher
+
+
+def world_after_restart(count: int) -> tuple[World, list[ids.TaskId]]:
+    """Return a world with a slot for each call; the machine does not know which has which."""
+    world = world_with_driver(slots=count)
+    tasks = world.submit(count)
+    for task in tasks:
+        world.started(task)
+    mem = world.memory
+    for slot in list(mem.slots.values()):
+        mem.slot_links.pop(slot.link)
+        for record in slot.held.values():
+            record.slot = None
+            workers.expect(slot.worker, record)
+        slot.held.clear()
+        slot_occupancy.remove(mem, slot)
+    world.worker(slots=count, processes=tuple(world.slots))
+    return world, tasks
+
+
+def test_slots_claim_their_calls_after_a_restart() -> None:
+    world, tasks = world_after_restart(2)
+    worker = world.memory.links[1]
+    for task in tasks:
+        assert task in worker.unclaimed
+        world.join(world.holder(task))
+        assert task not in worker.unclaimed
+    assert [world.task(task).attempt for task in tasks] == [1, 1]
+    world.end(tasks[0])
+    assert state_and_reason(world.task(tasks[0])) == ("Success", "Succeeded")
+
+
+def test_call_that_no_slot_claims_is_excused() -> None:
+    world, (claimed, other) = world_after_restart(2)
+    player = world.holder(other)
+    world.join(world.holder(claimed))
+    assert counts(world, other) == (0, 0, 0)
+    player.has.clear()
+    world.join(player)
+    assert counts(world, other) == (0, 0, 1)
+    assert counts(world, claimed) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("newer", "failures"), [(0, 1), (1, 0)])
+def test_slot_that_ended_during_a_restart_settles_its_own_call(newer: int, failures: int) -> None:
+    world, (task, other) = world_after_restart(2)
+    player, ref = world.holder(task), world.task(task).ref
+    ref = msgspec.structs.replace(ref, attempt=ref.attempt + newer)
+    player.has.clear()
+    world.apply(inputs.SlotGone(1, 9, player.name, ref, 1, False, "exit code 1", True))
+    assert counts(world, task) == (failures, 0, 0)
+    assert counts(world, other) == (0, 0, 0)

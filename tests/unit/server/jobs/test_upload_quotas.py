@@ -137,3 +137,51 @@ def test_default_quota_is_three_quarters_of_free_disk(
 def test_any_size_fits_before_directory_exists(tmp_path: Path) -> None:
     found = _quotas(local.LocalStore(tmp_path / "none"), most_bytes=None)
     assert found.remaining_bytes("ann", None, offset=0, size=1 << 60) is None
+
+
+def test_uploads_beyond_the_quota_leave_no_bytes(
+    store: local.LocalStore, kept: upload_storage.Uploads
+) -> None:
+    found = _quotas(store)
+    found.record_upload(_begin(kept, FIRST, length=130))
+    assert found.remaining_bytes("ann", None, offset=5, size=0) == 0
+    with pytest.raises(errors.InsufficientStorage, match="136 bytes, and 100"):
+        found.remaining_bytes("ann", None, offset=5, size=1)
+
+
+def test_default_quota_counts_bytes_that_the_user_has_already(
+    store: local.LocalStore, kept: upload_storage.Uploads
+) -> None:
+    free = intake.DiskRoom(store).free()
+    assert free is not None
+    found = _quotas(store, most_bytes=None)
+    found.record_upload(_begin(kept, FIRST, length=free))
+    left = found.remaining_bytes("ann", None, offset=0, size=0)
+    assert left == pytest.approx(free * 0.5, rel=0.005)  # 75 % of twice the space, less what it has
+    left = found.remaining_bytes("ann", FIRST, offset=free, size=0)
+    assert left == pytest.approx(free * 0.5, rel=0.005)
+
+
+class FullDisk(intake.DiskRoom):
+    """A disk with less free space than is kept for the server itself."""
+
+    def free(self) -> int:
+        return -1000
+
+
+def test_full_disk_leaves_no_bytes(store: local.LocalStore, kept: upload_storage.Uploads) -> None:
+    chosen = settings.JobsApiSettings(files_bytes_per_user=None)
+    found = upload_quotas.Quotas(kept, chosen, FullDisk(store))
+    found.load()
+    assert found.remaining_bytes("ann", None, offset=0, size=0) == 0
+    found.record_upload(_begin(kept, FIRST, length=10_000, user="bob"))
+    with pytest.raises(errors.InsufficientStorage, match="1 bytes, and 0 are the most"):
+        found.remaining_bytes("ann", None, offset=0, size=1)
+
+
+def test_deletion_by_a_user_without_uploads_changes_nothing(
+    store: local.LocalStore, kept: upload_storage.Uploads
+) -> None:
+    found = _quotas(store)
+    found.drop_upload(_begin(kept, FIRST, length=60))
+    assert found.remaining_bytes("ann", None, offset=0, size=0) == 100
