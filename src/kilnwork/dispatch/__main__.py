@@ -18,14 +18,17 @@ from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import logs
 
 _SWITCH_S = 0.0005
-"""How long a thread keeps Python's lock while another waits for it; 5 ms is Python's own. The
-journal's thread needs it between any two statements, and the event loop seldom rests."""
+"""Seconds for which a thread keeps the interpreter lock while another waits for it; Python's
+default is 5 ms. The journal's thread needs the lock between any two statements, and the event loop
+seldom rests.
+"""
 
 
 def main() -> int:
     """Run the dispatcher and return its exit code."""
     sys.setswitchinterval(_SWITCH_S)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, who ends us
+    # Ctrl-C is for the driver, which ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A durable dispatcher outlives the terminal of its driver.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     logs.setup(level="warning")
@@ -34,7 +37,7 @@ def main() -> int:
         process.run(given, _store(given), make_loop=uvloop.new_event_loop)
     except kit_errors.ConfigurationError as error:
         return _fail(error, 2)
-    # Before KilnError, which it is too.
+    # Before KilnError, whose subclass it is.
     except errors.JournalLocked as error:
         return _fail(error, 3)
     except (kit_errors.KilnError, OSError) as error:

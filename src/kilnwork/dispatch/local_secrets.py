@@ -41,7 +41,7 @@ def _read(directory: Path) -> dict[str, bytes] | None:
     """
     try:
         files = [one for one in directory.iterdir() if not one.name.startswith(".")]
-        # Follows links: in a mounted Secret each key is one.
+        # Links are followed: in a mounted Secret each key is a link.
         return {file.name: file.read_bytes() for file in files if file.is_file()}
     except (FileNotFoundError, NotADirectoryError):
         return None

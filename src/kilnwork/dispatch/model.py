@@ -30,7 +30,7 @@ class ImageUse(msgspec.Struct, frozen=True):
 
 
 ImageRule = Callable[[str, api_task.TaskSpec], ImageUse]
-"""Say what the image of a spec means in a namespace."""
+"""Returns what the image of a spec means in a namespace."""
 
 
 def label_image(namespace: str, spec: api_task.TaskSpec) -> ImageUse:
@@ -50,7 +50,9 @@ class SubmittedFacts(msgspec.Struct, kw_only=True):
     """
 
     source: bytes = b""
-    """Whose turn it takes in the queue of its cluster; b"": that of all that name none."""
+    """The source whose turn the task takes in the queue of its cluster; b"": that of all tasks
+    without one.
+    """
 
 
 class Submission(SubmittedFacts, frozen=True, kw_only=True):  # type: ignore[misc] # as TaskView
@@ -103,30 +105,33 @@ class TaskFacts(SubmittedFacts, kw_only=True):
     reason: str = ""
     message: str = ""
     attempt: int = 0
-    """Number of the newest attempt, 0 before the first."""
+    """Number of the newest attempt; 0 before the first."""
     failures: int = 0
-    """What has been taken from the budget `retry.maxAttempts`."""
+    """Number of attempts that were taken from the budget `retry.maxAttempts`."""
     losses: int = 0
-    """Attempts that were lost."""
+    """Number of attempts that were lost."""
     unstarted: int = 0
-    """Attempts that were taken back, or lost, before they began."""
+    """Number of attempts that were taken back, or lost, before they began."""
     created: float = 0.0
     started: float | None = None
-    """First start of this run."""
+    """Time of the first start of this run."""
     finished: float | None = None
     exit_code: int | None = None
-    """Of the newest attempt."""
+    """Exit code of the newest attempt."""
     usage: attempts.Usage | None = None
-    """What the newest attempt has used, once it is over; None: not known."""
+    """Resources that the newest attempt has used, once it has ended; None: unknown."""
     result: attempts.Payload | None = None
-    """Its result, or its error."""
+    """The task's result, or its error."""
     stopped: bool | None = None
-    """True is proof that nothing of it runs any more, False means that such proof is missing, None
-    that something may rightly run."""
+    """True: there is proof that no process of the task is left. False: such proof is missing. None:
+    a process may rightly run.
+    """
     suspended: bool = False
-    """No attempt starts before it is resumed; one that runs goes on."""
+    """Whether no attempt may start before the task is resumed; a running attempt goes on."""
     placed: str = ""
-    """Node of the newest attempt, as its executor says; "" for one of a worker, which has its."""
+    """Node of the newest attempt, as its executor reports it; "" for an attempt on a worker, whose
+    node is known.
+    """
     parent: attempts.AttemptRef | None = None
 
 

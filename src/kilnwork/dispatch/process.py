@@ -24,11 +24,12 @@ from kilnwork.kit import clock, coroutines, ids
 log = logging.getLogger(__name__)
 
 MAX_CHECK_S = 1.0
+"""Maximum seconds between two checks for a reason to exit."""
 MIN_CHECK_S = 0.02
-"""Between two looks whether to leave: while there may be a driver to wait for, and while not."""
+"""Minimum seconds between two such checks; used while no driver is expected."""
 
 NAMESPACE = CLUSTER = "default"
-"""The only ones of a home."""
+"""The only namespace and the only cluster of a home."""
 
 
 class OneToken:
@@ -96,20 +97,20 @@ class DispatcherProcess:
         loop = asyncio.get_running_loop()
         self._why = loop.create_future()
         await self._hub.start(socket.socket(fileno=self._given.listener))
-        # After the start, so that all it has restored is frozen.
+        # After the start, so that all restored objects are frozen.
         _tune_collector()
         loop.add_signal_handler(signal.SIGTERM, self._leave, "the dispatcher got SIGTERM")
         loop.add_signal_handler(signal.SIGUSR1, self._leave_soon)
         if self._given.owner is not None:
-            # Nothing is ever written there: it becomes readable when the owner has ended.
+            # Nothing is ever written to it: it becomes readable when the owner has ended.
             loop.add_reader(self._given.owner, self._leave, "the driver is gone")
         else:
-            # One with an owner ends with it, however idle.
+            # A dispatcher with an owner ends with it, however idle it is.
             self._background.start("idle", self._watch_idle())
         try:
             why = await self._why
         finally:
-            # Before the hub, which it looks at.
+            # Before the hub, which the background work uses.
             await self._background.stop()
             await self._hub.stop(leaving="the dispatcher ends")
             if self._given.scratch is not None:
@@ -125,7 +126,7 @@ class DispatcherProcess:
 
     def _failed(self, error: BaseException) -> None:
         if not self._why.done():
-            # So that the process ends with an error.
+            # This makes the process end with an error.
             self._why.set_exception(errors.HubStopped(f"the dispatcher failed: {error}"))
 
     def _leave_soon(self) -> None:
@@ -142,7 +143,7 @@ class DispatcherProcess:
         since = loop.time()
         while True:
             await self._pause()
-            # Counted: between two looks a driver may have come and gone.
+            # Counted, because a driver may have come and gone between two checks.
             if self._hub.greeted != self._greeted:
                 self._greeted, self._idle_s = self._hub.greeted, self._given.idle_s
                 self._leaving_soon.clear()
@@ -165,7 +166,7 @@ def _tune_collector() -> None:
     """Make the garbage collector run rarely: the many records are freed without it, having no
     cycles.
     """
-    # What is garbage now would be frozen as well.
+    # Collected first, because garbage would be frozen as well.
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)

@@ -12,10 +12,12 @@ from pathlib import Path
 from kilnwork.kit import errors
 
 SYNC_DELAY = "KILN_JOURNAL_SYNC_DELAY_S"
-"""Seconds that each commit of the journal takes longer; for measuring only."""
+"""Environment variable: seconds by which each commit of the journal takes longer; for measuring
+only.
+"""
 
 IDLE_S = 60.0
-"""How long a durable dispatcher waits for a driver when there is nothing to do."""
+"""Default seconds for which a durable dispatcher waits for a driver when there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

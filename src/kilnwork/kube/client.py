@@ -20,20 +20,25 @@ from kilnwork.kube import config, errors, object_decoding, objects, transport, w
 T = TypeVar("T")
 
 PAGE = 500
-"""Objects asked for at once: what client-go uses, and a few milliseconds of decoding."""
+"""Number of objects per page of a list: what client-go uses; decoding them takes a few
+milliseconds.
+"""
 WATCH_S = 60
-"""How long one watch request lasts before it is asked again, in seconds. Short, since a real server
-may forget a watch that is open: one that began while its CRD was replaced never says anything. It
-costs one request a minute, and the server sends a bookmark right before it ends a watch.
+"""Seconds that one watch request lasts before it is repeated. Short, since a real server may forget
+an open watch: one that began while its CRD was replaced never reports anything. This costs one
+request per minute, and the server sends a bookmark right before it ends a watch.
 """
 LATE_S = 15
-"""How much later than `WATCH_S` a server may end a watch before we take it for dead."""
+"""Seconds after `WATCH_S` by which a server must have ended a watch; later the watch counts as
+dead.
+"""
 
 
 class Listed(msgspec.Struct, Generic[T], frozen=True):
-    """A page of a list, or a whole list; `continue_` is empty at the end.
+    """A page of a list, or a whole list.
 
-    `unreadable`: keys of the objects that cannot be decoded; an empty name if that cannot either.
+    `continue_` is empty at the end of the list. `unreadable`: keys of the objects that cannot be
+    decoded, with an empty name if even the name cannot be read.
     """
 
     items: Sequence[T]
@@ -132,7 +137,7 @@ class Client:
             ):
                 items.extend(last.items)
                 unreadable.extend(last.unreadable)
-            # All pages are of one snapshot, so the version of any would do.
+            # All pages are of one snapshot, so the version of any of them would do.
             return Listed(items, last.resource_version, unreadable=unreadable)
 
         try:
@@ -320,7 +325,7 @@ class Client:
             method="GET",
             path=_base(resource, namespace),
             query=query,
-            # The server ends the watch first; this is for one that does not.
+            # The server should end the watch first; this limit is for a server that does not.
             timeout_s=WATCH_S + LATE_S,
             head_timeout_s=self._timeout_s,
         )

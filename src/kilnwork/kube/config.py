@@ -20,10 +20,10 @@ from kilnwork.kit import data_directories, errors, mount_path_resolution
 from kilnwork.kube import kubeconfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes mounts a Pod's token, ca.crt and namespace."""
+"""Directory where Kubernetes mounts a Pod's token, ca.crt and namespace."""
 
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-"""Protocols of exec plugins that we speak, as client-go since 1.24 does."""
+"""Protocols of exec plugins that this client supports, as client-go since 1.24 does."""
 
 InteractiveMode = Literal["Never", "IfAvailable", "Always"]
 
@@ -32,8 +32,8 @@ InteractiveMode = Literal["Never", "IfAvailable", "Always"]
 class ExecPlugin:
     """A login program that prints a credential for the server (KEP-541).
 
-    `cluster`: the server as JSON in the Cluster type of that API, passed to the program; empty:
-    nothing is passed. `install_hint`: a text for people who do not have the program.
+    `cluster`: the server as JSON in the Cluster type of that API, which is passed to the program;
+    empty: nothing is passed. `install_hint`: a text for users who do not have the program.
     """
 
     command: str
@@ -59,11 +59,12 @@ class Impersonation:
 class Config:
     """The address of one server, and one identity with its credentials.
 
-    `server`: URL without a trailing slash. CA: PEM in `ca_data`, else `ca_file`, else the system's.
-    `token_file` is read again when it changes and takes precedence over `token` if it can be read.
-    The client certificate is PEM in `client_cert` and `client_key`, else in the two files, which
-    are read again too. `exec` is used only if there is none of these. `namespace`: default of
-    namespaced requests. `proxy_url`: an http(s) proxy. Secrets are left out of `repr`.
+    `server`: URL without a trailing slash. The CA is the PEM in `ca_data`, else the file `ca_file`,
+    else the CAs of the system. `token_file` is read again when it changes, and takes precedence
+    over `token` if it can be read. The client certificate is the PEM in `client_cert` and
+    `client_key`, else in the two files, which are also read again. `exec` is used only if none of
+    these is set. `namespace`: default of namespaced requests. `proxy_url`: an HTTP or HTTPS proxy.
+    `repr` omits secrets.
     """
 
     server: str
@@ -221,7 +222,7 @@ def _exec(given: kubeconfig.ExecConfig, chosen: kubeconfig.Chosen, settings: Con
             f'{what} has interactiveMode "{mode}": write Never, IfAvailable or Always'
         )
     command = given.command
-    if "/" in command:  # otherwise it is searched in PATH
+    if "/" in command:  # otherwise the program is searched in PATH
         command = str(chosen.user_directory / command)
     return ExecPlugin(
         command=command,

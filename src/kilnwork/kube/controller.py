@@ -15,7 +15,9 @@ from kilnwork.kube import errors, objects, queue
 log = logging.getLogger(__name__)
 
 Reconcile = Callable[[objects.Key], Awaitable[float | None]]
-"""Makes the world of one key as it should be; gives when to look again (seconds), or None."""
+"""Makes the actual state of one key equal to the desired state; returns the seconds until it is to
+be called again, or None.
+"""
 
 
 class Controller:
@@ -56,7 +58,7 @@ class Controller:
         """Take no more keys and wait up to `grace_s` for running reconciles, then cancel them."""
         self.queue.close()
         if self._workers:
-            # `wait` cancels nothing when its time is over; `stop` does.
+            # `wait` cancels nothing when the time is over; `stop` does.
             await asyncio.wait(self._workers, timeout=grace_s)
         await self._background.stop()
 
@@ -67,7 +69,7 @@ class Controller:
                     await self._turn()
                 await self._once(key)
             finally:
-                # Also after a cancellation: otherwise no other worker could ever take the key.
+                # Also after a cancellation: otherwise no worker could ever take the key again.
                 self.queue.done(key)
 
     async def _once(self, key: objects.Key) -> None:
@@ -92,7 +94,8 @@ class Controller:
             "again_in_s": round(wait_s, 3),
             "error": str(error),
         }
-        # Usual where several clients write an object; the next try reads it again.
+        # Such conflicts are usual where several clients write an object; the next try reads it
+        # again.
         if isinstance(error, errors.Conflict | errors.AlreadyExists):
             log.debug("object changed meanwhile", extra=facts)
         elif isinstance(error, kit_errors.KilnError):

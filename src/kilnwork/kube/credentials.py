@@ -1,8 +1,8 @@
 """The current credential for an API server: tokens, client certificates, login programs, headers.
 
-Used by `transport`, and by blocking clients. It blocks while it reads a small file or runs a
-plugin, and may be called from any thread. A credential is cached until it changes or expires; after
-a 401 call `renew`.
+Used by `transport`, and by blocking clients. Its functions block while they read a small file or
+run a plugin, and may be called from any thread. A credential is cached until it changes or expires;
+after a 401, call `renew`.
 """
 
 import logging
@@ -17,14 +17,20 @@ from kilnwork.kube import config, execplugin
 log = logging.getLogger(__name__)
 
 FILE_AGE_S = 60.0
-"""How long a file's content is used before it is read again; kubelets rotate tokens hourly."""
+"""Seconds for which a file's content is used before it is read again; kubelets rotate tokens
+hourly.
+"""
 
 _TOKEN_CHARACTERS = frozenset(range(0x21, 0x7F))
-"""Some systems' tokens go beyond RFC 6750 (Rancher's have a colon); none can hold a space."""
+"""Bytes that a token may contain: tokens of some systems have more than RFC 6750 allows (Rancher's
+have a colon), but none has a space.
+"""
 _HEADER_CHARACTERS = frozenset(
     b"!#$&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
-"""What a header's name may hold (RFC 9110 §5.6.2) but for the percent sign, which escapes."""
+"""Bytes that a header's name may contain (RFC 9110 §5.6.2), without the percent sign, which escapes
+the others.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +76,7 @@ class Credentials:
 
         Raises ConfigurationError if there is no way to get one.
         """
-        # Held while a plugin runs: two threads must not ask the user to log in twice.
+        # Hold the lock while a plugin runs: two threads must not ask the user to log in twice.
         with self._lock:
             return self._usable() or self._make()
 
@@ -93,9 +99,9 @@ class Credentials:
         return self._current
 
     def _now(self) -> float:
-        """Return the current time of the clock in which the expiry of the credential is given.
+        """Return the current time of the clock in which the credential's expiry is given.
 
-        It is monotonic time for files, and time of day for plugins.
+        That is monotonic time for files, and time of day for plugins.
         """
         return self._clock.wall() if self._plugin else self._clock.monotonic()
 
@@ -124,7 +130,8 @@ class Credentials:
                 key=key or _content(settings.client_key_file),
             )
         except (OSError, UnicodeDecodeError) as error:
-            # Nothing to fall back on; later a file that cannot be read keeps the old credential.
+            # There is no earlier credential to use; once there is one, it is kept if a file cannot
+            # be read.
             if before is None and settings.token is None:
                 reason = error.strerror if isinstance(error, OSError) else str(error)
                 name = getattr(error, "filename", None) or "one of the files"

@@ -4,9 +4,9 @@ Used by `kiln manager`, which acts only while its term lasts. The rules are thos
 leaderelection, with which it may compete for the same Lease, and one more: every term increases
 `leaseTransitions`, which is its epoch. Clocks of two machines are never compared: a candidate waits
 a whole lease after it has *seen* a renewal, and the holder counts from before it *sent* one, so a
-holder that cannot renew has stopped `lease_s - renew_s` before any other candidate may begin.
-Epochs, not this rule, keep out a holder whose process was paused in between: check them where you
-write.
+holder that cannot renew has stopped `lease_s - renew_s` before any other candidate may begin. If a
+holder's process is paused before a write, this rule does not help, but epochs do: check the epoch
+where you write.
 """
 
 import asyncio
@@ -36,20 +36,23 @@ class ElectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
     """Unique to this process; see `identity()`."""
     lease_s: int = 15
-    """How long other candidates wait after the last renewal that they saw."""
+    """Seconds that other candidates wait after the last renewal that they saw."""
     renew_s: float = 10.0
-    """How long after a renewal the holder acts; the rest of the lease is a margin for clocks that
-    run unevenly."""
+    """Seconds after a renewal for which the holder acts; the rest of the lease is a margin for
+    clocks that run unevenly.
+    """
     retry_s: float = 2.0
     """Seconds between two reads or renewals."""
     floor: int = 0
-    """Epochs begin above it: the highest epoch that was ever stored. A Lease that was deleted would
-    count from 0 again."""
+    """Epochs are above this number, which is the highest epoch that was ever stored. Without it, a
+    Lease that was deleted would count from 0 again.
+    """
     annotations: Mapping[str, str] = {}
     """Annotations of the Lease, from the first term on."""
     objection: Callable[[meta.JsonObject | None], str] = lambda _: ""
-    """Returns why this candidate must not take the Lease (None: it does not exist), even if no
-    other candidate holds it; "": it may."""
+    """Returns the reason why this candidate must not take the Lease (None: it does not exist), even
+    if no other candidate holds it; "" if it may.
+    """
 
     def __post_init__(self) -> None:
         if not 0 < self.retry_s < self.renew_s < self.lease_s:
@@ -91,7 +94,7 @@ def read(lease: meta.JsonObject) -> Record:
 
 
 class View:
-    """The last record that a candidate has seen in a Lease, and since when it has not changed.
+    """The last record that a candidate has seen in a Lease, and how long it has not changed.
 
     It decides how long the candidate must wait before it may take the Lease.
     """
@@ -111,15 +114,13 @@ class View:
         self._highest = max(self._highest, record.transitions)
 
     def wait_s(self, now_s: float) -> float:
-        """Return the seconds until the Lease may be taken if it does not change; 0: it may be taken
-        now.
-        """
+        """Return the seconds until the Lease may be taken if it does not change; 0 for now."""
         if self.record.holder in ("", self._me):
             return 0.0
         return max(0.0, self._since_s + self.record.lease_s - now_s)
 
     def next_epoch(self) -> int:
-        """Return an epoch above every epoch that was seen, also in Leases that were deleted."""
+        """Return an epoch above every epoch that was seen, including those of deleted Leases."""
         return self._highest + 1
 
 
@@ -199,8 +200,8 @@ class Elector:
         background.
 
         Raises the API server's error if its first response is that this is not allowed, or that the
-        namespace does not exist; after later responses of this kind it waits and reports them as
-        `problem`.
+        namespace does not exist. After later responses of this kind, the candidate waits and
+        reports them as `problem`.
         """
         if self._term is not None and self._term.holds():
             return self._term
@@ -253,7 +254,8 @@ class Elector:
         else:
             self._responded = True
         record = Record() if self._lease is None else read(self._lease)
-        # Taken after the response: too late a time is safe, since this candidate only waits longer.
+        # Read the clock after the response: a time that is too late is safe, since this candidate
+        # only waits longer.
         self._view.see(record, now_s=self._clock.monotonic())
         self.problem = ""
 
@@ -270,8 +272,8 @@ class Elector:
 
     async def _take(self) -> Term:
         epoch = self._view.next_epoch()
-        # Before the request: the term must not outlast the lease that others see, however late the
-        # response arrives.
+        # Read the clock before the request: the term must not outlast the lease that others see,
+        # however late the response arrives.
         sent = self._clock.monotonic()
         await self._in_time(self._write(self._claim(epoch)), self._patience_s)
         log.info("term begins", extra=self._facts(epoch=epoch))
@@ -285,7 +287,7 @@ class Elector:
             if not term.holds():
                 break
             try:
-                # Not beyond the term, whose end must be reported in time.
+                # At most until the end of the term, which must be reported in time.
                 await self._in_time(self._renew_once(term), min(term.left_s(), self._patience_s))
             except TimeoutError:
                 self._trouble("the API server does not respond")
@@ -305,9 +307,10 @@ class Elector:
             await self._look()
             if self._lease is not None and self._overtaken(term):
                 return
-            # Counts from before this write: the one that failed has renewed nothing.
+            # The term counts from before this write: the write that failed has renewed nothing.
             sent = self._clock.monotonic()
-            deleted = self._lease is None  # as in client-go, the first to create it holds it
+            # As in client-go, the candidate that creates the Lease first holds it.
+            deleted = self._lease is None
             await self._write(self._claim(term.epoch) if deleted else {"renewTime": self._now()})
         term.renewed(sent + self._settings.renew_s)
         self.problem = ""
@@ -358,7 +361,8 @@ class Elector:
             stored = await self._client.create(resources.LEASES, made, place.namespace)
         else:
             spec = {**(self._lease.get("spec") or {}), **changes}
-            # With the resourceVersion that was seen, so that the server refuses an outdated change.
+            # Contains the resourceVersion that was seen, so that the server refuses an outdated
+            # change.
             changed = {**self._lease, "spec": spec}
             if "holderIdentity" in changes and place.annotations:
                 metadata = self._lease["metadata"]
@@ -370,7 +374,7 @@ class Elector:
         self._responded = True
 
     async def _release(self, term: Term) -> None:
-        """Release the Lease as client-go does: with no holder and a lease duration of one
+        """Release the Lease as client-go does: without a holder and with a lease duration of one
         second.
         """
         with contextlib.suppress(errors.KubeError, TimeoutError):
@@ -381,7 +385,8 @@ class Elector:
         try:
             await self._write(released)
         except errors.Conflict:
-            # A renewal that timed out may have been stored: the last seen version is outdated then.
+            # A renewal that timed out may have been stored, and then the last seen version is
+            # outdated.
             await self._look()
             if not self._overtaken(term):
                 await self._write(released)

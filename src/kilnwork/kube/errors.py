@@ -86,8 +86,9 @@ class TooManyRequests(ApiError):
 
 
 class Unavailable(ApiError):
-    """The server failed or cannot be reached: retry later. The request may have been carried
-    out.
+    """The server failed or cannot be reached: retry later.
+
+    The request may have been carried out.
     """
 
     retry = True
@@ -115,7 +116,7 @@ def from_status(
     kind = _BY_STATUS.get(status)
     if kind is None:
         kind = Unavailable if status >= 500 else Invalid if status >= 400 else ApiError
-    # 409 has two meanings, which only the reason tells apart.
+    # 409 has two meanings, which only the reason distinguishes.
     if status == 409 and reason == "AlreadyExists":
         kind = AlreadyExists
     text = message or f"the server responded with {status} {reason}".rstrip()

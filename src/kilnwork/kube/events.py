@@ -26,19 +26,27 @@ NORMAL = "Normal"
 WARNING = "Warning"
 
 REMEMBERED = 4096
-"""Different kube events that are counted up rather than written again."""
+"""Maximum number of different kube events whose repetitions are counted rather than written
+again.
+"""
 SIMILAR = 10
-"""Texts that one reason may have about one object in `SIMILAR_S`; further ones share an entry."""
+"""Maximum number of different texts about one object with one reason within `SIMILAR_S`; further
+ones share an entry.
+"""
 SIMILAR_S = 600.0
 BURST = 25
-"""Kube events about one object at once; after that one in `REFILL_S`."""
+"""Maximum number of kube events about one object at once; after that, one per `REFILL_S`."""
 REFILL_S = 300.0
 MESSAGE_CHARS = 1024
 PENDING = 1000
-"""Entries that wait to be written; more are dropped, for a dead server must not fill the memory."""
+"""Maximum number of entries that wait to be written; more are dropped, so that a server that is
+away does not fill the memory.
+"""
 TRIES = 12
 BACKOFF = backoff.Backoff(base_s=0.2, max_s=10.0)
-"""Between tries to write one entry: a minute in all, in which a server is started again."""
+"""Delays between tries to write one entry: together a minute, in which a server has time to
+restart.
+"""
 
 
 class Reference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -66,8 +74,8 @@ def reference(resource: resources.Resource, obj: Any) -> Reference:
 class Entry(msgspec.Struct):
     """An Event object and its count, which is increased until the entry is dropped from memory.
 
-    `name`: the name of the Event object, kept while it is unknown whether the server has created
-    it.
+    `name`: the name of the Event object; kept while it is unknown whether the server has created
+    the object.
     """
 
     about: Reference
@@ -211,7 +219,7 @@ class Recorder:
         """
         now_s = self._clock.wall()
         entry = self._aggregator.note(about, type_, reason, message=message, now_s=now_s)
-        # The pending entry has been counted up. Its id is not reused: the dict keeps it alive.
+        # The pending entry has been counted already. Its id is not reused: the dict keeps it alive.
         if entry is None or id(entry) in self._pending:
             return
         if len(self._pending) >= PENDING:
@@ -271,7 +279,8 @@ class Recorder:
                 entry.name, entry.written = "", False
         entry.name = entry.name or self._name(entry)
         body = self._body(entry, entry.name, namespace)
-        with contextlib.suppress(errors.AlreadyExists):  # an earlier try did it, unknown to us
+        # An earlier try may have created the object although it seemed to fail.
+        with contextlib.suppress(errors.AlreadyExists):
             await self._client.create(resources.EVENTS, body, namespace)
         entry.written = True
 

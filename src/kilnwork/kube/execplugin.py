@@ -16,7 +16,9 @@ from kilnwork.kube import config
 
 INFO = "KUBERNETES_EXEC_INFO"
 LIMIT_S = 300.0
-"""People may be asked for a second factor; a program that takes longer hangs."""
+"""Maximum seconds that a program may run: it may ask the user for a second factor, but one that
+takes longer hangs.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ def _environment(plugin: config.ExecPlugin, *, interactive: bool) -> dict[str, s
     if plugin.cluster:
         spec["cluster"] = msgspec.Raw(plugin.cluster)
     info = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
-    # Last: the kubeconfig must not replace it.
+    # INFO comes last: the kubeconfig must not replace it.
     return {**os.environ, **dict(plugin.env), INFO: msgspec.json.encode(info).decode()}
 
 

@@ -1,8 +1,9 @@
 """Adds and removes finalizers of objects for which something outside of Kubernetes was created.
 
-Used by controllers, which add the finalizer before they create it and remove the finalizer once it
-is gone. An object with a finalizer stays, with a deletionTimestamp, until its last finalizer is
-removed. Concurrent writes of other clients are not overwritten: the object is read again.
+Used by controllers, which add the finalizer before they create that outside object, and remove the
+finalizer once that is gone. An object with a finalizer stays, with a deletionTimestamp, until its
+last finalizer is removed. Concurrent writes of other clients are not overwritten: the object is
+read again.
 """
 
 from typing import Any
@@ -12,7 +13,7 @@ from kilnwork.api import meta
 from kilnwork.kube import client, errors, objects
 
 TRIES = 5
-"""How often others may be faster, as client-go's RetryOnConflict counts."""
+"""Maximum number of tries after conflicts with other writers, as in client-go's RetryOnConflict."""
 
 
 async def add(
@@ -46,7 +47,8 @@ async def _change(
         if (finalizer in found) is wanted:
             return
         others = [each for each in found if each != finalizer]
-        # A merge patch replaces whole lists: without a version it could drop others' finalizers.
+        # A merge patch replaces whole lists: without a version it could remove finalizers of
+        # others.
         metadata = {
             "finalizers": [*others, finalizer] if wanted else others,
             "resourceVersion": objects.resource_version(current),

@@ -15,7 +15,9 @@ from kilnwork.kit import asgi, coroutines, http_types
 
 _END_S = 5.0
 MAX_UNREAD_BYTES = 1 << 18
-"""Of a stream; with more the server waits, as for a connection whose client does not read."""
+"""Number of unread bytes of a stream at which the server waits, as for a connection whose client
+does not read.
+"""
 
 
 class InProcessServer:
@@ -44,17 +46,17 @@ class InProcessServer:
         served = _Exchange(body)
         work = self._background.start(request.path, self._serve(_scope(request, headers), served))
         async with asyncio.timeout(request.timeout_s):
-            # A request that was begun goes on, as on a server whose client has gone.
+            # A request that has begun goes on, as on a server whose client has disconnected.
             await asyncio.shield(work)
         return served.response()
 
     async def open(
         self, request: http_types.ClientRequest, headers: Iterable[tuple[str, str]]
     ) -> "Stream":
-        """Send a request and return its response once the head has arrived; the caller must close
-        it.
+        """Send a request and return its response once the head has arrived.
 
-        Raises TimeoutError after `head_timeout_s`; after `timeout_s` reading the body raises it.
+        The caller must close the response. Raises TimeoutError after `head_timeout_s`; reading the
+        body raises it after `timeout_s`.
         """
         stream = Stream(self._streams.discard, timeout_s=request.timeout_s)
         self._streams.add(stream)
@@ -121,8 +123,9 @@ class Stream:
         self._timer = None if timeout_s is None else loop.call_later(timeout_s, self._too_late)
 
     async def begun(self) -> None:
-        """Wait until the response has a status. Raises the error of the stream if it fails
-        before.
+        """Wait until the response has a status.
+
+        Raises the error of the stream if it fails before.
         """
         while not self.status:
             await self._more()
@@ -194,7 +197,7 @@ class Stream:
     async def _more(self) -> None:
         if self._error is not None:
             raise self._error
-        # Nothing was awaited since the caller looked, so no wake-up is lost.
+        # Nothing was awaited since the caller checked, so no wake-up is lost.
         self._news.clear()
         await self._news.wait()
 

@@ -146,7 +146,7 @@ class _Merged(msgspec.Struct):
             self.users.setdefault(u.name, (u.user, directory))
         for x in file.contexts or ():
             self.contexts.setdefault(x.name, x.context)
-        # The first file that has one wins, as for entries.
+        # The first file that has a current context wins, as for entries.
         self.current = self.current or file.current_context
 
 

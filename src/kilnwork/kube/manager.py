@@ -64,7 +64,7 @@ class Manager:
         """
         try:
             for service in self._services:
-                # Before `start`, so that a service which fails half-way is stopped as well.
+                # Before `start`, so that a service that fails half-way is stopped as well.
                 self._started.append(service.stop)
                 await service.start()
             self._started.append(self._background.stop)

@@ -2,7 +2,8 @@
 
 Used by client and watch. Each type has one decoder. An object that its struct does not fit is
 logged and omitted: one bad object must not hide the others. A struct field of type `msgspec.Raw`
-would keep the whole body it came in alive: such lists are decoded item by item from copies.
+would keep alive the whole body from which it was decoded: such lists are decoded item by item from
+copies.
 """
 
 import functools
@@ -32,7 +33,7 @@ class _IdentityMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What can be read of an object that its struct does not fit; fields may be empty."""
+    """The readable fields of an object that its struct does not fit; any of them may be empty."""
 
     metadata: _IdentityMeta = _IdentityMeta()
     kind: str = ""
@@ -103,7 +104,7 @@ def lenient(body: msgspec.Raw, as_type: type[T]) -> T | None:
 def identify(body: msgspec.Raw) -> Identity:
     """Return the identity of an object, however malformed its other fields are.
 
-    It is empty if it cannot be read either.
+    The identity is empty if it cannot be read either.
     """
     try:
         found: Identity = decoder(Identity).decode(body)
@@ -119,11 +120,11 @@ def items(body: bytes, as_type: type[T]) -> DecodedList[T]:
         try:
             fast = _list_decoder(kind).decode(body)
         except msgspec.MsgspecError:
-            pass  # find out which of them, below
+            pass  # the items below tell which objects cannot be read
         else:
             return DecodedList(fast.items or [], fast.metadata, [])
     slow = whole(body, _List[msgspec.Raw])
-    # A Raw refers to the body that it came in, and would keep all of it in memory.
+    # A Raw refers to the body from which it was decoded, and would keep all of that in memory.
     copies = [item.copy() for item in slow.items or ()]
     read = [lenient(item, as_type) for item in copies]
     return DecodedList(

@@ -8,7 +8,7 @@ from typing import Any
 from kilnwork.api import meta
 
 Key = tuple[str, str]
-"""(namespace, name); the namespace of a cluster-wide object is empty."""
+"""A key: namespace and name. The namespace of a cluster-wide object is empty."""
 
 
 def metadata(obj: Any) -> meta.ObjectMeta | dict[str, Any]:

@@ -13,7 +13,9 @@ from kilnwork.kit import backoff, clock, ids
 from kilnwork.kube import objects
 
 BACKOFF = backoff.Backoff(base_s=0.05, max_s=30.0, jitter=0.2)
-"""First quick, since most failures are conflicts; at most 30 s, since people watch."""
+"""Delays after failures: short at first, since most failures are conflicts; at most 30 s, since
+users watch.
+"""
 
 
 class Ledger:
@@ -34,7 +36,7 @@ class Ledger:
         return len(self._ready)
 
     def add(self, key: objects.Key) -> None:
-        """Make a key ready: now, or when it is done if it is taken."""
+        """Make a key ready now or, if it is taken, when it is done."""
         if key in self._in_hand:
             self._again.add(key)
         else:
@@ -74,7 +76,7 @@ class Ledger:
     def done(self, key: objects.Key) -> None:
         """Mark a taken key as done; it is ready again if it was added meanwhile."""
         self._in_hand.discard(key)
-        # Added during the reconcile, which may have read the object before that change.
+        # Added during the reconcile, which may have read the object before the change.
         if key in self._again:
             self._again.discard(key)
             self._ready[key] = None
@@ -105,7 +107,9 @@ class WorkQueue:
         self._entropy = entropy or ids.system_entropy()
         self._waiters: collections.deque[asyncio.Future[None]] = collections.deque()
         self._woken = 0
-        """Waiters that were woken and have not looked yet: one for each ready key is enough."""
+        """Number of waiters that were woken and have not run yet: one for each ready key is
+        enough.
+        """
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: float | None = None
         self._closed = False
@@ -148,7 +152,7 @@ class WorkQueue:
         while not self._closed:
             key = self._ledger.take(self._clock.monotonic())
             if key is not None:
-                # One consumer was woken for all keys that came due: it wakes the next.
+                # One consumer was woken for all keys that have become due: it wakes the next.
                 self._wake_for_ready()
                 return key
             self._arm()
@@ -178,7 +182,7 @@ class WorkQueue:
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 self._woken -= 1
-                # Woken, and cancelled before it ran: another must take the key.
+                # This consumer was woken, and cancelled before it ran: another must take the key.
                 self._wake()
             elif waiter in self._waiters:
                 self._waiters.remove(waiter)

@@ -1,10 +1,10 @@
 """Keeps a cache equal to the server's objects: one list, then a watch that resumes where it
 stopped.
 
-Used by the manager and the local node. It reports changes to its subscribers and decides nothing. A
-lost connection resumes at the last resourceVersion; if the server cannot continue from there (410,
-and other errors that `PASSING` does not list), it lists again and reports only the differences. It
-never ends by itself.
+Used by the manager and the local node. It reports changes to its subscribers and decides nothing.
+After a lost connection it resumes at the last resourceVersion; if the server cannot continue from
+there (410, and other errors that `PASSING` does not list), it lists again and reports only the
+differences. It never ends by itself.
 """
 
 import asyncio
@@ -23,17 +23,22 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 OnChange = Callable[[objects.Key, T | None, T | None], None]
-"""(key, old, new): `old` None for a new object, `new` None for a deleted one, last seen as
-`old`. Called in order from the event loop; must be quick:
-usually it adds a key to a queue.
+"""Receives a change as (key, old, new).
+
+`old` is None for a new object. `new` is None for a deleted one, whose last state is `old`. It is
+called in order from the event loop, and must be quick: usually it adds a key to a queue.
 """
 
 BACKOFF = backoff.Backoff(base_s=0.1, max_s=5.0, jitter=0.2)
-"""Short at first, since a restarting server is soon back; then gentle with a dead one."""
+"""Delays after failures: short at first, since a restarting server is soon back; later longer, to
+spare a server that is away.
+"""
 PASSING = (0, 401, 403, 429, 503)
-"""Statuses that say nothing of the place where a watch stopped; 0: the server was not reached."""
+"""Statuses that do not mean that a watch cannot resume where it stopped; 0: the server was not
+reached.
+"""
 STEADY_S = 5.0
-"""A watch that lasted so long was a good one, though nothing happened in it."""
+"""Seconds after which a watch counts as successful even if it has reported no change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +95,7 @@ class Reflector(Generic[T]):
         while True:
             before, began = self._version, now()
             error = await self._round()
-            # A server ends every watch after a while: that alone is no failure.
+            # A server ends every watch after a while: that alone is not a failure.
             good = self._version != before or now() - began >= STEADY_S
             failures = 0 if good else failures + 1
             wait_s = self.backoff.delay_s(failures, entropy=self._entropy)
@@ -146,7 +151,7 @@ class Reflector(Generic[T]):
         async with contextlib.aclosing(pages):
             async for page in pages:
                 seen.update(map(objects.key, page.items))
-                # They exist: the cache keeps what was last readable of them.
+                # These objects exist: the cache keeps their last readable states.
                 seen.update(page.unreadable)
                 unknown = unknown or any(not name for _, name in page.unreadable)
                 if self._scope.oldest_first:
@@ -156,8 +161,8 @@ class Reflector(Generic[T]):
                 version = page.resource_version
         held.sort(key=objects.age)
         self._store_all(held)
-        # Only after the last page: if one fails, nothing is dropped. Nor if there is an object that
-        # does not even have a readable name, since it may be any.
+        # Only after the last page: if a page fails, nothing is dropped. Nor is anything dropped if
+        # the name of an object cannot be read, since it may be any object.
         for key in () if unknown else set(self.cache.keys()) - seen:
             # Reflectors of other namespaces may fill the same cache: leave their objects alone.
             if self._scope.namespace in (None, key[0]):
@@ -173,11 +178,13 @@ class Reflector(Generic[T]):
             label_selector=self._scope.label_selector,
             field_selector=self._scope.field_selector,
         )
-        # Ends the request at once; a generator that is only dropped waits for the event loop.
+        # `aclosing` ends the request at once; a generator that is only dropped waits for the event
+        # loop.
         async with contextlib.aclosing(changes):
             async for change in changes:
                 self._take(change)
-                # After the cache: an interruption in between repeats the change, never skips it.
+                # After the cache: an interruption in between repeats the change, and never skips
+                # it.
                 self._version = change.resource_version or self._version
                 self.problem = ""
 
@@ -196,9 +203,10 @@ class Reflector(Generic[T]):
         key = objects.key(obj)
         old = self.cache.get(key)
         if old is not None and objects.uid(old) != objects.uid(obj):
-            self._drop(key, None)  # deleted and created again while the watch was interrupted
+            # The object was deleted and created again while the watch was interrupted.
+            self._drop(key, None)
             old = None
-        # Seen already: a list repeats what the watch has reported.
+        # The change was reported before: a list repeats what the watch has reported.
         if old is not None and objects.resource_version(old) == objects.resource_version(obj):
             return
         self.cache.put(obj)
@@ -206,7 +214,8 @@ class Reflector(Generic[T]):
 
     def _drop(self, key: objects.Key, last: T | None) -> None:
         known = self.cache.remove(key)
-        # A DELETED item has the last state of the object; a list only lacks it.
+        # A DELETED item has the last state of the object; a list merely does not contain the
+        # object.
         old = last if last is not None else known
         if old is not None:
             self._tell(key, old, None)
@@ -215,7 +224,8 @@ class Reflector(Generic[T]):
         for on_change in self._subscribers:
             try:
                 on_change(key, old, new)
-            # It must neither end the watch nor hide the change from the other subscribers.
+            # A subscriber's error must neither end the watch nor hide the change from other
+            # subscribers.
             except Exception:
                 log.exception(
                     "subscriber failed", extra={"resource": self.resource.qualified, "key": key}

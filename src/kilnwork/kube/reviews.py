@@ -16,13 +16,17 @@ from kilnwork.kit import clock
 from kilnwork.kube import client, errors
 
 REMEMBERED = 4096
-"""Results cache; those that were asked for longest ago go first."""
+"""Maximum number of results in the cache; those that were requested longest ago are dropped
+first.
+"""
 
 AT_ONCE = 8
-"""Questions under way; more wait, so that a flood of unknown tokens is none to the API server."""
+"""Maximum number of reviews at the same time; further ones wait, so that a flood of unknown tokens
+does not reach the API server.
+"""
 
 WAITING = 256
-"""Maximum number of questions under way or waiting; any further one is refused at once."""
+"""Maximum number of reviews under way or waiting; any further one is refused at once."""
 
 V = TypeVar("V")
 _Kept = OrderedDict[Hashable, tuple[float, V]]
@@ -65,7 +69,7 @@ class Remembered(Generic[V]):
         self._waiting += 1
         try:
             async with self._turns:
-                known = self._known(key)  # another request may have asked the same meanwhile
+                known = self._known(key)  # another caller may have got the same result meanwhile
                 return self._keep(key, *await ask()) if known is None else known[1]
         finally:
             self._waiting -= 1
@@ -76,7 +80,7 @@ class Remembered(Generic[V]):
         return known if known is not None and self._now.monotonic() < known[0] else None
 
     def _keep(self, key: Hashable, result: V, holds_s: float) -> V:
-        # The earlier result may be in either of them.
+        # The earlier result may be in either cache.
         self._results.pop(key, None)
         self._refusals.pop(key, None)
         cache = self._results if result else self._refusals
@@ -101,8 +105,8 @@ async def user_of(kube: client.Client, token: str, *, audiences: Sequence[str] =
     status = await _status(kube, api_resources.TOKEN_REVIEWS, spec)
     if not status.get("authenticated"):
         return None
-    # A token authenticator that knows no audiences accepts tokens for any, and returns none, so
-    # clients have to check (authentication.k8s.io/v1, TokenReviewSpec.audiences).
+    # A token authenticator that does not support audiences accepts tokens for any audience, and
+    # returns none, so clients have to check (authentication.k8s.io/v1, TokenReviewSpec.audiences).
     if audiences and not {*audiences} & {*(status.get("audiences") or ())}:
         return None
     info = status.get("user") or {}

@@ -1,6 +1,6 @@
 """TLS contexts for the API server that a kubeconfig describes.
 
-Used by `transport`, and by clients that do not use it.
+Used by `transport`, and by clients that do not use `transport`.
 """
 
 import os
@@ -23,7 +23,7 @@ def context(
         credential = credentials.Credentials(settings).get() if own else credentials.Credential()
     try:
         context = ssl.create_default_context(
-            # With neither, `ssl` loads the CAs of the system.
+            # With neither of them, `ssl` loads the CAs of the system.
             cafile=str(settings.ca_file) if settings.ca_file and not settings.ca_data else None,
             cadata=settings.ca_data,
         )
@@ -43,7 +43,7 @@ def context(
 def _load_pair(context: ssl.SSLContext, cert: str, key: str) -> None:
     """Load a certificate and its key into a TLS context, through a file in memory.
 
-    `ssl` takes them from files only; so the key is on no disk (memfd_create(2)).
+    `ssl` takes them from files only; in this way the key is on no disk (memfd_create(2)).
     """
     # Python's memfd_create sets close-on-exec.
     with os.fdopen(os.memfd_create("client.pem"), "w") as file:

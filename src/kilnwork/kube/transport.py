@@ -1,10 +1,10 @@
 """HTTP to one API server: connections, TLS, credentials, timeouts, and one error class per
 reaction.
 
-Used by `client`; it knows URLs and bytes, but no resource and no object. It repeats a request by
-itself only if the first one has certainly had no effect: when the credential was expired (401) and
-when the server was too busy to begin (429 with Retry-After). In all other cases the caller decides;
-the type of the error says whether repeating may help.
+Used by `client`. This module knows URLs and bytes, but no resource and no object. It repeats a
+request by itself only if the first one has certainly had no effect: when the credential was expired
+(401), and when the server was too busy to begin (429 with Retry-After). In all other cases the
+caller decides; the type of the error says whether repeating may help.
 """
 
 import asyncio
@@ -30,15 +30,18 @@ from kilnwork.kube import config, credentials, errors, in_process, tls
 log = logging.getLogger(__name__)
 
 CLOSE_S = 1.0
-"""How long a client that is closed waits for its sockets, which the loop closes soon after."""
+"""Seconds for which closing a client waits for its sockets, which the loop closes soon after."""
 IN_FLIGHT = 64
-"""Requests at once, streams not counted: enough to keep a server busy without burying it."""
+"""Maximum number of requests at the same time, not counting streams: enough to keep a server busy
+without overloading it.
+"""
 _LARGE_BYTES = 1 << 18
 BUSY_TRIES = 10
-"""Requests in all when the server is too busy, as client-go counts; one with a renewed credential
-is not counted."""
+"""Maximum number of tries of a request to a busy server, as in client-go; a try with a renewed
+credential is not counted.
+"""
 BUSY_S = 30.0
-"""And no longer than this: then the caller gets the error."""
+"""Maximum seconds of these tries; then the caller gets the error."""
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -66,8 +69,8 @@ class Transport:
     """A pool of connections to the server of a `config.Config`; an async context manager.
 
     `on_warning(text)` is called with every Warning header (RFC 7234 §5.5, as KEP-1693 uses it);
-    None: log it. `throttled` counts how often a request waited because the server was too busy.
-    `app`: the server, if it is in this process: then whole responses and watches need no
+    None: warnings are logged. `throttled` counts how often a request waited because the server was
+    too busy. `app`: the server, if it is in this process: then whole responses and watches need no
     connection. Raises ConfigurationError if the certificates in the configuration are invalid.
     """
 
@@ -89,7 +92,7 @@ class Transport:
         self._credentials = credentials.Credentials(settings, time=time)
         self._tls: tuple[credentials.Credential, ssl.SSLContext] | None = None
         if settings.server.startswith("https:") and (known := self._credentials.get_nowait()):
-            self._context(known)  # bad PEM is a matter of the configuration
+            self._context(known)  # raises now if the configuration has invalid PEM
         self._gate = asyncio.Semaphore(IN_FLIGHT)
         self._entropy = ids.system_entropy()
         self._session: aiohttp.ClientSession | None = None
@@ -125,13 +128,13 @@ class Transport:
     async def _end_sockets(self) -> None:
         """Close sockets that are still open.
 
-        A request that was aborted closes TLS gracefully, which needs the peer, and nothing waits
-        for that once the event loop has ended.
+        A request that was aborted closes TLS gracefully, for which the peer must respond; once the
+        event loop has ended, no code waits for that.
         """
         late = asyncio.get_running_loop().time() + CLOSE_S
         while left := [one for one in self._sockets if one.fileno() >= 0]:
             for one in left:
-                with contextlib.suppress(OSError):  # not connected any more, or not yet
+                with contextlib.suppress(OSError):  # no longer connected, or not yet
                     one.shutdown(socket.SHUT_RDWR)
             if asyncio.get_running_loop().time() > late:
                 log.warning("connections are still open", extra={"connections": len(left)})
@@ -142,7 +145,7 @@ class Transport:
         """Send a request and return the whole response.
 
         Raises a `KubeError` for an error or no response. A request that waits for a busy server
-        keeps its slot of `IN_FLIGHT`: the server needs fewer requests.
+        still counts for `IN_FLIGHT`: such a server should get fewer requests.
         """
         if self._here is not None:
             return await self._served_here(self._here, request)
@@ -214,7 +217,7 @@ class Transport:
     async def watch(self, request: http_types.ClientRequest) -> AsyncIterator[Content]:
         """Open a watch and return the body of the response.
 
-        It needs no connection if the server is in this process.
+        A watch needs no connection if the server is in this process.
         """
         if self._here is None:
             async with self.open(request) as response:
@@ -260,7 +263,7 @@ class Transport:
                 # None: no Retry-After. client-go does not repeat such a request either.
                 if wait_s is None or wait_s > patience_s:
                     return response
-                # The connection is not held during the wait.
+                # The connection is released during the wait.
                 response.release()
                 self.throttled += 1
                 tries += 1
@@ -274,7 +277,7 @@ class Transport:
     def _busy_s(self, response: aiohttp.ClientResponse) -> float | None:
         """Return the seconds to wait if the server was too busy, or None.
 
-        They have jitter, so that requests that were refused together are not repeated together.
+        The delay has jitter, so that requests that were refused together are not repeated together.
         """
         asked_s = self._retry_after_s(response.headers)
         return None if asked_s is None else asked_s * (1 + 0.2 * self._entropy.random())
@@ -295,7 +298,7 @@ class Transport:
                     ),
                     data=_sent(request.body),
                     headers=self._headers(request, shown),
-                    # The request must reach this server and no other.
+                    # No redirects: the request must reach this server and no other.
                     allow_redirects=False,
                     ssl=self._context(shown) if https else True,
                     server_hostname=self._settings.tls_server_name,
@@ -311,13 +314,13 @@ class Transport:
         return await asyncio.to_thread(self._credentials.get)
 
     async def _renewed(self, refused: credentials.Credential) -> credentials.Credential:
-        # In a thread: it may run a login program.
+        # In a thread, because it may run a login program.
         return await asyncio.to_thread(self._credentials.renew, refused)
 
     def _context(self, shown: credentials.Credential) -> ssl.SSLContext:
         """Return the TLS context for a client certificate.
 
-        Each certificate has its own context, which separates its connections from others.
+        Each certificate has its own context, so that its connections are not used with another one.
         """
         if self._tls is not None and (self._tls[0].cert, self._tls[0].key) == (
             shown.cert,
@@ -329,7 +332,7 @@ class Transport:
         except kit_errors.ConfigurationError as error:
             if self._tls is None:
                 raise
-            # Perhaps the files were read while they were being replaced: the next look will tell.
+            # The files may have been read while they were being replaced: the next read will show.
             log.warning("client certificate is unusable, old one kept", extra={"error": str(error)})
             return self._tls[1]
         self._tls = shown, made
@@ -348,7 +351,7 @@ class Transport:
             raise errors.Untrusted(
                 f"the certificate of {server} is not trusted: {error.certificate_error}"
             ) from error
-        # Before OSError, of which it is a subclass.
+        # Before OSError, whose subclass it is.
         except TimeoutError as error:
             raise errors.Unavailable(0, "Timeout", f"{server} did not respond in time") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -380,7 +383,7 @@ class Transport:
 def keep_alive(response: aiohttp.ClientResponse) -> None:
     """Enable TCP keep-alive, by which the kernel detects a peer that vanished without closing.
 
-    An idle watch sends nothing.
+    Without it an idle watch would notice nothing, since it sends nothing.
     """
     connection = response.connection
     raw = (
@@ -389,7 +392,7 @@ def keep_alive(response: aiohttp.ClientResponse) -> None:
         else None
     )
     if raw is None:
-        # A connection that is lost already has no socket.
+        # A lost connection no longer has a socket.
         return
     with contextlib.suppress(OSError, AttributeError):
         tcp_keepalive.bound_silence(raw)
@@ -420,7 +423,7 @@ def _sent(body: bytes | Path | None) -> bytes | io.BytesIO | None:
 def status_error(body: bytes) -> errors.ApiError:
     """Return the error for a metav1.Status that was received in a stream."""
     status = _status(body)
-    # Without a code: an error of the server, after which the caller tries again.
+    # No code: the error counts as one of the server, after which the caller tries again.
     return errors.from_status(
         status.code or 500, status.reason, status.message, details=status.details
     )
@@ -437,7 +440,7 @@ def _status(body: bytes) -> _Status:
 
 
 def _warning_text(value: str) -> str:
-    # The form is `299 - "text"`; only the text is for people.
+    # The form is `299 - "text"`; only the text is for users.
     _, quote, rest = value.partition('"')
     if not quote:
         return value

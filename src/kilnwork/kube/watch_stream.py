@@ -1,8 +1,8 @@
 """A parser of watch streams: splits the bytes into lines and decodes the lines into changes.
 
-Used by `client.watch`. Lines may be as long as the largest object (1.5 MiB on etcd), so it splits
-lines itself, with no limit but `MAX_LINE`. One piece is handled at a time and the event loop runs
-in between; a slow consumer fills the socket's buffer, not ours.
+Used by `client.watch`. Lines may be as long as the largest object (1.5 MiB on etcd), so this module
+splits lines itself, with no limit but `MAX_LINE`. It handles one piece at a time, and the event
+loop runs in between; if the consumer is slow, data waits in the socket's buffer, not here.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from kilnwork.kube import errors, object_decoding, objects, transport
 T = TypeVar("T")
 
 MAX_LINE = 64 * 1024 * 1024
-"""A line longer than this is no Kubernetes object: the peer is broken."""
+"""Maximum bytes of a line: a longer one is not a Kubernetes object, and the peer is broken."""
 
 Kind = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
@@ -71,7 +71,10 @@ class Cutter:
 
 
 def change(line: bytes, as_type: type[T]) -> Change[T]:
-    """Decode a line and return the change. Raises the error in an ERROR item, such as Expired."""
+    """Decode a line and return the change.
+
+    Raises the error in an ERROR item, such as Expired.
+    """
     try:
         item = _read_line.decode(line)
     except msgspec.MsgspecError as error:
@@ -80,14 +83,14 @@ def change(line: bytes, as_type: type[T]) -> Change[T]:
     if item.type == "ERROR":
         raise transport.status_error(bytes(item.object))
     if item.type == "BOOKMARK":
-        # A bookmark has nothing else: it is no object of the resource.
+        # A bookmark has only a resourceVersion: it is not an object of the resource.
         version = object_decoding.identify(item.object).metadata.resource_version
         return Change("BOOKMARK", ("", ""), version, None)
     kind = cast(Kind, item.type)
     obj = object_decoding.lenient(item.object, as_type)
     if obj is not None:
         return Change(kind, objects.key(obj), objects.resource_version(obj), obj)
-    # Unreadable, but its resourceVersion counts: the watch goes on after it.
+    # The object is unreadable, but its resourceVersion counts: the watch continues after it.
     identity = object_decoding.identify(item.object)
     return Change(kind, identity.key, identity.metadata.resource_version, None)
 

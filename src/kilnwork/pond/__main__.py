@@ -1,8 +1,8 @@
 """`python -m kilnwork.pond`: runs the agent of a DataPond on this node until it is asked to stop.
 
-Started by the Pods of a DataPond. Exit codes: 0: it was asked to stop, or the manager was away for
-too long, 1: internal error, 2: invalid environment. Problems of its directory are reported to the
-manager and checked again.
+Started by the Pods of a DataPond. Exit codes: 0 asked to stop, or the manager was away for too
+long; 1 internal error; 2 invalid environment. The agent reports problems of its directory to the
+manager, and tries again.
 """
 
 import asyncio

@@ -33,26 +33,31 @@ log = logging.getLogger(__name__)
 
 RETRY = backoff.Backoff(base_s=0.1, max_s=5.0, jitter=0.3)
 PROGRESS_S = 1.0
-"""Between two reports while something is on its way."""
+"""Maximum seconds between two reports while a delivery or a pin is in progress."""
 
 TELL_S = 0.02
-"""Between two reports of what has ended: many snapshots at once need not be many reports."""
+"""Minimum seconds between two reports: many snapshots that end at once need not cause many
+reports.
+"""
 
 SHARE = 5
-"""So many times as long as a report takes nothing is reported: one of a million files takes
-time."""
+"""The pause after a report is at least this many times as long as the report took: a report of a
+million files takes time.
+"""
 
 STOPPING_S = 0.5
-"""Between requests to a manager that does not let us wait: it is about to stop."""
+"""Seconds between requests to a manager that returns at once, without letting the agent wait: it is
+about to stop.
+"""
 
 OPEN_S = 5.0
-"""Between tries to open a directory that cannot be: people may change that."""
+"""Seconds between tries to open a directory that cannot be opened: users may repair it."""
 
 _PINS = 4
-"""Snapshots of one source that are pinned at once."""
+"""Maximum number of snapshots of one source that are pinned at the same time."""
 
 _Key = tuple[str, bytes]
-"""Name of a lease, and the order of one of its snapshots in JSON."""
+"""Name of a lease, and the order of one of its snapshots as JSON."""
 
 
 class Agent:
@@ -96,7 +101,7 @@ class Agent:
         self._open = False
         self._removing = False
         self._removed = False
-        """Nothing is left on this node: the DataPond is deleted."""
+        """Whether no data is left on this node, because the DataPond is deleted."""
         self._reading = asyncio.Lock()
         """Held while the store is read for a report, and while it is removed."""
 
@@ -196,9 +201,7 @@ class Agent:
     # the manager
 
     async def _listen(self) -> None:
-        """Request orders from the manager again and again; each request waits there for a new
-        order.
-        """
+        """Request orders from the manager repeatedly; each request waits there for a new order."""
         await self._again_and_again(self._wait_for_news)
 
     async def _wait_for_news(self) -> None:
@@ -353,11 +356,11 @@ class Agent:
                 snapshots=tuple(map(_leased, ordered.snapshots)),
             )
             try:
-                if ordered.outputs:  # before the lease is reported
+                if ordered.outputs:  # must precede the report of the lease
                     make = self._store.make_outputs
                     await asyncio.to_thread(make, lease.namespace, lease.name)
                 await asyncio.to_thread(self._store.lease, lease)
-            except errors.PondError as error:  # deliveries try again, and report why
+            except errors.PondError as error:  # deliveries try again, and report the error
                 log.warning("lease cannot be kept", extra={"why": str(error)})
             for one in ordered.snapshots:
                 if (ordered.name, _encode(one)) not in self._deliveries:

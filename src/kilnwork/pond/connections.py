@@ -17,10 +17,12 @@ from kilnwork.kit import egress, http1_client, tls_socket
 
 CONNECT_S = 10.0
 STALL_S = 60.0
-"""A server that sends nothing for so long is closed."""
+"""Seconds without data from a server after which the connection to it is closed."""
 
 MAX_IDLE = 64
-"""Connections that are kept: as many as files are fetched at once."""
+"""Maximum number of idle connections that are kept: as many as files are fetched at the same
+time.
+"""
 
 
 class Server(NamedTuple):
@@ -108,7 +110,7 @@ class Connections:
             except (OSError, http1_client.BadResponse):
                 self._drop(connection)
                 if idle is None:
-                    raise  # an idle one may have been closed meanwhile: another try is no harm
+                    raise  # an idle connection may have been closed: another try does no harm
 
     def _note(self, connection: http1_client.Connection) -> None:
         with self._lock:
@@ -200,7 +202,7 @@ def _explained(server: Server) -> Iterator[None]:
         raise errors.SourceRefused(
             f"the certificate of {server} is not trusted: {error.verify_message}"
         ) from error
-    except ValueError as error:  # a host that is no name: a redirect may say anything
+    except ValueError as error:  # the host is not a name: a redirect may contain any text
         raise errors.SourceRefused(f"{str(server)[:80]!r} is no address: {error}") from error
     except (OSError, http1_client.BadResponse) as error:
         why = str(error) or type(error).__name__

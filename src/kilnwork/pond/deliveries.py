@@ -3,7 +3,7 @@ sees.
 
 Used by `agent`, which starts a delivery for each snapshot of a lease and stops it when the lease
 ends. A delivery retries until it succeeds: soon and often after temporary errors, at long intervals
-after others, since people may repair the cause.
+after other errors, since users may repair their cause.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 RETRY = backoff.Backoff(base_s=0.2, max_s=5.0, jitter=0.2)
 LASTING_S = 30.0
-"""Between tries of what does not pass by itself."""
+"""Seconds between tries after errors that do not pass by themselves."""
 
 LASTING = (
     errors.DataCorrupt,

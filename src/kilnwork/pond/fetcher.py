@@ -1,7 +1,8 @@
-"""Fetches blobs and sources to the pond, several in parallel, from peers before the source.
+"""Fetches blobs and sources to the pond, several in parallel, from peers first and then from the
+source.
 
-Used by `deliveries` and `snapshot_creation`. A blob that several runs need is fetched once. Reads
-in threads, `fetch.parallel` of the pond for each source.
+Used by `deliveries` and `snapshot_creation`. A blob that several runs need is fetched once. Each
+source is read in as many threads as `fetch.parallel` of the pond says.
 """
 
 import asyncio
@@ -17,11 +18,16 @@ from kilnwork.data.pond import blob_fetch, manifest, origins, output_source, sou
 from kilnwork.pond import http_source, job_source, peer_transfers, settings, source_threads
 
 _AHEAD = 2
-"""Files handed to each thread ahead, so that none waits for the next."""
+"""Number of files per thread that are queued in advance, so that no thread waits for the next
+file.
+"""
 
 
 class Fetcher:
-    """Fetches blobs and sources for one node. `counts`: its totals, for reports."""
+    """Fetches blobs and sources for one node.
+
+    `counts`: its totals, for reports.
+    """
 
     def __init__(
         self,
@@ -113,7 +119,7 @@ class Fetcher:
     def _ended(self, digest: str, work: "asyncio.Future[None]") -> None:
         del self._running[digest]
         if not work.cancelled():
-            work.exception()  # the caller that waited for it has it
+            work.exception()  # the caller that waited for the work has got its error
 
     def _fetch(
         self,
@@ -122,7 +128,8 @@ class Fetcher:
         source: origins.Source | None,
         progress: blob_fetch.Progress,
     ) -> None:
-        where = self._origins(file, snapshot, source)  # by what is known of peers by now
+        # Only now, since it depends on what is known of peers at this moment.
+        where = self._origins(file, snapshot, source)
         digest = local_blobs.parse(file.digest)
         blob_fetch.fetch(self._store, digest, file.size, where=where, progress=progress)
 
@@ -168,8 +175,9 @@ class Fetcher:
     # sources
 
     def source(self, order: pond_messages.SourceOrder) -> origins.Source:
-        """Return the source that an order names. Raises SourceRefused for an unknown kind of
-        address.
+        """Return the source that an order names.
+
+        Raises SourceRefused for an unknown kind of address.
         """
         if order.inline is not None:
             content = {path: text.encode() for path, text in order.inline.items()}
@@ -208,8 +216,8 @@ class Fetcher:
         return found
 
     def selected(self, order: pond_messages.SourceOrder) -> source_pinning.Target:
-        """Return the selected files of a source as the target of a pin; bytes read from it are
-        counted.
+        """Return the selected files of a source as the target of a pin; count the bytes that are
+        read from it.
         """
         return source_pinning.Target(
             _CountedSource(self.source(order), self.counts.from_source),

@@ -25,7 +25,7 @@ _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 GONE = frozenset({404, 410})
 _NO_HEAD = frozenset({405, 501})
 _LISTERS = 8
-"""HEAD requests at once."""
+"""Maximum number of HEAD requests at the same time."""
 
 _STRONG = 'etag:"'
 
@@ -84,7 +84,7 @@ class HttpSource:
         with stack:
             exchange = stack.enter_context(self._send(path, "GET", headers))
             status = exchange.head.status
-            if status == 416:  # it is shorter now
+            if status == 416:  # the file is shorter now
                 stack.close()
                 exchange = stack.enter_context(self._send(path, "GET", {}))
                 status = exchange.head.status

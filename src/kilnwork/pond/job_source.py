@@ -19,7 +19,7 @@ from kilnwork.kit import http1_client
 from kilnwork.pond import connections, http_source, settings
 
 _WAITING = 409
-"""The job has not ended."""
+"""Status of the manager's response while the job has not ended."""
 
 _MAX_LIST_BYTES = 16 << 20
 _decode = msgspec.json.Decoder(pond_messages.FileList).decode
@@ -81,7 +81,7 @@ class FileJobSource(http_source.HttpSource):
         )
 
     def _address(self, path: str) -> http_source.Address:
-        """Return the address of a file, or that of the directory for the request that lists the
+        """Return the address of a file, or of the directory for the request that lists the
         files.
         """
         found = super()._address(path)

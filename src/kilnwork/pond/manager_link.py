@@ -15,7 +15,9 @@ from kilnwork.kube import config, errors, transport
 from kilnwork.pond import settings
 
 _SLACK_S = 15.0
-"""A response may take so much longer than it was asked to."""
+"""Seconds by which a response may be later than the time that the request asked the manager to
+wait.
+"""
 
 
 class ManagerLink:

@@ -21,7 +21,7 @@ from kilnwork.pond import connections
 
 _READ_BYTES = 512 << 10
 DOUBT_S = 30.0
-"""How long a peer that did not respond is asked last."""
+"""Seconds for which a peer that did not respond is tried after all other origins."""
 
 
 class PeerServer:
@@ -136,7 +136,7 @@ class Peers:
         self._certificates = certificates
         self._clock = time
         self._doubted: dict[str, float] = {}
-        """Until when, by address."""
+        """Time until which a peer is doubted, by address."""
         self._context: ssl.SSLContext | None = None
         self._connections = connections.Connections(None, self._tls)
 
@@ -163,8 +163,9 @@ class Peers:
         return self._clock.monotonic() < self._doubted.get(address, 0.0)
 
     def manifest(self, address: str, digest: str) -> bytes:
-        """Return a manifest from a peer; the caller must check it. Raises the errors of
-        `origins`.
+        """Return a manifest from a peer; the caller must check it.
+
+        Raises the errors of `origins`.
         """
         with self._open(address, digest, 0, kind="manifests") as content:
             return b"".join(content.pieces())

@@ -70,7 +70,7 @@ def of_leases(
             reports.get(one.name) or _from_disk(kept, lease, one) for one in lease.snapshots
         )
         found.append(pond_messages.LeaseReport(name=lease.name, snapshots=snapshots))
-    for name, reports in running.items():  # leases that could not be kept yet
+    for name, reports in running.items():  # leases that are not stored yet
         snapshots = tuple(reports.values())
         found.append(pond_messages.LeaseReport(name=name, snapshots=snapshots))
     return tuple(found)

@@ -15,10 +15,10 @@ from kilnwork.kit import clock
 log = logging.getLogger(__name__)
 
 _LOOK_S = 60.0
-"""Between looks whether there is something to check: the clock may be set."""
+"""Maximum seconds between two checks whether a pass is due: the clock may be set."""
 
 _SOON_S = 1.0
-"""Until it goes on after other limits came."""
+"""Seconds until the work continues after a pass, or after it was interrupted by another rate."""
 
 
 class _Stopped(Exception):

@@ -1,5 +1,5 @@
-"""Settings of an agent, read from the environment variables that `controllers.data_pond` gives its
-Pod.
+"""Settings of an agent, read from the environment variables that `controllers.data_pond` sets in
+its Pod.
 """
 
 from collections.abc import Mapping
@@ -26,15 +26,17 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """CA of the manager; None: plain http on this machine."""
     certificates: Path | None = None
     """Directory with `tls.crt` and `tls.key` of the pond, with which its agents authenticate each
-    other. Without it or `host`, nothing is served to peers."""
+    other. Without this directory or `host`, the agent serves no peers.
+    """
     host: str = ""
     """Address at which peers connect."""
     secrets: Path | None = None
     """Directory with a directory of credentials for each source."""
     absence_s: float | None = None
-    """How long the manager may be away before the agent ends; None: for ever, in a Pod of a
-    kubelet, which would start it again. On a local node no other process ends the agents that a
-    killed server has left."""
+    """Seconds for which the manager may be away before the agent ends. None means for ever, for a
+    Pod of a kubelet, which would start the agent again. On a local node, no other process ends the
+    agents that a killed server has left.
+    """
 
 
 _NEEDED = (
@@ -63,7 +65,7 @@ def from_environment(environment: Mapping[str, str]) -> AgentSettings:
         pond=environment["KILN_POND"],
         node=environment["KILN_NODE"],
         token_file=mount_path_resolution.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
-        root=Path(environment["KILN_POND_PATH"]),  # a directory of the node itself
+        root=Path(environment["KILN_POND_PATH"]),  # a directory of the node itself, not a mount
         ca_file=_path(environment, "KILN_CA_FILE"),
         certificates=_path(environment, "KILN_POND_CERTIFICATES"),
         host=environment.get("KILN_POND_HOST", ""),

@@ -19,7 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class PinWork:
-    """The work for one pin. `threads`: the pool for listing the source and waiting for it."""
+    """The work for one pin.
+
+    `threads`: the pool for listing the source and waiting for it.
+    """
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ import threading
 from concurrent import futures
 
 PEERS = "peers/"
-"""The lane of what has no source. Names of sources have no slash."""
+"""The lane of work without a source. Names of sources have no slash."""
 
 
 class Lanes:

@@ -1,9 +1,9 @@
 """Support for testing programs that use kilnwork: their tasks run in the test's own process,
 without delay.
 
-`with kiln.testing.inline():` is a session without dispatcher, worker or journal. Retries, keys,
-errors, futures as arguments, delegation, cancellation and generators work as in other sessions, and
-arguments and results are packed as there, so that values that cannot be sent are found. Time is
+`with kiln.testing.inline():` opens a session without dispatcher, worker or journal. Retries, keys,
+errors, futures as arguments, delegation, cancellation and generators work as in other sessions.
+Arguments and results are packed as there, so that values that cannot be sent are found. Time is
 virtual: retry delays, timeouts and sleeping tasks take no time. For a fixture see `testing.plugin`.
 Not a runtime: one task at a time, and nothing outlives the `with` block.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kilnwork.testing.inline_sets import run_set
 
 __all__ = ["InlineSession", "VirtualClock", "inline", "run_flow", "run_set"]
-"""Public; also as `kilnwork.testing.NAME`."""
+"""Public names; also available as `kilnwork.testing.NAME`."""
 
 _MODULES = {
     "InlineSession": "inline_sessions",
@@ -27,7 +27,9 @@ _MODULES = {
     "run_flow": "inline_flows",
     "run_set": "inline_sets",
 }
-"""Loaded on first use (PEP 562): `testing.kubernetes` needs none of them, nor the sdk."""
+"""Modules by the name that loads them on first use (PEP 562): `testing.kubernetes` needs none of
+them, nor the sdk.
+"""
 
 
 def __getattr__(name: str) -> Any:

@@ -12,8 +12,9 @@ from kilnwork.testing import task_record as records
 
 
 class Agenda:
-    """The queue of ready tasks, by priority and then in order, and the timers, by time and then in
-    order.
+    """The queue of ready tasks, and the timers.
+
+    Tasks are ordered by priority and then by arrival, timers by time and then by arrival.
     """
 
     def __init__(self, clock: clocks.VirtualClock) -> None:

@@ -1,6 +1,6 @@
-"""The timeline of a flow's virtual time, with the calls of steps, their ends, and time limits.
+"""The timeline of a flow's virtual time: the calls of steps, their ends, and time limits.
 
-Used by `testing.inline_flows`. Time advances only by what functions sleep and by delays of retries.
+Used by `testing.inline_flows`. Time advances only when functions sleep, and by delays of retries.
 Events at the same moment happen in this order: ends, then calls, then limits.
 """
 
@@ -21,7 +21,10 @@ class Kind(IntEnum):
 
 
 class Event(NamedTuple):
-    """An event of a step instance. `work`: the work of a call or an end."""
+    """An event of a step instance.
+
+    `work`: the work of a call or an end.
+    """
 
     kind: Kind
     key: str
@@ -30,7 +33,10 @@ class Event(NamedTuple):
 
 
 class Timeline:
-    """The future events of a flow, in order. `now`: seconds since the start of the flow."""
+    """The future events of a flow, in order.
+
+    `now`: seconds since the start of the flow.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0

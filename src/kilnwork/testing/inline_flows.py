@@ -4,7 +4,7 @@ one at a time.
 `run_flow(flow, data={"trades": shards})` returns the view that a real run would have at its end.
 Values between steps are JSON, as in real runs, so that results are the same. Time is virtual:
 `time.sleep` and delays of retries return at once, and count for the time limits of attempts, steps
-and flow. Not for commands and other executors: steps are calls.
+and flow. Not for commands and other executors: steps must be calls.
 """
 
 import importlib
@@ -135,7 +135,7 @@ class _Process:
         self._run, self._functions = run, functions
         self._timeline = flow_timeline.Timeline()
         self._spent_s = 0.0
-        """By the item that is being called: seconds slept, and waited for retries."""
+        """Seconds that the current item has slept, or waited for retries."""
         self.attempts: dict[str, list[str]] = {}
         self._called = 0
 
@@ -154,7 +154,7 @@ class _Process:
             if run.state.stage is live_run_state.FlowStage.OVER:
                 return
             if wanted:
-                continue  # something may be over by that
+                continue  # carrying them out may have ended a step
             event = line.take()
             if event.kind is flow_timeline.Kind.LIMIT:
                 run_planning.timed_out(run, event.key)
@@ -181,8 +181,9 @@ class _Process:
             )
 
     def _done(self, key: str, work: step_inputs.StepWork) -> tuple[live_run_state.JobEnd, float]:
-        """Call the function of a step for each of its items; return the step's end and the seconds
-        that it took.
+        """Call the function of a step for each of its items.
+
+        Return the step's end and the seconds that it took.
         """
         spent: list[float] = []
         end = self._call_all(key, work, spent)
@@ -260,8 +261,9 @@ class _Process:
     def _attempt(
         self, call: Callable[[], Any], inner: context.Context, work: step_inputs.StepWork
     ) -> Any:
-        """Call the function of a step once. Raises its exceptions, and _TooLong if it has slept for
-        too long.
+        """Call the function of a step once.
+
+        Raises the function's exceptions, and _TooLong if it has slept for too long.
         """
         before, thread = self._spent_s, threading.get_ident()
 
@@ -300,7 +302,7 @@ class _Process:
 
 
 def _message(work: step_inputs.StepWork, failed: int, first: str) -> str:
-    """Return the message about a step of which too many tasks failed, as the engine words it."""
+    """Return the message about a step with too many failed tasks, in the words of the engine."""
     if work.size == 1:
         return first
     wanted = resolved_job_settings.Completion(max_failed=work.max_failed)

@@ -23,14 +23,17 @@ from kilnwork.testing import task_record as records
 
 
 class InlineSession(session.Session):
-    """A session that runs its tasks in this process. `clock`: its virtual clock."""
+    """A session that runs its tasks in this process.
+
+    `clock`: its virtual clock.
+    """
 
     in_slot = True
     functions_only = True
     has_secrets = False
 
     def __init__(self, directory: Path) -> None:
-        # nothing of the base is set up: there is no link
+        # nothing of the base class is set up: there is no link
         self.namespace = self.cluster = "default"
         self.blobs = blob_store.Blobs(directory, durable=False)
         self.link: Any = _NoLink()
@@ -51,7 +54,7 @@ class InlineSession(session.Session):
         while self._runs.step():
             pass
 
-    # what task functions and futures need
+    # methods that task functions and futures need
 
     def template(self, spec: api_task.TaskSpec) -> int:
         self._specs.append(spec)

@@ -26,7 +26,7 @@ from kilnwork.sdk import sync_sets
 from kilnwork.testing import inline_flows
 
 _OUTPUTS = ".outputs"
-"""Directory for what tasks write; no snapshot has such a name."""
+"""Directory to which tasks write; no snapshot has such a name."""
 
 
 def run_set(
@@ -69,6 +69,7 @@ def run_set(
 
 def _keep(output: sync_set.Output, attempts: Sequence[str], directory: Path, outputs: Path) -> None:
     """Copy the files of an output from the directories of its attempts, as a pond would keep them.
+
     Raises InvalidFlow.
     """
     if not attempts:
@@ -122,8 +123,8 @@ def _pinned(
     given: str | os.PathLike[str] | None,
     directory: Path,
 ) -> run_types.SnapshotRef:
-    """Pin a snapshot, whose files are placed below the directory, and return the flow's reference
-    to it.
+    """Pin a snapshot, whose files are placed below the directory; return the flow's reference to
+    it.
     """
     place = directory / snapshot.name
     if given is not None:

@@ -74,7 +74,7 @@ class Runs:
         """Queue a new task, unless it was submitted already: under its key, or by an earlier
         attempt of its parent.
 
-        Returns the record that counts. Raises KeyTaken.
+        Return the record of the new or of the earlier task. Raises KeyTaken.
         """
         known = self._asked_before(record)
         if known is not None:
@@ -205,8 +205,9 @@ class Runs:
     # running
 
     def step(self) -> bool:
-        """Run the first task in the queue, or run a generator up to its next value; return False if
-        the queue is empty.
+        """Run the first task in the queue, or run a generator up to its next value.
+
+        Return False if the queue is empty.
         """
         record = self._agenda.take()
         if record is None:
@@ -333,7 +334,7 @@ class Runs:
         steps, record.steps = record.steps, None
         close = getattr(steps, "close", None)
         if close is not None:
-            with contextlib.suppress(Exception):  # it has expired, whatever it raises
+            with contextlib.suppress(Exception):  # the task has expired, whatever it raises
                 close()
 
     def _raised(self, record: Record, error: BaseException) -> None:
@@ -409,8 +410,9 @@ class Runs:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Notify the tasks that wait for finished tasks; in a loop, since the notified tasks may
-        finish in turn.
+        """Notify the tasks that wait for finished tasks.
+
+        The loop is needed because the notified tasks may finish in turn.
         """
         self._passing_on = True
         try:

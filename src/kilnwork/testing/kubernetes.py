@@ -29,9 +29,11 @@ Manifests = str | Path | meta.JsonObject | Iterable["Manifests"]
 """YAML text, a file, a directory of *.yaml files, a decoded object, or several of these."""
 
 STOP_S = 30.0
-"""How long stopping may take; the containers of a node have 2 s of it to end by themselves."""
+"""Maximum seconds for which stopping may take; 2 s of these are for the containers of a node to end
+by themselves.
+"""
 SERVED_S = 10.0
-"""How long `install` waits until the kind of a new definition is served."""
+"""Maximum seconds for which `install` waits until the kind of a new definition is served."""
 _NODE_GRACE_S = 2.0
 _POLL_S = 0.01
 _MANAGER = "kilnwork-testing"
@@ -196,7 +198,8 @@ class _Serving:
         if self._thread.ident is None:
             self._loop.close()
             return
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the start has failed
+        # RuntimeError: the loop is closed, because the start has failed.
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join(STOP_S)
         if self._thread.is_alive():
@@ -267,7 +270,7 @@ def _objects(manifests: Manifests) -> Iterator[meta.JsonObject]:
 
 try:
     import pytest
-except ModuleNotFoundError:  # without pytest there is `server`
+except ModuleNotFoundError:  # without pytest, only `server` is available
     pass
 else:
 

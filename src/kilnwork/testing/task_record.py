@@ -44,7 +44,7 @@ class Record:
         self.attempts = 0
         self.children: dict[str, Record] = {}
         self.progress: tuple[float | None, str] = (None, "")
-        # of the attempt that runs
+        # the running attempt
         self.context: context.Context | None = None
         self.deadline: float | None = None
         self.ordinals: dict[str, int] = {}
@@ -54,7 +54,7 @@ class Record:
         self.killing = ""
         self.steps: Iterator[Any] | None = None
         self.yielded: list[attempts.Payload] = []
-        # who waits for it
+        # futures and tasks that wait for this task, and tasks that it needs
         self.futures: dict[int, futures.CallFuture[Any]] = {}
         self.needs: tuple[Record, ...] = ()
         self.missing = 0

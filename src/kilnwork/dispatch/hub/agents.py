@@ -30,13 +30,15 @@ from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import ids
 
 MAX_MESSAGE_LENGTH = 4096
-"""Characters of a peer's message that are kept."""
+"""Maximum characters of a peer's message that are kept."""
 
 MAX_ROW_OUTPUT = 8 * 1024
-"""Of what an executor has exchanged, in the journal; more goes to a file, as that of commands."""
+"""Maximum bytes of an executor's exchange that are kept in the journal; a longer exchange goes to a
+file, like the output of commands.
+"""
 
 MAX_WAIT_S = 3600.0
-"""Longest wait of one request; a command that waits longer sends another."""
+"""Maximum seconds that one request waits; a command that waits longer sends another request."""
 
 View = Callable[[ids.TaskId], model.TaskView | None]
 
@@ -92,7 +94,7 @@ class _StatusRequests:
         return [one for of_task in self._open.values() for one in of_task]
 
     def _settle(self, request: _StatusRequest) -> None:
-        # First: responding must not find the request open a second time.
+        # First: a response must not find the request open a second time.
         self._forget(request)
         self._respond(request)
 
@@ -165,7 +167,7 @@ class Agents:
                 labels=dict(hello.labels),
             )
         )
-        # After the input, by which the machine knows these slots.
+        # After the input, through which the machine knows these slots.
         for opening in hello.processes:
             self._announce(link, opening)
         return self.received
@@ -245,7 +247,7 @@ class Agents:
 
     def _finished(self, link: links.Link, message: messages.Finished) -> None:
         outcome = bounded(message.outcome)
-        # Before the input: after it the attempt is held by no link.
+        # Before the input, after which no link holds the attempt.
         if message.callback and self._core.machine.held_by(link.number, message.ref):
             self._concluded.add(message.ref, message.callback)
         self._core.apply(inputs.Finished(link.number, message.serial, message.ref, outcome))
@@ -262,14 +264,14 @@ class Agents:
         if held is None:
             return
         outside = held.spec.executor in api_task.OUTSIDE
-        # Only the first piece: more of it means that the exchange is long, and goes to a file.
+        # Only the first piece: if there is more, the exchange is long, and goes to a file.
         if outside and not message.offset and len(message.data) <= MAX_ROW_OUTPUT:
             self._core.machine.memory.batch.outputs.append((held.row, held.attempt, message.data))
             self._core.schedule()
             return
         stored_end = self._logs.append(message.ref, message.offset, message.data)
         if held.slot is None and not outside:
-            # Sent by `batch_ended`, in the same turn of the loop: all of these are of this link.
+            # `batch_ended` sends it in the same turn of the loop: all of these are of this link.
             self._confirmations[message.ref] = stored_end
 
     def _progress(self, link: links.Link, message: messages.Progress) -> None:
@@ -293,7 +295,7 @@ class Agents:
         """
         slots = self._core.machine.memory.slots
         slot = slots.get(opening.slot)
-        # An agent may speak for its own slots only, or it could let in a process of its choice.
+        # An agent may announce slots of its own only, or it could let in a process of its choice.
         if slot is not None and slot.worker.link == link.number:
             self._authenticator.announce_slot(opening.slot, opening.digest, living=slots)
 
@@ -331,7 +333,7 @@ class Agents:
             return
         found = None
         if self._core.machine.may_have_child(parent, key):
-            # Read and applied without an await in between: a task leaves memory only when its end
+            # There is no await between reading and applying: a task leaves memory only when its end
             # is on disk, so memory or journal knows it.
             found = self._core.reader.child(parent.task, parent.run, key)
         new_id = ids.new_task_id()
@@ -350,7 +352,7 @@ class Agents:
             refusal = f"there is no task {ids.task_text(message.task)} in this namespace"
             link.respond(message.serial, 404, child_request_rules.error_response(refusal))
             return
-        # From the look at the view to here without an await: no end is missed.
+        # There is no await between reading the view and this line: no end is missed.
         self._requesting[link.number] = link
         request = _StatusRequest(link.number, message.serial, message.task)
         if view.state.final or message.wait_s <= 0:

@@ -26,12 +26,15 @@ log = logging.getLogger(__name__)
 
 FILE_BYTES = 8 << 20
 MAX_PRINTED = 100_000
-"""Tasks with output that are remembered, some hundred bytes each; of more, the disk is asked."""
+"""Maximum number of tasks with output that are remembered, some hundred bytes each; if there are
+more, the disk is asked.
+"""
 MAX_UNMARKED = 10_000
-"""Attempts that are over and whose log has yet to say that output is missing."""
+"""Maximum number of ended attempts whose log has yet to say that output is missing."""
 MARK_SHARE = 0.5
-"""Output leaves the spare room of the disk alone; the lines that say that some is missing may take
-half of it."""
+"""Share of the disk's spare room that the lines about missing output may take; output itself leaves
+the spare room free.
+"""
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
@@ -82,9 +85,9 @@ class AttemptLogs:
         self._kept: dict[attempts.AttemptRef, int] = {}
         self._lost: dict[attempts.AttemptRef, _Lost] = {}
         self._unmarked: dict[attempts.AttemptRef, _Lost] = {}
-        """The same of attempts that are over."""
+        """Lost output of attempts that have ended."""
         self._printed: set[ids.TaskId] | None = set()
-        """Tasks of which something was written; None from when they were too many."""
+        """Tasks with written output; None once there were more than `MAX_PRINTED`."""
 
     @property
     def remembers(self) -> bool:
@@ -109,7 +112,7 @@ class AttemptLogs:
         """
         stored = self.stored_end(ref)
         end = offset + len(data)
-        # Sent again after a reconnect: the acknowledgement was lost.
+        # The output was sent again after a reconnect: the acknowledgement was lost.
         if end <= stored:
             return stored
         if self.logs_dir is not None:
@@ -129,7 +132,7 @@ class AttemptLogs:
                 full = error.errno in (errno.ENOSPC, errno.EDQUOT)
                 why = "the disk was full" if full else error.strerror or str(error)
                 self._lost[ref] = _Lost(end - self._read_kept(newer), why)
-        # Even if the disk did not take it: the worker keeps output until it is acknowledged.
+        # Even if the disk did not store it: the worker keeps output until it is acknowledged.
         self._kept[ref] = end
         return end
 
@@ -148,7 +151,7 @@ class AttemptLogs:
         lost = self._lost.pop(ref, None)
         if lost and len(self._unmarked) < MAX_UNMARKED:
             self._unmarked[ref] = lost
-            # At once if there is room; otherwise when `mark` is called again.
+            # Write the line at once if there is room; otherwise when `mark` is called again.
             self.mark()
 
     def mark(self) -> None:
@@ -175,7 +178,8 @@ class AttemptLogs:
             return False
         if new and self._printed is not None:
             return task in self._printed
-        # Of hundreds of thousands of tasks: a Path takes ten times as long, an exception thrice.
+        # Called for hundreds of thousands of tasks: a Path takes ten times as long, an exception
+        # three times.
         return os.access(f"{self.logs_dir}/{ids.task_text(task)}", os.F_OK)
 
     def sizes(self, tasks: Iterable[ids.TaskId]) -> dict[ids.TaskId, int]:
@@ -183,7 +187,8 @@ class AttemptLogs:
         found = {}
         for task in tasks if self.logs_dir is not None else ():
             where = f"{self.logs_dir}/{ids.task_text(task)}"
-            with contextlib.suppress(OSError), os.scandir(where) as files:  # it may have none
+            # OSError: the task may have no directory.
+            with contextlib.suppress(OSError), os.scandir(where) as files:
                 found[task] = sum(file.stat().st_size for file in files)
         return found
 
@@ -234,7 +239,7 @@ class AttemptLogs:
     def _write(self, newer: Path, data: bytes) -> None:
         while data:
             with os.fdopen(_open(newer), "ab") as file:
-                # Opened for appending, so this is the length of the file.
+                # The file is opened for appending, so `tell` returns its length.
                 room = self._file_bytes - file.tell()
                 file.write(data[:room])
             data = data[room:]
@@ -252,7 +257,7 @@ class AttemptLogs:
 
 def _check_room(logs_dir: Path, count: int, *, share: float = 1.0) -> None:
     """Raise OSError if `count` bytes would use the room that is reserved for the journal."""
-    with contextlib.suppress(FileNotFoundError):  # it is made with the first output
+    with contextlib.suppress(FileNotFoundError):  # the file is created with the first output
         if disk_checks.usable_bytes(logs_dir, share=share) < count:
             raise OSError(errno.ENOSPC, "what is left on the disk is kept for the journal")
 
@@ -265,7 +270,8 @@ def _number(file: Path) -> int:
 
 
 def _write_number(file: Path, number: int) -> None:
-    # As a whole: a kill or a full disk after a truncation would leave no number, which counts as 0.
+    # Replaced as a whole: if a process was killed after a truncation, or the disk was full, the
+    # file would be empty, which counts as 0.
     data_directories.write_private(file, str(number).encode())
 
 

@@ -16,10 +16,12 @@ from kilnwork.dispatch.hub import links
 from kilnwork.kit import coroutines, errors
 
 MAX_SLOTS = 10_000
-"""Of one worker. After so many new secrets, those of slots that are gone are dropped."""
+"""Maximum number of slots of one worker. After so many new secrets, those of slots that have ended
+are dropped.
+"""
 
 _EXECUTOR = "executor"
-"""Role of a process of an executor."""
+"""Role of an executor process in its Hello."""
 
 _TokenHello = messages.Hello | messages.DriverHello | messages.AttemptHello
 
@@ -49,7 +51,8 @@ class Authenticator:
         """Store the SHA-256 of a slot's secret; drop the digests of slots that are not `living`."""
         if len(self._digests) >= self._most:
             self._digests = {s: d for s, d in self._digests.items() if s in living}
-            # Twice what lives, so that dropping costs a constant for each announcement.
+            # Twice the number of living slots, so that dropping costs a constant time per
+            # announcement.
             self._most = 2 * len(self._digests) + MAX_SLOTS
         self._digests[slot] = digest
 
@@ -62,7 +65,8 @@ class Authenticator:
         if hello.version != messages.VERSION:
             message = f"version {hello.version} is not spoken here, {messages.VERSION} is"
             link.refuse("Version", message, retry=False)
-        # A later dispatcher has been seen: this one has lost the journal, or reads a copy of it.
+        # The peer has seen a later dispatcher: this one has lost the journal, or reads a copy of
+        # it.
         elif hello.epoch > self.epoch:
             message = f"epoch {hello.epoch} was seen elsewhere, this dispatcher is {self.epoch}"
             link.refuse("Epoch", message, retry=True)
@@ -81,7 +85,7 @@ class Authenticator:
             link.refuse("NotYet", message, retry=True)
             return
         digest = hashlib.sha256(hello.credential.encode()).digest()
-        # In constant time: the peer is not trusted yet.
+        # Compared in constant time: the peer is not trusted yet.
         if hmac.compare_digest(digest, announced):
             self._on_authenticated(link, hello)
         else:
@@ -121,7 +125,7 @@ class Authenticator:
         except channel_errors.LinkRefused as error:
             link.refuse(error.reason, error.message, retry=error.retry)
             return
-        # The verifier could not tell, which says nothing about the token.
+        # The verifier could not decide, which says nothing about the token.
         except errors.KilnError as error:
             link.refuse("NotYet", f"{claim}: {error}", retry=True)
             return

@@ -19,29 +19,38 @@ from kilnwork.kit import clock as clocks
 log = logging.getLogger(__name__)
 
 KEEP_S = 3600.0
-"""Longer than anything waits between the writing of a blob and of the row that refers to it."""
+"""Seconds for which a blob is kept without a reference: longer than any writer waits between
+writing a blob and writing the row that refers to it.
+"""
 
 RELEASED_KEEP_S = 2.0 * blob_renewal.RENEW_S
-"""For a blob that a row has referred to: its writer is done with it; its holders, and who submits
-the same value again, renew it every `RENEW_S`."""
+"""Seconds for which a blob is kept after its last row was deleted: its writer does not need it any
+more, and its holders, and submitters of the same value, renew it every `RENEW_S`.
+"""
 
 MIN_STEADY_S = 1.5 * blob_renewal.RENEW_S
-"""How long the wall clock must not have jumped: in this time every holder has had its turn."""
+"""Seconds without a jump of the wall clock before blobs are deleted: in this time every holder has
+renewed its blobs.
+"""
 
 JUMP_S = 5.0
-"""Wall and monotonic clock may come apart by this much between two samples."""
+"""Maximum seconds by which wall clock and monotonic clock may differ between two samples; a larger
+difference is a jump.
+"""
 
 RELEASED_ROUND_S = 60.0
-"""Between two looks at the blobs of forgotten tasks."""
+"""Seconds between two checks of the blobs of forgotten tasks."""
 
 MAX_RELEASED = 1 << 20
-"""Blobs of forgotten tasks that are remembered, about 100 bytes each; others go after `KEEP_S`."""
+"""Maximum number of blobs of forgotten tasks that are remembered, about 100 bytes each; others are
+deleted after `KEEP_S`.
+"""
 
 BATCH = 500
-"""Digests looked up in one go: some milliseconds."""
+"""Number of digests that are looked up at a time: some milliseconds."""
 
 Referenced = Callable[[Sequence[bytes]], set[bytes]]
-"""Those of the digests that some row or template refers to. Called in a thread."""
+"""Returns the digests to which some row or template refers. Called in a thread."""
 
 
 class Collector:
@@ -65,7 +74,7 @@ class Collector:
         """
         now = self._clock.monotonic()
         offset = self._clock.wall() - now
-        # Ages of files are by the wall clock: after a jump all of them may look old.
+        # Ages of files are measured by the wall clock: after a jump all files may look old.
         if abs(offset - self._offset) > JUMP_S:
             self._steady_since = now
         self._offset = offset
@@ -77,7 +86,7 @@ class Collector:
         Such a blob is removed earlier than others if nothing else refers to it.
         """
         self._released.update(dict.fromkeys(named))
-        # The newest go: those are found by `collect` as well, only later.
+        # The newest are dropped: `collect` finds them as well, only later.
         for each in list(itertools.islice(self._released, MAX_RELEASED, None)):
             del self._released[each]
 
@@ -111,7 +120,7 @@ class Collector:
             used = self._referenced([digest for _, digest in batch])
             for namespace, digest in batch:
                 size = 0 if digest in used else self._discard(namespace, digest)
-                # Removed, in use again, or gone: there is nothing left to look at.
+                # The blob was removed, is in use again, or does not exist: there is nothing to do.
                 if not size:
                     self._released.pop((namespace, digest), None)
                 later += size
@@ -120,13 +129,13 @@ class Collector:
     def _collect(self, directory: Path) -> int:
         store = local_blobs.Blobs(directory, durable=False, time=self._clock)
         before = self._before(KEEP_S)
-        # What a writer that was killed has left behind.
+        # Files that a killed writer has left.
         store.discard_unfinished(before=before)
         old = (entry for entry in store.entries() if entry.modified < before)
         removed = 0
         while batch := list(itertools.islice(old, BATCH)):
-            # A row that comes to refer to one after this was preceded by a renewal, which `discard`
-            # checks.
+            # If a row refers to a blob after this look-up, a renewal preceded the row, which
+            # `discard` checks.
             used = self._referenced([entry.digest for entry in batch])
             for entry in batch:
                 if entry.digest not in used:

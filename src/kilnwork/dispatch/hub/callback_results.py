@@ -12,7 +12,7 @@ from kilnwork.channel import messages
 from kilnwork.dispatch.hub import commits, links, subscriptions
 
 MAX_CONCLUDED = 10_000
-"""Attempts of which it is known which result ended them: the newest."""
+"""Maximum number of attempts, the newest, for which it is remembered which result ended them."""
 
 
 class Taken(Enum):
@@ -31,7 +31,8 @@ class Concluded:
 
     def add(self, ref: attempts.AttemptRef, digest: bytes) -> None:
         self._digests[ref] = digest
-        # The oldest goes: a repeated callback then gets OVER, although it was the one.
+        # The oldest is dropped: if its callback is repeated, the response is OVER, although this
+        # callback ended the attempt.
         if len(self._digests) > MAX_CONCLUDED:
             del self._digests[next(iter(self._digests))]
 
@@ -65,7 +66,7 @@ class Callbacks:
         """
         callback = messages.Callback(ref, media_type, body)
         changed = asyncio.Event()
-        # Before the result is handed over, so that its effect cannot be missed.
+        # Before the result is applied, so that its effect cannot be missed.
         stop = self._changes.follow({ref.task}, lambda _: changed.set())
         try:
             if self._is_held(ref) and not self._hand_over(callback):
@@ -74,7 +75,7 @@ class Callbacks:
                 while self._is_held(ref):
                     changed.clear()
                     await changed.wait()
-                # The end is in memory; the caller learns only of what is on disk.
+                # The end is in memory; the caller may learn only of ends that are on disk.
                 await self._core.flush()
         except TimeoutError:
             return Taken.NOT_NOW

@@ -59,7 +59,7 @@ def refusal(message: messages.Spawn, *, executors: bool = True) -> str:
         problem := _executor_problem(message.spec, given, executors=executors)
     ):
         return problem
-    # Last, since it encodes the whole spec.
+    # Last, because it encodes the whole spec.
     return task_starts.too_large(message.spec, message.inputs)
 
 
@@ -111,7 +111,7 @@ def _object(data: bytes) -> dict[str, object] | None:
     """Return the JSON object that `data` encodes, or None if it is not an object."""
     try:
         value = msgspec.json.decode(data)
-    # A peer wrote it: it may be nested beyond all bounds.
+    # A peer wrote it: it may be nested to any depth.
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -156,7 +156,8 @@ def spawn(
         name=message.name or ids.task_text(new_id),
         spec=use.spec,
         inputs=message.inputs,
-        # Of what was asked: an image that means something else by now is still the same child.
+        # The digest is that of the request: an image name that means another image by now still
+        # identifies the same child.
         digest=digest(message.spec, message.inputs),
         found=found,
         warning=use.warning,

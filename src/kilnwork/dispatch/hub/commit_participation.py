@@ -72,14 +72,14 @@ class Participation:
             known = machine.task(task)
             row = None if new or known is not None else self._core.reader.task_row(task)
             if known is None and row is None:
-                # Gathered, so that thousands of new tasks are one input.
+                # They are collected, so that thousands of new tasks are one input.
                 unknown.append(submission)
                 continue
             past = None if row is None else inputs.Past(row.run, api_task.State(row.state))
             self._core.apply(inputs.Submit(submission, past, force=True))
             if shown:
                 self._views.follow(task)
-            # The input has changed nothing then: that run, or a later one, is over.
+            # In that case the input has changed nothing: that run, or a later one, is over.
             if row is not None and row.run >= submission.spec.run:
                 existing.append(subscriptions.of_view(self._views.of_row(row)))
             if known is not None:
@@ -113,7 +113,7 @@ class Participation:
             task
             for task, run in runs
             if (childless or not any(reader.child_states(task, run)))
-            # Deleting output blocks on the disk, so such a task is left to retention.
+            # Deleting output blocks on the disk, so a task with output is left to retention.
             and not self._logs.has_output(task, new=self._core.is_new(task))
         )
         self._core.apply(inputs.Forget(forgettable))
@@ -175,7 +175,7 @@ class Participation:
         known = self._core.machine.task(task)
         if known is not None:
             return known.result if known.state is api_task.State.SUCCESS else None
-        # Memory has no record: all that it knew is on disk.
+        # Memory has no record of the task: all of it is on disk.
         for media_type, data, size, digest in self._core.reader.select("task_result", task):
             if media_type is not None:
                 return attempts.Payload(media_type, bytes(data or b""), digest, size or 0)

@@ -22,10 +22,14 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 0.25
 STALL_S = 1.0
-"""When our own heartbeat is late by more, no worker could reach us: leases get a full term."""
+"""Seconds: if the hub's own heartbeat is later than this, no worker could reach the hub, so leases
+get a full term.
+"""
 
 MAX_UNWRITTEN_TASKS = 20_000
-"""Tasks waiting to be written above which links are not read, until the next commit."""
+"""Maximum number of tasks that wait to be written; with more, links are not read until the next
+commit.
+"""
 
 
 class Observer(Protocol):
@@ -71,13 +75,15 @@ class BatchLimits:
     """The limits and capabilities with which the machine is created."""
 
     lease_s: float
-    """How long a worker may be silent."""
+    """Seconds that a worker may be silent."""
     max_backlog: int
-    """Calls of one cluster that may wait for a slot before no more are accepted."""
+    """Maximum number of calls of one cluster that wait for a slot; with more, no calls are
+    accepted.
+    """
     executors: bool = True
-    """Tasks may name other executors than the worker."""
+    """Whether tasks may name executors other than the worker."""
     images: model.ImageRule = model.label_image
-    """What the image of a spawned task means."""
+    """Says what the image of a spawned task means."""
 
 
 class Core:
@@ -105,7 +111,7 @@ class Core:
         self._writing = False
         self._scheduled = False
         self._wanted = False
-        """Something has come while a batch was being written."""
+        """Whether something has arrived while a batch was being written."""
         self._stopped: errors.HubStopped | None = None
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -118,11 +124,11 @@ class Core:
         self.reader = self.store.reader
         self._first_row = opened.next_task_row
         self._restore(opened)
-        # After the restore, which reads rows while nothing writes.
+        # After the restore, which reads rows and needs the store to write nothing.
         self.store.start(self._loop.call_soon_threadsafe, on_failure=self._fail)
         self._last_heartbeat = self.clock.monotonic()
         self._heartbeat_timer = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
-        # A restore may have ended tasks: their rows are to be written without an input.
+        # A restore may have ended tasks, whose rows must be written even without an input.
         self.schedule()
 
     def _restore(self, opened: port.Opened) -> None:
@@ -151,7 +157,7 @@ class Core:
 
     def apply(self, item: inputs.Input) -> None:
         """Give an input to the machine; its results are written and released soon."""
-        # Checked for each input: once stopped, nothing may change that could never be written.
+        # Checked for each input: after a stop, nothing may change that could never be written.
         self.check()
         self.machine.handle(item, self.now())
         self.schedule()
@@ -176,7 +182,7 @@ class Core:
         """Wait until all inputs applied so far are stored and their results released."""
         self.check()
         waiter = self._loop.create_future()
-        # It goes with the batch that `_advance` takes next, which has all inputs applied so far.
+        # Its batch is the one that `_advance` takes next, which has all inputs applied so far.
         self._waiting.append(waiter)
         self._unflushed.add(waiter)
         waiter.add_done_callback(self._unflushed.discard)
@@ -185,12 +191,13 @@ class Core:
 
     def schedule(self) -> None:
         """Have a batch written and released soon, if there is something to write or release."""
-        # One batch at a time; what comes meanwhile is gathered, so a slow disk makes large batches.
+        # One batch at a time; inputs that arrive meanwhile are collected, so a slow disk makes
+        # large batches.
         if self._writing:
             self._wanted = True
         elif not self._scheduled and self._stopped is None:
             self._scheduled = True
-            # Not at once: all that this turn of the loop still brings goes into the same batch.
+            # Not at once: inputs that arrive in this turn of the loop go into the same batch.
             self._loop.call_soon(self._advance)
 
     def tick(self) -> None:
@@ -203,8 +210,8 @@ class Core:
             return
         try:
             self._apply_time(self.clock.monotonic())
-        # The deadline is no longer in memory, and perhaps half handled: a worker or a task would be
-        # waited for without end.
+        # The deadline is no longer in memory, and perhaps half handled: the hub would wait for a
+        # worker or task without end.
         except Exception as error:  # noqa: BLE001 - only a restart mends that
             self._fail(error)
 
@@ -213,9 +220,9 @@ class Core:
             log.warning(
                 "dispatcher was away", extra={"seconds": round(mono - self._last_heartbeat, 3)}
             )
-            # Before the Tick below, whose timers would lose workers that could not renew.
+            # Before the Tick below, whose timers would otherwise lose workers that could not renew.
             self.machine.handle(inputs.Stalled(), self.now())
-        # By any tick, not the heartbeat alone: the loop runs, so peers were heard.
+        # Set by any tick, not the heartbeat alone: the loop runs, so peers were heard.
         self._last_heartbeat = mono
         due = self.machine.next_deadline()
         if due is not None and due <= mono:
@@ -232,7 +239,7 @@ class Core:
                 joined = participant.join(self.machine.memory.batch) or joined
             # After the participants, whose inputs belong to this batch.
             batch = self.machine.take(self.now())
-            # Together with the batch: a waiter of a later input belongs to the next one.
+            # Taken together with the batch: a waiter of a later input belongs to the next one.
             waiting, self._waiting = self._waiting, []
             self._set_timer()
             if batch.durable:
@@ -249,7 +256,7 @@ class Core:
 
         def committed(written: port.Written) -> None:
             self._writing = False
-            # Stored, and not sent: peers find it out from the next dispatcher.
+            # Stored but not sent: peers learn of it from the next dispatcher.
             if self._stopped is not None:
                 return
             try:
@@ -257,7 +264,8 @@ class Core:
                 self._settle(batch, ready, waiting, written=written)
             except Exception as error:  # noqa: BLE001 - as above
                 self._fail(error)
-            if self._wanted or batch.dirty:  # what has ended may make room for what waits
+            # Tasks that have ended may make room for tasks that wait.
+            if self._wanted or batch.dirty:
                 self.schedule()
 
         # Before `write`: a store in memory calls `committed` from within.
@@ -275,7 +283,7 @@ class Core:
         *,
         written: port.Written,
     ) -> None:
-        # The reader has them from now on, so that no look-up misses them.
+        # From now on the reader finds them, so that no look-up misses them.
         self.machine.forget(batch.finals)
         # Before the waiters: when a `flush` returns, its results have been sent.
         self._delivery.release(prepared)
@@ -293,13 +301,14 @@ class Core:
             self._timer = None
         if due is not None:
             delay = due - self.clock.monotonic()
-            # Later ones are noticed by the heartbeat.
+            # The heartbeat notices later deadlines.
             if delay < HEARTBEAT_S:
-                # At least a millisecond, so that a deadline put off again does not spin the loop.
+                # At least a millisecond, so that a deadline that is postponed again does not spin
+                # the loop.
                 self._timer = self._loop.call_later(max(delay, 0.001), self.tick)
 
     def _heartbeat(self) -> None:
-        # First: `tick` cancels it if the dispatcher fails.
+        # First, because `tick` cancels it if the dispatcher fails.
         self._heartbeat_timer = self._loop.call_later(HEARTBEAT_S, self._heartbeat)
         self.tick()
         if self._stopped is None:
@@ -307,7 +316,7 @@ class Core:
 
     def _fail(self, error: BaseException) -> None:
         log.error("dispatcher failed", exc_info=error)
-        # First: those who are notified below must not be able to apply anything.
+        # First: waiters that are notified below must not be able to apply anything.
         self._stop(errors.HubStopped(f"the dispatcher failed: {error}"))
         for participant in self.participants:
             participant.aborted(error)
@@ -320,7 +329,7 @@ class Core:
         for timer in (self._heartbeat_timer, self._timer):
             if timer is not None:
                 timer.cancel()
-        # All of them, those of a batch that is being written as well: its result may never come.
+        # All waiters, also those of a batch that is being written: its result may never come.
         for waiter in list(self._unflushed):
             if not waiter.done():
                 waiter.set_exception(why)

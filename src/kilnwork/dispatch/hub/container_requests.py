@@ -48,7 +48,8 @@ class Containers:
         task = self._core.machine.held_by(link.number, message.ref)
         if task is None or task.worker is None:
             return
-        # Even without an executor: `join` closes these links, so that their workers ask again.
+        # This also happens without an executor: `join` closes these links, so that their workers
+        # ask again.
         self._links[message.ref] = link.number
         if self._receive is not None:
             worker = task.worker
@@ -67,7 +68,7 @@ class Containers:
         """Have the executor end the container of an attempt, for a worker that needs proof of its
         end.
         """
-        # Only for the link that asked last: the request of an older one is void.
+        # Only for the link that asked last: the request of an older link is void.
         if self._receive is not None and self._links.get(message.ref) == link.number:
             self._receive(
                 instructions.StopAttempt(link.number, message.ref, message.grace_s, message.reason)
@@ -92,7 +93,7 @@ class Containers:
                 return True
         return False
 
-    # The same methods as those of `in_process_links.ExecutorLink`.
+    # These have the names and meanings of the methods of `in_process_links.ExecutorLink`.
 
     def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
         """Publish the executor's observation of an attempt: the reason for its state."""

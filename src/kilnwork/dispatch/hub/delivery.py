@@ -22,15 +22,18 @@ from kilnwork.dispatch.machine import instructions, records
 log = logging.getLogger(__name__)
 
 MAX_KNOWN_TEMPLATES = 1024
-"""Templates that one slot holds; beyond that it forgets all, and gets again what it needs."""
+"""Maximum number of templates that one slot holds; with more it forgets all of them, and gets again
+those that it needs.
+"""
 
 CALLBACK_GRACE_S = 60.0
-"""A callback URL is good for so long after the attempt has ended."""
+"""Seconds for which a callback URL stays valid after its attempt has ended."""
 
 LINGER_S = 0.005
-"""A confirmation goes alone after so long, at most twice that: longer than most calls
-that a driver waits for, so that it goes with their result; and short beside what is sent again
-without it."""
+"""Seconds after which a confirmation is sent alone, at most twice that. This is longer than most
+calls take for which a driver waits, so that a confirmation goes with their results; and it is short
+beside the work of sending calls again that were not confirmed.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,7 @@ class Terms:
     renew_s: float
     blobs: Path | None
     callback_url: Callable[[attempts.AttemptRef, float], str] | None = None
-    """Makes the URL for the result of an attempt, good for so many seconds."""
+    """Returns the URL for the result of an attempt, valid for a number of seconds."""
 
 
 class Outgoing(msgspec.Struct):
@@ -72,7 +75,7 @@ class Delivery:
         self.links = by_number
         """All connections by number; `peers` adds and removes them."""
         self.executors: dict[int, Callable[[instructions.ForExecutor], None]] = {}
-        """Who takes instructions in this process, by the number of its link."""
+        """The receiver of instructions in this process, by the number of its link."""
         self._logs = logs
         self._terms = terms
         self._accepted: dict[int, int] = {}
@@ -149,7 +152,8 @@ class Delivery:
             if link is not None:
                 # After the frames, so that the peer reads these before the refusal.
                 link.refuse(closing.reason, closing.message, retry=True)
-        # Last, after the greeting was written: opening a link delivers what its peer sent before.
+        # Last, after the greeting was written: opening a link delivers messages that its peer sent
+        # before.
         for number in out.opened:
             link = self.links.get(number)
             if link is not None:
@@ -171,7 +175,7 @@ class Delivery:
 
         Schedules another call while there are more.
         """
-        # Those that came since the timer was set wait for another round, so none goes too early.
+        # Confirmations newer than the timer wait for another round, so none goes too early.
         for number in self._lingered:
             written = self._confirmations(number)
             link = self.links.get(number)
@@ -199,7 +203,7 @@ class Delivery:
         if send.link in self.executors:
             if isinstance(send, instructions.ForExecutor):
                 out.for_executors.append(send)
-        # A lazy `map`: `_queue_frames` handles what cannot be encoded.
+        # A lazy `map`: `_queue_frames` handles messages that cannot be encoded.
         elif send.link in self.links:
             self._queue_frames(
                 out, send.link, map(frames.encode, (self._encoders[type(send)](send),))
@@ -210,7 +214,7 @@ class Delivery:
         if number not in self.links:
             return
         try:
-            # What was encoded before the failure stays, which does no harm: the link is closed.
+            # Frames encoded before the failure stay, which does no harm: the link is closed.
             out.frames.setdefault(number, []).extend(made)
         except errors.FrameTooLarge as error:
             log.warning("a frame is too large", extra={"link": number, "why": str(error)})
@@ -222,7 +226,7 @@ class Delivery:
         if link is None:
             return
         known = link.templates
-        # Before the batch, not within it: its calls go out after all of its templates.
+        # Before the batch, not within it: its calls are sent after all of its templates.
         if len(known) >= MAX_KNOWN_TEMPLATES:
             self._queue_frames(out, number, map(frames.encode, (messages.Forget(tuple(known)),)))
             known.clear()
@@ -230,12 +234,12 @@ class Delivery:
         for task, attempt in runs:
             template = task.template
             if template is None or task.attempt != attempt or not task.held:
-                continue  # what had it is gone already
+                continue  # the peer for which it was is gone already
             if template.row not in known:
                 known.add(template.row)
                 message = messages.Template(template.row, template.spec)
                 self._queue_frames(out, number, map(frames.encode, (message,)))
-            # As `calls.CallRun`, whose last fields are mostly left out.
+            # The fields of `calls.CallRun`, whose last ones are mostly omitted.
             ref = (task.id, task.run, attempt)
             if task.values or task.in_place:
                 values = tuple(task.values.values()) if task.values else ()
@@ -246,7 +250,7 @@ class Delivery:
 
     def _welcome(self, send: instructions.Welcome) -> messages.Welcome:
         verdicts = messages.Verdict
-        # The worker sends the output of each again from the offset that goes along.
+        # The worker sends the output of each attempt again, from the offset that is sent along.
         keep = [
             messages.Decision(ref, verdicts.KEEP, self._logs.stored_end(ref)) for ref in send.keep
         ]
@@ -259,9 +263,10 @@ class Delivery:
         sent, make = task.spec.sent, self._terms.callback_url
         awaited = None if sent is None else sent.callback_settings
         if sent is not None and awaited is not None and make is not None:
-            # The URL carries its end, so it must outlast the longest that the attempt may take.
+            # The URL contains its end, so it must outlast the longest time that the attempt may
+            # take.
             lasts_s = sent.timeout.total_timeout + awaited.timeout_seconds
-            if task.spec.function is not None:  # it may wait before it is sent
+            if task.spec.function is not None:  # the attempt may wait before it is sent
                 lasts_s += task.spec.timeouts.pending_seconds or http_task.MAX_S
             callback = make(send.ref, lasts_s + CALLBACK_GRACE_S)
         return messages.Run(

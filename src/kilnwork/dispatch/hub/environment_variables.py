@@ -25,11 +25,12 @@ from kilnwork.kit import backoff, coroutines, errors
 log = logging.getLogger(__name__)
 
 KEPT_S = 5.0
-"""How long an object that was read is used for other attempts: thousands of them may start in a
-second, and a Secret that changes reaches those that start later."""
+"""Seconds for which an object that was read is used for other attempts: thousands of attempts may
+start in a second, and a changed Secret reaches those that start later.
+"""
 
 RETRY = backoff.Backoff(0.5, 10.0)
-"""Between tries to read, as long as the attempt is held."""
+"""Delays between tries to read an object, for as long as the attempt is held."""
 
 
 NOWHERE = "this dispatcher has no Secrets and no ConfigMaps: kiln.start(secrets=DIRECTORY) has"
@@ -80,7 +81,7 @@ class Variables:
         """Read the values and respond, unless the attempt or its link ends first."""
         for failures in itertools.count():
             await asyncio.sleep(RETRY.delay_s(failures))
-            # In each round: reading may take minutes, and the attempt may have ended.
+            # Checked in each round: reading may take minutes, and the attempt may have ended.
             task = self._core.machine.held_by(link.number, message.ref)
             if task is None:
                 return
@@ -136,7 +137,8 @@ class Variables:
         if cached is not None:
             return cached[1]
         data = await reader.read(namespace, source)
-        # A missing one is not kept, so that it is found as soon as someone makes it.
+        # That an object is missing is not cached, so that it is found as soon as someone creates
+        # it.
         if data is not None:
             self._read[namespace, source] = (now + KEPT_S, data)
         return data

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 EPOCH_SHIFT = 32
-"""Bits for the changes of one epoch: as many as no dispatcher publishes."""
+"""Number of bits for the changes of one epoch: more than a dispatcher publishes."""
 
 
 class Feed(Generic[K]):
@@ -53,7 +53,7 @@ class Feed(Generic[K]):
         before = self._last
         for key in keys:
             self._last += 1
-            # To the end of the dict: `since` relies on rising numbers.
+            # Moved to the end of the dict: `since` relies on rising numbers.
             self._by_key.pop(key, None)
             self._by_key[key] = self._last
         if self._last != before:
@@ -78,7 +78,7 @@ class Feed(Generic[K]):
         """Wait until a key changes after `number`; return at once if `number` is from another
         feed.
         """
-        # Not `<=`: another number is from another feed, and must not wait for this one.
+        # Not `<=`: a greater number is from another feed, and must not wait for this one.
         while self._last == number:
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.add(waiter)
@@ -124,7 +124,7 @@ class ThrottledFeed(Feed[K]):
 
     def _publish_held(self) -> None:
         self._timer = None
-        # With nothing held the timer ends, and the next change goes out at once again.
+        # If nothing is held back, the timer ends, and the next change is published at once again.
         if self._held:
             super().publish(self._held)
             self._held = set()

@@ -39,14 +39,16 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines, ids
 
 CLUSTERS_EVERY_S = 0.1
-"""Shortest time between two publications of changed clusters."""
+"""Minimum seconds between two publications of changed clusters."""
 
 MAX_BACKLOG = 1_000_000
-"""Calls that wait for a slot of one cluster before no more are accepted: half a gigabyte."""
+"""Maximum number of calls that wait for a slot of one cluster, half a gigabyte of memory; with
+more, no calls are accepted.
+"""
 
 
 LEASE_S, RENEW_S = 10.0, 3.0
-"""On one machine, where a dispatcher that is killed is back within seconds."""
+"""Defaults for one machine, where a dispatcher that is killed is back within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +56,29 @@ class HubOptions:
     """Optional settings of a hub."""
 
     lease_s: float = LEASE_S
-    """How long a worker may be silent."""
+    """Seconds that a worker may be silent."""
     renew_s: float = RENEW_S
-    """How often it renews: three tries fit one lease."""
+    """Seconds between two renewals of a worker's lease: three tries fit one lease."""
     keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
-    """How long, and how much, tasks that are over and have no object are kept, with their
-    output."""
+    """How long, and how many, finished tasks without an object are kept, with their output."""
     max_backlog: int = MAX_BACKLOG
     executors: bool = True
-    """Executors join: tasks may name others than the worker."""
+    """Whether executors join: then tasks may name executors other than the worker."""
     callback_url: Callable[[attempts.AttemptRef, float], str] | None = None
-    """As of `delivery.Terms`; None: no executor can call back."""
+    """See `delivery.Terms`; None: no executor can call back."""
     images: model.ImageRule = model.label_image
-    """What the image of a spawned command means."""
+    """Says what the image of a spawned command means."""
     variables: hub_variables.VariableSource | None = None
-    """Where tasks' variables from Secrets and ConfigMaps are read; None: there are none."""
+    """The source of tasks' variables from Secrets and ConfigMaps; None: there are none."""
     drivers_prune: bool = False
-    """Drivers may forget tasks: where every driver owns everything."""
+    """Whether drivers may forget tasks: where every driver owns everything."""
     blobs_dir: Path | None = None
-    """Where the directories of blobs are, by namespace."""
+    """The directory that contains the directories of blobs, by namespace."""
     clock_file: Path | None = None
     on_failure: Callable[[BaseException], None] = lambda error: None
-    """Called when the store cannot go on (another dispatcher took over, the file is broken): the
-    process should end, and the next one start from the journal."""
+    """Called when the store cannot continue (another dispatcher took over, the file is broken): the
+    process should end, and the next one start from the journal.
+    """
 
 
 class Hub:
@@ -135,10 +137,10 @@ class Hub:
         )
         self._retrying = self._peers.retries
         self.new_link: Callable[[], links.Link] = self._peers.new_link
-        """The protocol of one more connection, from wherever it comes."""
+        """Returns the protocol for one more connection, wherever it comes from."""
         self.join_executor = self._peers.join_executor
         self.containers = self._peers.containers
-        """Attempts that run as containers of their workers' Pods."""
+        """Attempts that run in containers of their own in their workers' Pods."""
         self._clusters: feed.ThrottledFeed[records.ClusterKey] = feed.ThrottledFeed(
             every_s=CLUSTERS_EVERY_S
         )
@@ -153,7 +155,7 @@ class Hub:
             views=self._views,
             cluster=self.cluster,
         )
-        """For what stores rows and tasks of its own in the batches."""
+        """For code that stores rows and tasks of its own in the batches."""
         self.knows = self.participation.knows
         self._server: asyncio.Server | None = None
         self._socket: Path | None = None
@@ -178,7 +180,7 @@ class Hub:
         try:
             # Before anything listens: the first peer may name attempts that only the journal knows.
             self._core.start()
-            # Known only now: opening the store raises it.
+            # Known only now, because opening the store raises the epoch.
             self._peers.start(self.epoch)
             self._tasks.begin(self.epoch)
             self._clusters.begin(self.epoch)
@@ -192,7 +194,7 @@ class Hub:
                 self._server = await loop.create_unix_server(self.new_link, sock=where)
             self._background.start("retention", self._retention.run())
         except BaseException:
-            # Releases the lock of the journal as well.
+            # This releases the lock of the journal as well.
             self._core.close()
             raise
 
@@ -205,14 +207,14 @@ class Hub:
         if self._server is not None:
             self._server.close()
             self._server = None
-        # A link that is closed without a word means that another dispatcher will follow.
+        # A link that is closed without a message means that another dispatcher will follow.
         if leaving:
             self._peers.dismiss(leaving)
         self._disconnect(errors.HubStopped())
         await self._background.stop()
-        # After the background work, which saves it as well.
+        # After the background work, which saves the time as well.
         await self._retention.save_time()
-        # Last: it lets the store finish the batch that is being written.
+        # Last: this lets the store finish the batch that is being written.
         self._core.close()
         if self._socket is not None:
             _make_room(self._socket)
@@ -230,12 +232,14 @@ class Hub:
         """
         self._core.check()
         task = submission.task
-        # No await from here to `apply`: what was read is still so when the input is applied.
+        # There is no await from here to `apply`: what was read is still true when the input is
+        # applied.
         known = self._core.machine.task(task)
         past = self._past(task) if known is None else None
         earlier = self._retrying.earlier(task) if resume else None
         self._core.apply(inputs.Submit(submission, past, force, earlier))
-        # Of all that was applied before, in order, so this input is on disk as well.
+        # Inputs are stored in the order in which they were applied, so this input is on disk as
+        # well.
         await self._core.flush()
         view = self.view(task)
         if view is None:
@@ -325,7 +329,7 @@ class Hub:
             raise errors.RunRefused("the journal does not know this task")
         if refusal := self._retention.refusal(row):
             raise errors.RunRefused(refusal)
-        # Called without an await since the checks, as it demands.
+        # There was no await since the checks, as `forget` demands.
         await self._retention.forget((task,))
 
     async def close_cluster(self, namespace: str, cluster: str, *, running: bool = True) -> None:
@@ -389,7 +393,7 @@ class Hub:
         """
         self._core.check()
         await self._tasks.newer(since)
-        # Before the rows are read: what changes after this has a higher number and is shown again.
+        # Before the rows are read: a later change has a higher number and is shown again.
         last = self._tasks.last
         if not self._tasks.is_own(since):
             return last, [self._views.of_row(row) for row in self._core.reader.declared()]
@@ -435,7 +439,8 @@ class Hub:
         # A file that is made while the task is being forgotten would stay behind.
         kept = not self._core.machine.memory.pins.is_retiring(task)
         if kept and not path.exists() and (data := self._core.reader.output(ref)):
-            self.logs.append(ref, 0, data)  # the journal had it; readers of output read files
+            # The journal had the output; readers of output read files.
+            self.logs.append(ref, 0, data)
             # The attempt is over: nothing more will be appended.
             self.logs.forget(ref)
         return path
@@ -464,7 +469,7 @@ class Hub:
 
     def committed(self, batch: instructions.Batch, written: port.Written) -> None:
         """Publish the changes of a stored batch (`commits.Observer`)."""
-        # Views first: those who are notified below read them at once.
+        # Views first: subscribers that are notified below read them at once.
         self._views.committed(batch, written)
         self._peers.committed(batch)
         if batch.dirty or batch.published:
@@ -473,7 +478,8 @@ class Hub:
             self._tasks.publish(batch.published.difference(changed))
             self._subscriptions.publish(batch)
         if batch.clusters:
-            # Controllers know only the clusters that own workers, not the queues made of them.
+            # Controllers know only the clusters that own workers, not the queues that share these
+            # workers.
             own = {c.base or c for c in batch.clusters if not c.is_executor}
             self._clusters.publish(c.key for c in own)
 
@@ -500,5 +506,5 @@ def _make_room(socket: Path) -> None:
 
 
 def _restrict(socket: Path) -> None:
-    # Until here the mode of its directory kept others out.
+    # Until here, the mode of its directory has kept other users out.
     socket.chmod(0o600)

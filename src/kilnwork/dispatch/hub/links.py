@@ -19,21 +19,25 @@ from kilnwork.dispatch import errors
 log = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_S = 10.0
-"""A connection without a Hello by then is closed."""
+"""Seconds within which a peer must send a Hello; otherwise its connection is closed."""
 
 CLOSE_TIMEOUT_S = 5.0
-"""A peer that has not read our last messages by then does not get them."""
+"""Seconds within which a peer must read the last messages of a closing link; after that they are
+dropped.
+"""
 
 
 UNREAD_BYTES = 8 << 20
-"""What may wait for a peer to read it before we stop reading what it sends."""
+"""Number of bytes that a peer has not read at which no more are read from it."""
 
 MAX_UNREAD_BYTES = 128 << 20
-"""A peer that leaves more unread loses its link: it finds everything again when it comes back."""
+"""Maximum bytes that a peer leaves unread; with more it loses its link, and gets everything again
+when it connects again.
+"""
 
 
 Receive = Callable[["Link", Any], None]
-"""Takes in one message of an open link, one of those that its kind of peer may send."""
+"""Handles one message of an open link; the kind of peer determines which messages are possible."""
 
 
 class LinkOwner(Protocol):
@@ -72,10 +76,10 @@ class Link(asyncio.Protocol):
         self.number = number
         self.hello: messages.AnyHello | None = None
         self.templates: set[int] = set()
-        """Templates that were sent to the peer."""
+        """Numbers of the templates that were sent to the peer."""
         self.is_open = False
         self.receive: Receive
-        """Set before it is opened."""
+        """Handler of messages; set before the link is opened."""
         self._closed = False
         self._owner = owner
         self._decode: Callable[[bytes], messages.FromPeer] = frames.decode_from_worker
@@ -87,16 +91,16 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self._closed:  # the dispatcher has stopped since it was accepted
+        if self._closed:  # the dispatcher has stopped since the connection was accepted
             self._transport.abort()
             return
-        # Above it asyncio calls `pause_writing`, and then we do not read either.
+        # Above this limit asyncio calls `pause_writing`, and then the link is not read either.
         self._transport.set_write_buffer_limits(high=UNREAD_BYTES)
         loop = asyncio.get_running_loop()
         self._hello_timer = loop.call_later(HELLO_TIMEOUT_S, self._refuse_silent_peer)
 
     def data_received(self, data: bytes) -> None:
-        # We have closed the link; what still comes is dropped.
+        # This end has closed the link; data that still arrives is dropped.
         if self._transport is None:
             return
         try:
@@ -104,7 +108,7 @@ class Link(asyncio.Protocol):
             self._deliver(bodies)
         except channel_errors.MalformedFrame as error:
             self.refuse("Malformed", str(error), retry=False)
-        # Also after an error: what came before the broken frame was handled.
+        # Also after an error: frames before the broken one were handled.
         self._owner.batch_ended(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -119,7 +123,7 @@ class Link(asyncio.Protocol):
 
     def open(self) -> None:
         """Deliver the messages that the peer sent before it joined, and all that follow."""
-        # It was closed while its greeting was being written.
+        # The link was closed while its greeting was being written.
         if self._transport is None:
             return
         self.is_open = True
@@ -153,7 +157,7 @@ class Link(asyncio.Protocol):
             transport.write(data)
             if transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
                 log.warning("link closed: its peer does not read", extra={"link": self.number})
-                # `close` would wait for the buffer to drain, which is what does not happen.
+                # `close` would wait for the buffer to drain, which does not happen here.
                 transport.abort()
 
     def write_all(self, sent: Iterable[frames.Sent]) -> None:
@@ -184,7 +188,7 @@ class Link(asyncio.Protocol):
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()
-            # `close` lets the peer read what was written, for which it may take forever.
+            # `close` lets the peer read what was written, which may take forever.
             asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, transport.abort)
         self._forget()
 
@@ -206,10 +210,10 @@ class Link(asyncio.Protocol):
                 elif self.hello is None:
                     self._receive_hello(frames.decode_hello(body))
                 else:
-                    # Frames in the same read as the Hello: kept until the peer is authenticated.
+                    # Frames in the same read as the Hello are kept until the peer is authenticated.
                     self._backlog += bodies[at:]
                     return
-        # A bug of ours: only this link is closed, and its peer comes back.
+        # This is a bug of the hub: only this link is closed, and its peer connects again.
         except errors.IllegalTransition as error:
             log.exception("the machine refused a move", extra={"link": self.number})
             self.refuse("Internal", str(error).split("\n", 1)[0], retry=True)
@@ -222,7 +226,7 @@ class Link(asyncio.Protocol):
         """
         self.hello = message
         self._decode = _DECODERS[type(message)]
-        # A peer that is not authenticated cannot fill our memory.
+        # A peer that is not authenticated must not fill the memory.
         self.pause_reading("hello")
         self._owner.hello(self, message)
 

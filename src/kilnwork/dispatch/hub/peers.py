@@ -93,11 +93,11 @@ class Peers:
         """Return the asyncio protocol for a new connection, which any listener may have
         accepted.
         """
-        # Never used twice: what is still queued for a closed link reaches no other peer.
+        # A number is never used twice: messages queued for a closed link reach no other peer.
         self._numbers += 1
         link = links.Link(self, self._numbers)
         self._links[link.number] = link
-        # It was accepted before the listener was closed.
+        # The connection was accepted before the listener was closed.
         if self._disconnected:
             link.close()
         return link
@@ -154,7 +154,7 @@ class Peers:
 
     def dismiss(self, why: str) -> None:
         """Tell all peers that no dispatcher will follow soon, so that they do not wait for one."""
-        # What is stored is confirmed, so that a peer does not report it as lost.
+        # Stored calls are confirmed, so that a peer does not report them as lost.
         self._delivery.confirm()
         for link in list(self._links.values()):
             link.refuse(messages.LEAVING, why, retry=False)
@@ -183,7 +183,7 @@ class Peers:
         return self._agents.join_attempt(link, hello)
 
     def _authenticated(self, link: links.Link, message: messages.AnyHello) -> None:
-        # The peer may have gone while its token was checked.
+        # The peer may have disconnected while its token was checked.
         if link.number in self._links:
             self.greeted += isinstance(message, messages.DriverHello)
             # Set before the machine's batch opens the link, which delivers at once.

@@ -27,19 +27,21 @@ from kilnwork.kit import ids, retention_clock
 log = logging.getLogger(__name__)
 
 KEEP_S = 7 * 86_400.0
-"""Long enough to look on Monday at what ran on Friday, short enough for a small disk."""
+"""Seconds: long enough to see on Monday what ran on Friday, short enough for a small disk."""
 
 MIN_AGE_S = 60.0
-"""What ended more recently is never forgotten: jobs and drivers may be about to read it."""
+"""Seconds for which a task that has ended is never forgotten: jobs and drivers may be about to read
+it.
+"""
 
 BATCH = 500
-"""Rows looked at in one go: some milliseconds of the event loop."""
+"""Number of rows that are checked at a time: some milliseconds of the event loop."""
 
 PAUSE_S = 1.0
-"""Between two batches, so that work that is under way hardly notices."""
+"""Seconds between two batches, so that other work hardly notices."""
 
 ROUND_S = 600.0
-"""Between two looks at everything that is old enough."""
+"""Seconds between two rounds over everything that is old enough."""
 
 _SAMPLES_A_ROUND = round(ROUND_S / retention_clock.SAMPLE_S)
 
@@ -87,7 +89,7 @@ class Retention:
             await asyncio.sleep(retention_clock.SAMPLE_S)
             if self._ages.sample():
                 await self.save_time()
-            # In each round: there may be room on the disk now.
+            # In each round, since there may be room on the disk now.
             self._logs.mark()
             if self._collector is not None:
                 self._collector.sample()
@@ -98,7 +100,8 @@ class Retention:
             try:
                 await self.forget_all(pause_s=PAUSE_S)
                 await self.collect()
-            # The hub stops in order; after what is caught below the next round may succeed.
+            # The hub is being stopped; after the errors that are caught below, the next round may
+            # succeed.
             except errors.HubStopped:
                 return
             except Exception:
@@ -154,15 +157,15 @@ class Retention:
             while not selection.enough:
                 runs = self._core.reader.old_runs(before=before, above=above, limit=BATCH)
                 printed = await asyncio.to_thread(self._logs.sizes, {run.task for run in runs})
-                # What the journal said of them is some time ago. Whatever has needed one of them
-                # since has pinned it; from here to `retire` nothing else runs.
+                # The journal was read some time ago. Any task that has needed one of these since
+                # has pinned it; from here to `retire` no other code runs.
                 found = selection.take(runs, printed)
                 if found and not dry_run:
                     await self.forget(found)
                     log.info("old tasks forgotten", extra={"tasks": len(found)})
                 if len(runs) < BATCH:
                     break
-                # By row, not by offset: rows are deleted meanwhile.
+                # By row, not by offset, because rows are deleted meanwhile.
                 above = runs[-1].row
                 await asyncio.sleep(pause_s)
         return selection.chosen
@@ -176,12 +179,12 @@ class Retention:
             # Output first: after a crash in between no output is left behind.
             self._logs.forget_tasks(tasks)
             await asyncio.to_thread(self._delete_logs, tasks)
-            # Before the rows are gone, which are the only record of it.
+            # Before the rows are deleted, which are the only record of the blobs.
             digests = await asyncio.to_thread(self._core.reader.blobs_of, tasks)
             self._core.apply(inputs.Forget(tasks))
             await self._core.flush()
         if self._collector is not None:
-            # After the rows are gone: until then the blobs are in use.
+            # After the rows are deleted: until then the blobs are in use.
             self._collector.release(digests)
 
     def refusal(self, row: task_rows.TaskRow) -> str:
@@ -230,6 +233,6 @@ def _size_of(directory: Path) -> int:
     found = 0
     for where, _, names in os.walk(directory):
         for name in names:
-            with contextlib.suppress(OSError):  # gone meanwhile
+            with contextlib.suppress(OSError):  # OSError: the file was deleted meanwhile
                 found += os.stat(os.path.join(where, name)).st_size  # noqa: PTH116, PTH118 - many
     return found

@@ -25,7 +25,7 @@ _OF_GONE_JOB = (
 )
 
 _JOB_ID_VERSION = 8
-"""Ids of tasks of jobs are UUIDv8 (`jobs.task_hub.task_id`), those of no other tasks are."""
+"""Version of the ids of tasks of jobs (`jobs.task_hub.task_id`): only these are UUIDv8."""
 
 
 class RetryRequests:
@@ -52,11 +52,11 @@ class RetryRequests:
         """
         row = self._core.reader.task_row(message.task)
         if row is not None and row.namespace != namespace:
-            # As if it did not exist: its name alone would say something about another namespace.
+            # As if it did not exist: even its name would say something about another namespace.
             row = None
         if row is None:
             raise errors.RunRefused(restore.rerun_refusal(None, force=False))
-        # Sent again after a reconnect: the run that it asked for is going on.
+        # The message was sent again after a reconnect: the run that it asked for goes on.
         if message.started and not api_task.State(row.state).final:
             return
         if row.declared:
@@ -70,9 +70,9 @@ class RetryRequests:
         """Run a failed task and the failed tasks connected to it again, as `Hub.retry_failed`."""
         self._core.check()
         namespace = self._row(task).namespace
-        # What has failed since is left out; what runs again since is found out below.
+        # Tasks that have failed since are left out; those that run again since are found below.
         needs = await asyncio.to_thread(self._core.reader.failed_dependents, namespace)
-        # From here on without an await: what is read stays true until it is applied.
+        # From here on there is no await: what is read stays true until it is applied.
         plan = retry_selection.plan(
             self._row(task), self._core.reader.task_row, retry_selection.dependents_of(needs)
         )

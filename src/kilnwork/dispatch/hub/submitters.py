@@ -18,12 +18,12 @@ from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import coroutines
 
 MAX_MESSAGE_LENGTH = 4096
-"""Characters of a peer's message that are kept."""
+"""Maximum characters of a peer's message that are kept."""
 
 Handlers = dict[type, Callable[[links.Link, Any], None]]
 
 Pruner = Callable[[model.Pruning, bool], Awaitable[model.Pruned]]
-"""Forgets what is over, or only says how much that is (True), as `Hub.prune`."""
+"""Forgets finished tasks, or only counts them (True), as `Hub.prune`."""
 
 _NO_PRUNING = "drivers of this dispatcher may not prune: use `kiln prune` with its server"
 
@@ -144,7 +144,7 @@ class Submitters:
         request = inputs.SubmitCalls(link.number, items)
         lookups = self._core.machine.lookups(request, again=message.again)
         if lookups is not None:
-            # Read and applied without an await in between: a task leaves memory only when its end
+            # There is no await between reading and applying: a task leaves memory only when its end
             # is on disk, so memory or journal knows it.
             reader = self._core.reader
             values = reader.values(lookups.namespace, lookups.values)
@@ -178,12 +178,12 @@ class Submitters:
         refusal = ""
         try:
             await self._retries.ask(message, submitter.namespace)
-            # Not before: the old run is over, so watching it would push its result at once.
+            # Not before: the old run is over, so watching it would send its result at once.
             watched = calls.Watched(message.number, message.task)
             self._watch(link, messages.Watch((watched,)))
         except errors.RunRefused as error:
             refusal = str(error)
-        # Perhaps since the new run is on disk: the driver asks the next dispatcher.
+        # The new run may be on disk: the driver asks the next dispatcher.
         except errors.HubStopped:
             return
         # After the Watch is applied; its result goes with a later batch, so this arrives first.
@@ -225,7 +225,7 @@ class Submitters:
                 ends = tuple(map(_bounded, ends))
                 break
         request = inputs.CallsEnded(link.number, message.serial, ends)
-        # Without an await up to `apply`, as in `_submit`.
+        # There is no await up to `apply`, as in `_submit`.
         lookups = self._core.machine.lookups(request)
         if lookups is not None:
             values = self._core.reader.values(lookups.namespace, lookups.values)

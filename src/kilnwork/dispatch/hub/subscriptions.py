@@ -15,7 +15,7 @@ from kilnwork.dispatch.machine import instructions, records
 from kilnwork.kit import ids
 
 _S = api_task.State
-# What each change is asked: a member by way of its class takes ten times as long to look up.
+# Used for each change: a member by way of its class takes ten times as long to look up.
 _SUCCESS, _FAILED, _KILLED = _S.SUCCESS, _S.FAILED, _S.KILLED
 _STAGING, _RUNNING, _KILLING = _S.STAGING, _S.RUNNING, _S.KILLING
 _FINAL = (_SUCCESS, _FAILED, _KILLED)
@@ -41,9 +41,9 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     started: float | None
     suspended: bool
     stopped: bool | None = None
-    """Of one that is over: whether there is proof that nothing of it runs."""
+    """For a finished task: whether there is proof that no process of it is left."""
     parent: bool = False
-    """It has asked for children."""
+    """Whether the task has asked for children."""
 
     @property
     def over(self) -> bool:
@@ -59,7 +59,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 OnChanges = Callable[[list[Change]], None]
-"""Called with the changes of one batch."""
+"""Receives the changes of one batch."""
 
 
 class Subscriptions:

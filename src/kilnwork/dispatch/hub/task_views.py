@@ -16,8 +16,9 @@ from kilnwork.dispatch.machine import instructions, views
 from kilnwork.kit import ids
 
 MAX_ENDED = 1024
-"""Views of tasks that are over which are kept: they are asked for right after they have ended, and
-of Jobs of one task so many may end in one batch. A kilobyte each."""
+"""Maximum number of views of finished tasks that are kept, a kilobyte each. A view is requested
+soon after its task has ended, and so many Jobs of one task may end in one batch.
+"""
 
 
 class TaskViews:
@@ -27,9 +28,9 @@ class TaskViews:
         self._core = core
         self._numbers = numbers
         self._stored: dict[ids.TaskId, model.TaskView] = {}
-        """Of tasks in memory that others follow, as they are on disk."""
+        """Views of tasks in memory that others follow, as they are on disk."""
         self._ended: dict[ids.TaskId, model.TaskView] = {}
-        """The same of the newest that are over."""
+        """Views of the newest finished tasks."""
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
         """Return the newest run of a task as it is on disk, or None if the task is unknown."""
@@ -41,7 +42,7 @@ class TaskViews:
             return None
         stored = self._core.reader.view(row, seq=self._numbers.number(task))
         record = self._core.machine.task(task)
-        # A final one is kept by `_keep`, which bounds how many there are.
+        # A final view is kept by `_keep`, which limits how many there are.
         if record is not None and record.followed and not stored.state.final:
             self._stored[task] = stored
         return views.with_current_facts(stored, record)
@@ -72,7 +73,7 @@ class TaskViews:
         if batch.forgotten:  # children that are deleted are not named
             self._stored.clear()
             self._ended.clear()
-        # All that may be stale is dropped before what was written is kept.
+        # All views that may be stale are dropped before the written ones are kept.
         for task in batch.dirty:
             self._drop(task.id)
             # Its view counts its children.

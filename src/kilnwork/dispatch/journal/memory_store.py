@@ -22,10 +22,12 @@ from kilnwork.dispatch.machine import inputs, instructions, records
 from kilnwork.kit import ids
 
 KEEP_BYTES = 256 << 20
-"""What is over and may still be read: half a million calls with small results."""
+"""Maximum bytes of finished tasks that may still be read: half a million calls with small
+results.
+"""
 
 OVERHEAD = 512
-"""Bytes that a call which is over takes beside its values, a little more than measured."""
+"""Estimated bytes that a finished call takes beside its values, a little more than measured."""
 
 
 class _Ended(msgspec.Struct, frozen=True, gc=False):
@@ -45,22 +47,22 @@ class _Ended(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     result: attempts.Payload | None
     others: tuple[object, ...]
-    """Values of `_OTHERS`."""
+    """The values of the fields `_OTHERS`."""
 
 
 _DROPPED = frozenset((
     "created", "exit_code", "failures", "finished", "losses", "parent", "source", "started",
     "stopped", "suspended",
 ))  # fmt: skip
-"""What is shown of a task and is not left."""
+"""Names of the facts about a task that are dropped when it has ended."""
 _KEPT = operator.attrgetter(*_Ended.__struct_fields__[:-1])
-"""The fields of a record that are left, in that order."""
+"""Returns the fields of a record that are kept, in the order of `_Ended`."""
 _OTHERS = tuple(
     name
     for name in model.TaskFacts.__struct_fields__
     if name not in _DROPPED and name not in _Ended.__struct_fields__
 )
-"""Whatever else is shown of a task is left too."""
+"""Names of all other facts about a task, which are kept too."""
 
 
 class MemoryStore(row_reader.RowReader):
@@ -83,7 +85,7 @@ class MemoryStore(row_reader.RowReader):
         self._past: dict[int, list[records.PastAttempt]] = {}
         """Attempts that did not succeed, by row of their task."""
         self._outputs: dict[int, dict[int, bytes]] = {}
-        """By row of their task and number of the attempt."""
+        """Outputs, by row of their task and number of the attempt."""
         self._workers: dict[int, records.Worker] = {}
         self._released: set[ids.TaskId] = set()
         self._cached: dict[tuple[str, bytes], tuple[ids.TaskId, float]] = {}
@@ -117,7 +119,7 @@ class MemoryStore(row_reader.RowReader):
         for row, attempt, data in batch.outputs:
             self._outputs.setdefault(row, {})[attempt] = data
         for task in batch.dirty:
-            # Only once: the record itself is kept, so later changes show without a write.
+            # Only once: the record itself is kept, so later changes are visible without a write.
             if not task.stored:
                 task.stored = task.state
                 self._add(task)
@@ -132,7 +134,7 @@ class MemoryStore(row_reader.RowReader):
         self._released.update(batch.released)
         for forgotten in batch.forgotten:
             self._drop(forgotten)
-        # May leave it below 0: children of unfinished parents are set aside and not dropped.
+        # `_left` may stay below 0: children of unfinished parents are set aside, not dropped.
         while self._left < 0 and self._order:
             self._make_room()
         done(
@@ -188,7 +190,7 @@ class MemoryStore(row_reader.RowReader):
     def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
         return [
             (task.id, task.needs)
-            # A copy: this is called in a thread, while the loop changes the dict.
+            # A copy, because this is called in a thread while the loop changes the dict.
             for task in list(self._tasks.values())
             if task.needs and task.namespace == namespace and _has_failed(task)
         ]
@@ -240,7 +242,7 @@ class MemoryStore(row_reader.RowReader):
         for number, task in lookups.calls:
             ended = self._ended.get(task)
             same = self._tasks.get(task) if ended is None else _record(ended)
-            # As in `RowReader`: the very call that was sent before counts.
+            # As in `RowReader`: the very call that was sent before takes precedence.
             found[number] = same or found.get(number)
         return {
             number: self._call_of(task)
@@ -326,7 +328,7 @@ class MemoryStore(row_reader.RowReader):
 
     def _add(self, task: records.Task) -> None:
         self._tasks[task.id] = task
-        # A run after a success: the task is shown by its newest run.
+        # A run after a success: views show the newest run of the task.
         if self._ended:
             self._ended.pop(task.id, None)
         if task.child_key is None:
@@ -341,7 +343,8 @@ class MemoryStore(row_reader.RowReader):
         """Shrink the record of a finished run to the fields that can still be read."""
         template, result = task.template, task.result
         size = OVERHEAD if result is None else OVERHEAD + len(result.data)
-        ended_well = task.state is api_task.State.SUCCESS  # else it may have to run again
+        # Otherwise the task may have to run again.
+        ended_well = task.state is api_task.State.SUCCESS
         if ended_well and template is not None and task.child_key is None and not task.declared:
             del self._tasks[task.id]
             values: tuple[Any, ...] = (*_KEPT(task), tuple([getattr(task, n) for n in _OTHERS]))
@@ -366,7 +369,7 @@ class MemoryStore(row_reader.RowReader):
     def _make_room(self) -> None:
         """Drop the oldest finished tasks; a child is kept until its parent has finished."""
         task, size = entry = self._order.popleft()
-        # None: a call in its short form, or one that is gone already.
+        # None: a call in its short form, or one that was dropped.
         record = self._tasks.get(task)
         if record is not None and record.parent is not None:
             parent = self._tasks.get(record.parent.task)
@@ -374,14 +377,14 @@ class MemoryStore(row_reader.RowReader):
                 self._wanted.setdefault(parent.id, []).append(entry)
                 return
         self._left += size
-        if record is None or record.state.final:  # else a later run of it goes on
+        if record is None or record.state.final:  # otherwise a later run of it goes on
             self._drop(task)
 
     def _drop(self, task: ids.TaskId) -> None:
         cached = self._cache_keys.pop(task, None)
         if cached is not None:
             found = self._cached.get(cached)
-            # A newer success may have taken the key, and may be gone already.
+            # A newer success may have taken the key, and may have been dropped.
             if found is not None and found[0] == task:
                 del self._cached[cached]
         ended = self._ended.pop(task, None)

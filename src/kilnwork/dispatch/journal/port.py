@@ -24,14 +24,17 @@ from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
 
 FamilySize = tuple[ids.TaskId, int, bool, str, int]
-"""Parent, its run, whether it is declared, a state, how many children are in it."""
+"""Parent, its run, whether it is declared, a state, and how many of its children are in that
+state.
+"""
 
 TemplateRow = tuple[int, str, bytes]
-"""Number, namespace, spec as JSON."""
+"""Number, namespace, and spec as JSON."""
 
 Written = Sequence[task_rows.TaskRow]
-"""Rows of tasks that others follow as a batch has stored them, without those whose view takes more
-than their row (`rows_to_write.is_whole_view`)."""
+"""Rows of tasks that others follow as a batch has stored them, without those whose view needs more
+than their row (`rows_to_write.is_whole_view`).
+"""
 
 CallSoon = Callable[[Callable[[], None]], object]
 """Runs a callable on the loop of the store's owner (`loop.call_soon_threadsafe`)."""

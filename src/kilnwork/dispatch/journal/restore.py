@@ -41,7 +41,7 @@ _INTENTS: dict[str, records.Intent] = {
 }
 
 Values = Callable[[str | None, Iterable[ids.TaskId]], Mapping[ids.TaskId, calls.Value]]
-"""`port.Reader.values`."""
+"""See `port.Reader.values`."""
 
 
 def restore(mem: memory.Memory, saved: port.Saved, values: Values, now: inputs.Moment) -> None:
@@ -72,8 +72,8 @@ def restore(mem: memory.Memory, saved: port.Saved, values: Values, now: inputs.M
             broken.append(task)
         else:
             loaded.append((task, row))
-    # After all tasks, which may need one another; before any of them ends, since an end is passed
-    # on.
+    # After all tasks, which may need one another; before any of them ends, since ends are passed on
+    # to tasks that need them.
     dependencies.restore(mem, values(None, dependencies.missing(mem)))
     for task in broken:
         _fail_unreadable(mem, task, now)
@@ -116,7 +116,7 @@ def _fail_unreadable(mem: memory.Memory, task: records.Task, now: inputs.Moment)
 
 
 def _count(family: records.Family, state: str, number: int) -> None:
-    # Children in any state: those that are over are not in memory.
+    # Children in any state: those that have ended are not in memory.
     family.total += number
     if state == _S.SUCCESS.value:
         family.succeeded += number
@@ -139,7 +139,7 @@ def _task(
         row.shown_name if template is None else row.name or "",
         mem.cluster(row.namespace, row.cluster),
         bool(row.declared),
-        # In place of one that cannot be read, so that the report of a worker finds a record.
+        # Stands for a spec that cannot be read, so that the report of a worker finds a record.
         spec or api_task.TaskSpec(cluster_name=row.cluster, run=row.run),
         inputs=row.inputs,
         state=api_task.State(row.state),
@@ -147,7 +147,7 @@ def _task(
         if attempt_state is None
         else transition_table.AttemptState(attempt_state),
     )
-    # It has a row: without this its next change would be written and counted as a new task.
+    # It has a row: without this line its next change would be written and counted as a new task.
     task.stored = task.state
     task_rows.restore(task, row)
     task.usage = row.usage
@@ -180,13 +180,14 @@ def _resume(
         _hold(mem, task, row, now)
         return
     # Otherwise the next update of the row would remove the worker from it.
-    if row.worker is not None:  # it ran the newest attempt, which is over
+    if row.worker is not None:  # the worker ran the newest attempt, which is over
         task.worker = mem.workers.get(row.session or b"") or _worker(mem, row)
     if task.delegate is not None:
-        return  # waits for the task whose outcome becomes its own
+        return  # it waits for the task whose outcome becomes its own
     if row.due > now.wall:
         task.due = row.due
-        longest = retries.longest_delay_s(task.spec.retry)  # more: the clock was set back
+        # A longer delay means that the clock was set back.
+        longest = retries.longest_delay_s(task.spec.retry)
         delay = min(row.due - now.wall, longest)
         mem.set_timer(now.mono + delay, memory.Timer.RETRY, task, attempt=task.attempt)
     else:
@@ -200,7 +201,7 @@ def _hold(
     session = row.session or b""
     worker = mem.workers.get(session)
     if worker is None:
-        # A record for the session that is expected; `workers.join` finds it.
+        # A record for a session that may come back; `workers.join` finds it.
         worker = _worker(mem, row)
         worker.from_before = True
         mem.workers[session] = worker
@@ -208,7 +209,7 @@ def _hold(
     task.worker = worker
     workers.expect(worker, task)
     task_starts.watch_running(mem, task, now)
-    # The intent is not stored: state and reason tell it.
+    # The intent is not stored, but follows from state and reason.
     if task.state is _S.KILLING:
         task.intent = records.Intent.KILL
     else:
@@ -233,7 +234,7 @@ def expect_workers(mem: memory.Memory, now: inputs.Moment) -> None:
             workers.watch_lease(mem, worker)
         for task in held:
             if task.intent is not records.Intent.NONE:
-                # For the timers: the message follows when its worker has joined.
+                # This sets the timers; the message follows when the worker has joined.
                 task_ends.send_stop(mem, task, now)
 
 
@@ -309,7 +310,7 @@ def rerun(
         needs=row.needed,
         values=values,
         parent=family or row.parent_ref,
-        # Outside a family the key of a child would be taken for one that a driver gave.
+        # Outside a family, the key of a child would be taken for one that a driver chose.
         key=row.child_key if row.parent is None or family else None,
         source=row.source or b"",
         digest=row.digest,

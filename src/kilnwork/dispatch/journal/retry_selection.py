@@ -19,7 +19,7 @@ from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import ids
 
 RowOf = Callable[[ids.TaskId], task_rows.TaskRow | None]
-"""The row of the newest run of a task."""
+"""Returns the row of the newest run of a task."""
 
 Rows = dict[ids.TaskId, task_rows.TaskRow]
 
@@ -62,7 +62,7 @@ def plan(
     dependents: Mapping[ids.TaskId, list[ids.TaskId]],
 ) -> Plan:
     """Return the plan of the tasks that run again when the failed task `start` is retried."""
-    # Each row is looked at from several sides; reading it once also gives all sides the same row.
+    # Each row is read from several places; a cache is faster, and gives all of them the same row.
     row_of = functools.cache(row_of)
     failed = _connected(start, row_of, dependents)
     now = _without_waiting(start, failed)
@@ -146,7 +146,7 @@ def _without_waiting(start: task_rows.TaskRow, failed: Rows) -> set[ids.TaskId]:
 
     A child of a Task object always waits: the next run of that object does not exist yet.
     """
-    # What was named, and what no failed parent could request.
+    # The named tasks, and those that no failed parent could request.
     front = [row for row in failed.values() if row is start or not parent_in(row, failed)]
     front += [
         failed[task]
@@ -187,14 +187,14 @@ def _ordered(tasks: set[ids.TaskId], failed: Rows) -> Iterator[task_rows.TaskRow
     """
     done = set[ids.TaskId]()
     for first in sorted(tasks, key=lambda task: failed[task].row):
-        # A stack of its own: chains may be deeper than Python's recursion limit.
+        # An explicit stack: chains may be deeper than Python's recursion limit.
         stack: list[tuple[ids.TaskId, bool]] = [(first, False)]
         while stack:
             task, ready = stack.pop()
             if ready:
                 yield failed[task]
             elif task not in done:
-                # When it is first reached, not when it is yielded: so a cycle ends.
+                # Added when it is first reached, not when it is yielded, so that a cycle ends.
                 done.add(task)
                 row = failed[task]
                 before = [*_parent(row), *_needed(row)]

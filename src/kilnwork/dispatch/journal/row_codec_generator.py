@@ -23,37 +23,41 @@ class Column:
     """
 
     value: str = ""
-    """The SQL value, from a record `task`; "": the field of the same name."""
+    """Expression of the SQL value, from a record `task`; "": the field of the same name."""
 
     read: str = ""
-    """What others see of it, from a `row`; "": the SQL value."""
+    """Expression of the value that readers see, from a `row`; "": the SQL value."""
 
     changes: bool = False
     """Whether a run that is stored may get another value."""
 
     restored: bool | None = None
-    """Whether the record's field of that name is `read` again after a restart; None: if `value` is
-    that field."""
+    """Whether the record's field of that name is restored from `read` after a restart; None: if
+    `value` is that field.
+    """
 
     new_call: object = ...
-    """What is written of a new call: a constant; None: the default of the table; `...`: `value`."""
+    """The value that is written for a new call: a constant; None: the default of the table; `...`:
+    `value`.
+    """
 
     unchanged: str | None = None
-    """When a call in its first attempt has what was written of it at first, from `task`, so that
-    statements that do not name this column may be used; "": always, or all of them write it; None:
-    while it has the default of its field."""
+    """Condition on `task` under which a call in its first attempt still has the value that was
+    first written, so that statements without this column may be used; "": always, or all statements
+    write the column; None: while the field has its default.
+    """
 
     select: str = ""
-    """The SQL expression that reads it, "": the column of `task t` of that name."""
+    """The SQL expression that reads the value; "": the column of `task t` with the same name."""
 
     stored: bool = True
-    """Whether a statement about tasks writes it."""
+    """Whether a statement about tasks writes the column."""
 
     calls_only: bool = False
-    """Whether it is null for a task that has a spec of its own."""
+    """Whether the column is null for a task that has a spec of its own."""
 
     name: str = ""
-    """Of the field."""
+    """The name of the field."""
 
 
 def columns(row: type) -> tuple[Column, ...]:
@@ -85,7 +89,7 @@ def _named(name: str, column: Column) -> Column:
 
 def pick(declared: Iterable[Column], names: str) -> tuple[Column, ...]:
     """Return the columns with these names, in the order of the names."""
-    # Not by filtering: the order is that of the values in a statement.
+    # In the order of the values in a statement, which filtering would not keep.
     by_name = {column.name: column for column in declared}
     return tuple(by_name[name] for name in names.split())
 
@@ -139,7 +143,7 @@ def unchanged_check(
     """Return a function that tells whether the changeable columns of a new call are still as first
     written.
     """
-    # Only its defaults are read, so the fields that must be given may be None.
+    # Only its defaults are read, so required fields may be None.
     initial = record(**dict.fromkeys(_required(record)))
     # A dict, not a set: each condition once, in the order of the columns.
     conditions = dict.fromkeys(

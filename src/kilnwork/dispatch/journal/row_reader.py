@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 ANYTHING = model.TaskQuery()
 DEFAULT_LIMIT = 500
-"""Tasks in one page of a list."""
+"""Default number of tasks in one page of a list."""
 
 
 class RowReader(abc.ABC):
@@ -158,7 +158,7 @@ class RowReader(abc.ABC):
         if row is None:
             return []
         found = self.past_attempts(row)
-        # The newest is on the row of the task alone, until it has ended without success.
+        # The newest attempt is only on the row of the task, until it has ended without success.
         if row.attempt and row.attempt not in {view.ref.attempt for view in found}:
             found.append(_newest_attempt(row))
         return found
@@ -169,7 +169,8 @@ class RowReader(abc.ABC):
         view = task_rows.view(row, children, seq=seq)
         if not (row.losses or row.excused):
             return view
-        # The row counts what the budget for losses counts; a view shows all that had started.
+        # The row counts the losses that the budget counts; a view shows all lost attempts that had
+        # started.
         lost = [one for one in self.past_attempts(row) if _was_lost(one)]
         if not lost:
             return view
@@ -183,7 +184,7 @@ class RowReader(abc.ABC):
         if row is None:
             return None
         requested_by = row.parent_attempt or 0
-        # What was requested is in `row`; a later run of it may have ended otherwise.
+        # The row of the request is `row`; a later run of it may have ended otherwise.
         newest = self._newest(row)
         return inputs.StoredChild(
             row.task,
@@ -203,7 +204,7 @@ class RowReader(abc.ABC):
         if not state.final or state is api_task.State.SUCCESS:
             return None
         counts = task_rows.counts(self.child_states(row.task, row.run))
-        # Mostly there are none, which the counts have shown already.
+        # Usually there are none, which the counts have shown already.
         unfinished = self.unfinished_children(row.task, row.run) if counts.running else ()
         return inputs.Earlier(
             row.run, counts.total, counts.succeeded, counts.failed, tuple(unfinished)
@@ -226,7 +227,7 @@ class RowReader(abc.ABC):
             (number, self.child_row(parent, run, key))
             for number, parent, run, key in lookups.children
         ]
-        # Last: the very call that was sent before counts, rather than another one with its key.
+        # Last: the very call that was sent before takes precedence over another one with its key.
         rows += [(number, self.task_row(task)) for number, task in lookups.calls]
         for number, row in rows:
             # Peers choose ids and name parents, so these may be of another namespace.

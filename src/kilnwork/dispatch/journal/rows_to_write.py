@@ -29,7 +29,7 @@ from kilnwork.kit import ids
 
 Value = task_rows.Value
 _encode = msgspec.json.Encoder().encode
-# What every call passes: a member by way of its class takes ten times as long to look up.
+# Used for each call: a member by way of its class takes ten times as long to look up.
 _PENDING, _STAGING = api_task.State.PENDING, api_task.State.STAGING
 _SUCCESS = api_task.State.SUCCESS
 _RESERVED = transition_table.AttemptState.RESERVED
@@ -37,18 +37,20 @@ _NO_INTENT = records.Intent.NONE
 
 
 CountKey = tuple[str, bool, str, str]
-"""Namespace, whether it is declared, what it calls ("": it is no call), state."""
+"""Namespace, whether the task is declared, the function that it calls ("": it is no call), and
+state.
+"""
 
 
 class Move(NamedTuple):
     """A state change that a number of consecutive tasks in a batch have in common."""
 
     what: records.Template | str
-    """The template of a call, or what it calls ("": it is no call)."""
+    """The template of a call, or the name of its function ("": it is no call)."""
     declared: bool
     namespace: str
     before: str | None
-    """None: they are new."""
+    """The state before; None: the tasks are new."""
     after: str
     number: int
 
@@ -93,7 +95,7 @@ class Rows:
     moved: list[int] = field(default_factory=list)
     """The rows of the tasks that change their state, in the same order."""
     reruns: list[tuple[ids.TaskId, int, int]] = field(default_factory=list)
-    """Tasks with a new run: its number and its row. The run before is not counted any more."""
+    """Tasks with a new run, its number and its row. The run before is not counted any more."""
 
 
 def of_batch(batch: instructions.Batch) -> Rows:
@@ -116,7 +118,8 @@ def of_batch(batch: instructions.Batch) -> Rows:
     rows.moves, rows.moved = state_moves(batch.dirty)
     for task in batch.dirty:
         of_call = task.template
-        # As `Task.has_template_spec`, without its cost: nearly every task of a batch comes here.
+        # The same as `Task.has_template_spec`, without its cost: nearly every task of a batch comes
+        # here.
         if of_call is not None and task.spec is of_call.spec:
             _add_call(rows, task)
             if task.shown and is_whole_view(task):
@@ -130,7 +133,7 @@ def of_batch(batch: instructions.Batch) -> Rows:
             _use(rows, task.row, task.result)
         if task.stored is None and task.run > 1:
             rows.reruns.append((task.id, task.run, task.row))
-        # Before the commit: batches are written in order, and after one that fails comes no other.
+        # Before the commit: batches are written in order, and no batch follows one that fails.
         task.stored = task.state
     return rows
 
@@ -150,7 +153,7 @@ def _worker(worker: records.Worker) -> tuple[Value, ...]:
 
 def _add_template(rows: Rows, template: records.Template) -> None:
     rows.templates.append((template.row, template.cluster.key[0], _encode(template.spec)))
-    # Negative: rows of tasks and of templates refer to blobs in one table.
+    # Negative, because rows of tasks and of templates refer to blobs in one table.
     rows.blobs += [(digest, -template.row) for digest in shipped(template.spec)]
 
 
@@ -168,7 +171,7 @@ def _use(rows: Rows, row: int, payload: attempts.Payload | None) -> None:
     """Record that a row needs the blobs that hold a payload or to which the payload refers."""
     if payload is None:
         return
-    # It is a blob itself; `blobs` are those to which its value refers.
+    # The payload is a blob itself; `blobs` are those to which its value refers.
     if payload.digest is not None:
         rows.blobs.append((payload.digest, row))
     rows.blobs += [(digest, row) for digest in payload.blobs]
@@ -205,7 +208,7 @@ def _add_call(rows: Rows, task: records.Task) -> None:
         _use(rows, task.row, arguments)
         if arguments is not None and len(arguments.data) > task_rows.MAX_ROW_ARGUMENTS:
             rows.arguments += (task.row, arguments.data)
-        # The narrow statement has no columns for an end, which a cached result is at once.
+        # The narrow statement has no columns for an end, and a cached result ends at once.
         if state is not _PENDING and state is not _STAGING:
             _add_update(rows, task)
     # `unchanged`: a column that no narrow statement names would keep an old value.
@@ -240,7 +243,7 @@ def state_moves(tasks: Iterable[records.Task]) -> tuple[list[Move], list[int]]:
     before = after = None
     for task in tasks:
         stored, state = task.stored, task.state
-        # A change that leaves the state changes no count.
+        # A change that leaves the state unchanged changes no count.
         if stored is state:
             continue
         rows.append(task.row)

@@ -22,7 +22,7 @@ from kilnwork.dispatch.machine import records
 from kilnwork.kit import ids
 
 Value = str | int | float | bytes | None
-"""What a column holds."""
+"""A value of a column."""
 
 _decode_spec: msgspec.json.Decoder[api_task.TaskSpec] = msgspec.json.Decoder(api_task.TaskSpec)
 _ID_BYTES = 16
@@ -54,7 +54,7 @@ def _called(spec: bytes) -> str:
 
 _C = row_codec_generator.Column
 SPEC = "CASE WHEN t.template IS NULL THEN t.spec ELSE p.spec END"
-"""Its own, or that of its template."""
+"""SQL expression for the spec of a task: its own, or that of its template."""
 
 
 def _part(field: str, of: str, **how: Any) -> row_codec_generator.Column:
@@ -96,7 +96,7 @@ class TaskRow(NamedTuple):
             restored=False,
         ),
     ]
-    """None: its name is its id."""
+    """The name; None: the id is the name."""
     cluster: Annotated[str, _C("task.cluster.key[1]")]
     declared: Annotated[int, _C(read="bool(row.declared)", restored=False, new_call=0)]
     spec: Annotated[bytes, _C("encode(task.spec)", new_call=b"", select=SPEC)]
@@ -108,7 +108,7 @@ class TaskRow(NamedTuple):
         int | None,
         _parent("attempt", changes=True, unchanged="(parent is None or parent.attempt == 1)"),
     ]
-    """The newest attempt that requested it."""
+    """The newest attempt of the parent that requested the task."""
     child_key: str | None
     created: float
     state: Annotated[str, _C(read="State(row.state)", restored=False, changes=True, unchanged="")]
@@ -161,15 +161,15 @@ class TaskRow(NamedTuple):
             unchanged="",
         ),
     ]
-    """None: since it was created. It changes when a suspended task is resumed."""
+    """Wall time; None: `created`. It changes when a suspended task is resumed."""
     placed: Annotated[str, _C(changes=True, new_call=None)]
     handover: Annotated[bytes | None, _C(changes=True, new_call=None)]
     released: Annotated[int, _C("0", stored=False)]
-    """1: its object is gone."""
+    """1 once its object is deleted."""
     template: Annotated[
         int | None, _C("template.row if task.has_template_spec else None", calls_only=True)
     ]
-    """None: it has a spec of its own."""
+    """Row of the template; None: the task has a spec of its own."""
     arguments_type: Annotated[str | None, _arguments("media_type")]
     arguments: Annotated[
         bytes | None,
@@ -331,8 +331,9 @@ def view(row: TaskRow, children: api_task.ChildCounts, *, seq: int = 0) -> model
 
 
 MAX_ROW_ARGUMENTS = 100
-"""Bytes of arguments that are in the row of a new call. Longer ones have a row of their own, in
-`argument`: that of the task is written three times, and each time with all of its page."""
+"""Maximum bytes of arguments that are in the row of a new call. Longer ones have a row of their
+own, in `argument`: the row of the task is written three times, each time with its whole page.
+"""
 
 
 def _of_new_call(column: row_codec_generator.Column) -> row_codec_generator.Column:
@@ -352,12 +353,14 @@ _CHANGED = (*CHANGING, *row_codec_generator.pick(COLUMNS, "row"))
 NEW_CALL = tuple(_of_new_call(column) for column in STORED if column.new_call is ...)
 CALL_CONSTANTS = tuple(column for column in STORED if column.new_call not in (..., None))
 RESERVED = row_codec_generator.pick(COLUMNS, "row reason worker reserved")
-"""What the first reservation of a call changes, beside what is the same for all."""
+"""Columns that the first reservation of a call changes, besides those that are the same for all
+calls.
+"""
 FINISHED = row_codec_generator.pick(
     COLUMNS,
     "row reason message attempt_started started finished cpu_seconds peak_bytes media_type result",
 )
-"""What a call that ends well changes, beside what is the same for all."""
+"""Columns that a call changes when it succeeds, besides those that are the same for all calls."""
 
 _SCOPE = {
     "MAX_ROW_ARGUMENTS": MAX_ROW_ARGUMENTS,
@@ -388,16 +391,18 @@ finished_values: _Encode = row_codec_generator.encoder(FINISHED, _SCOPE)
 unchanged: Callable[[records.Task], bool] = row_codec_generator.unchanged_check(
     CHANGING, records.Task, _SCOPE
 )
-"""Whether the statements for reserved and finished calls write all that can have changed."""
+"""Returns whether the statements for reserved and finished calls write all values that can have
+changed.
+"""
 restore: Callable[[records.Task, TaskRow], None] = row_codec_generator.restorer(COLUMNS, _SCOPE)
-"""Give a record all that its row knows of it, except for what makes it another task."""
+"""Sets all fields of a record that its row has, except for those that identify the task."""
 of_record: Callable[[records.Task], TaskRow] = row_codec_generator.row_maker(
     TaskRow, COLUMNS, _SCOPE
 )
-"""The row of a record, as the journal would read it."""
+"""Returns the row of a record, as the journal would read it."""
 _Part = Callable[[TaskRow], tuple[Value, ...]]
 values_of_row: _Part = operator.itemgetter(*map(COLUMNS.index, OWN_SPEC))
-"""What `values` is of a record, of its row."""
+"""Returns for a row what `values` returns for a record."""
 changed_values_of_row: _Part = operator.itemgetter(*map(COLUMNS.index, _CHANGED))
-"""What `changed_values` is."""
+"""Returns for a row what `changed_values` returns for a record."""
 _view = row_codec_generator.viewer(COLUMNS, model.TaskView, _GIVEN, _SCOPE)

@@ -24,17 +24,19 @@ from kilnwork.dispatch.machine import (
 )
 from kilnwork.kit import ids
 
-# What every call passes: a member by way of its class takes ten times as long to look up.
+# Used for each call: a member by way of its class takes ten times as long to look up.
 _STAGING = api_task.State.STAGING
 _RESERVED, _STARTED = transition_table.AttemptState.RESERVED, transition_table.AttemptState.STARTED
 _STARTING = reasons.Reason.STARTING
 _NO_INTENT = records.Intent.NONE
 
 SHORT_CALL_S = 0.010
-"""Calls that run less than this on average are sent ahead."""
+"""Calls with a mean duration of fewer seconds are sent ahead."""
 
 MAX_AHEAD_S = 0.050
-"""How much work a slot may have waiting: short enough that its order need not change."""
+"""Maximum seconds of work that waits in a slot: short enough that the order of the work need not
+change.
+"""
 
 MIN_PENDING_AHEAD_S = 10.0
 """Minimum `timeouts.pendingSeconds` of a call that may be sent ahead: with less, it could be late,
@@ -45,20 +47,22 @@ MIN_AHEAD = 2
 MAX_AHEAD = 512
 
 MIN_MOVED_S = 0.005
-"""Work below this is not worth being moved to another slot."""
+"""Minimum seconds of work that is moved to another slot."""
 
 MAX_PROCESSES_PER_SLOT = 8
-"""Processes that a worker may have for each of its slots; the others hold attempts that wait."""
+"""Maximum number of processes of a worker per slot; those beyond the slots hold attempts that
+wait.
+"""
 
 SPARE_SLOT_S = 1.0
-"""How long idle processes beyond the capacity may stay: they may be needed again soon."""
+"""Seconds for which idle processes beyond the capacity are kept: they may be needed again soon."""
 
 
 def assign(mem: memory.Memory, now: inputs.Moment) -> None:
     """Assign waiting tasks to workers and slots, in every cluster that has changed."""
     if not mem.closing:
-        # A copy: reservations touch their clusters. What they add is cleared below, since taking
-        # slots makes no room.
+        # A copy, because reservations touch their clusters. The touched clusters are cleared below,
+        # since taking slots makes no room.
         for cluster in list(mem.starved):
             workers = [worker for worker in cluster.eligible if worker.ready]
             if not workers:
@@ -79,9 +83,10 @@ def _assign_in(
     queue = cluster.queue
     while (task := queue.pop()) is not None:
         if not _reserve_any(mem, task, workers, now):
-            # With its turn: it stays the first one.
+            # The task keeps its turn: it stays the first one.
             queue.push_front(task, priority=task.spec.priority)
-            # Slots first: the call at the head has waited longest, so commands get what it leaves.
+            # Slots first: the call at the head has waited longest, so commands get the capacity
+            # that remains.
             _open_slots(mem, cluster, workers, now)
             _reserve_for_commands(mem, cluster, workers, now)
             _send_ahead(mem, cluster, workers, now)
@@ -90,7 +95,7 @@ def _assign_in(
         if len(worker.idle) > worker.slots and not worker.spare_timer_set:
             worker.spare_timer_set = True
             mem.set_timer(now.mono + SPARE_SLOT_S, memory.Timer.SPARE, worker)
-    # While calls are queued here, an idle slot gets one of these sooner than one from another slot.
+    # While calls are queued here, an idle slot gets one of these rather than one from another slot.
     if not len(queue):
         _take_back(mem, cluster, workers, now)
 
@@ -106,7 +111,7 @@ def _assign_to_executors(
     No attempt is assigned to a process before it has a free slot.
     """
     queue = cluster.queue
-    # Nothing is queued in an executor's process: whichever is free first takes the next.
+    # No call is queued in an executor's process: the first free process takes the next.
     free = [worker for worker in workers if worker.slots > worker.busy]
     if not free or not len(queue):
         return
@@ -201,7 +206,7 @@ def reserve(mem: memory.Memory, task: records.Task, slot: records.Slot, now: inp
     _begin(mem, task, slot.worker, now)
     task.slot = slot
     slot.held[task.id] = task
-    # Otherwise its count cannot change; most calls come here to a slot that runs others.
+    # Otherwise its count cannot change; most calls come here to a slot that runs other calls.
     if not slot.occupied:
         slot_occupancy.update(mem, slot)
     runs = mem.batch.runs.get(slot.link)
@@ -282,7 +287,7 @@ def _send_ahead(
             if template is not None and template.seconds is not None and short(template):
                 room = credit(template.seconds)
         held, number, slot = slots[0]
-        # The emptiest slot has enough, so all have.
+        # The slot with the least work has enough, so all have.
         if held >= room:
             queue.push_front(task, priority=task.spec.priority)
             return
@@ -323,7 +328,8 @@ def _open_slots(
         name = mem.entropy.randbytes(16)
         slot = slot_occupancy.add(mem, best, name)
         mem.send(instructions.OpenSlot(best.link, name))
-        # An agent that can open none says so; this is for one whose report never comes.
+        # An agent that can open no slot reports that; this timer is for one whose report never
+        # comes.
         mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
 
 
@@ -345,7 +351,8 @@ def _may_open(
         return False
     if len(worker.processes) < MAX_PROCESSES_PER_SLOT * worker.slots:
         return True
-    return all(other.busy == 0 for other in workers)  # all wait, perhaps for what is queued
+    # All of them wait, perhaps for a task that is queued.
+    return all(other.busy == 0 for other in workers)
 
 
 def _take_back(
@@ -366,7 +373,7 @@ def _take_back(
     longest, most = None, 0
     for worker in workers:
         for slot in worker.processes.values():
-            # Without those that wait for others, and the one that runs.
+            # Not counting calls that wait for others, and the one that runs.
             queued = len(slot.held) - len(slot.stack) - 1
             if queued <= most or not slot.link or slot.take_back_sent:
                 continue

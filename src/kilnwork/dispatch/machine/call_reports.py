@@ -21,7 +21,7 @@ from kilnwork.dispatch.machine import (
 )
 
 _R = reasons.Reason
-# What every call passes: a member by way of its class takes ten times as long to look up.
+# Used for each call: a member by way of its class takes ten times as long to look up.
 _SUCCESS = api_task.State.SUCCESS
 _RESERVED, _OVER = transition_table.AttemptState.RESERVED, transition_table.AttemptState.SUCCEEDED
 _NO_INTENT = records.Intent.NONE
@@ -29,12 +29,13 @@ _SUCCEEDED = attempts.Ending.SUCCEEDED
 _OWN_ENDS = (_SUCCEEDED, attempts.Ending.FAILED)
 
 WEIGHT = 0.2
-"""Of the newest call in the running mean of a template: the last dozen or so count."""
+"""Weight of the newest call in the running mean of a template: about the last dozen calls count."""
 
 
 def handle_ends(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> None:
     """Handle the report of a slot, or of the Pod of a call, that attempts have ended."""
-    # For late reports as well: without it they would be sent again on each new link.
+    # For late reports as well: without an acknowledgement they would be sent again on each new
+    # link.
     mem.batch.acknowledged[item.link] = item.serial
     slot = mem.slot_links.get(item.link)
     if slot is None:
@@ -45,11 +46,12 @@ def handle_ends(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment)
         ref = end.ref
         task = held.get(ref.task)
         if task is None or task.attempt != ref.attempt or task.run != ref.run:
-            # Not held any more: the attempt was abandoned, and this proves that it is over.
+            # The slot does not hold it any more: the attempt was abandoned, and this proves that it
+            # is over.
             workers.prove(mem, slot.worker, ref)
         elif end.ending is _SUCCEEDED and task.intent is _NO_INTENT and end.delegate is None:
             _learn(task, end)
-            # Anything but a plain call takes the long way.
+            # Any task but a plain call takes the long way.
             if task.waiting or task.in_place or task.family is not None:
                 task_ends.conclude(mem, task, _outcome(end), now)
             else:
@@ -107,7 +109,7 @@ def _succeed(
     unreported = task.attempt_state is _RESERVED
     mem.move_attempt(task, _OVER, state=_SUCCESS)
     wall, reserved = now.wall, task.reserved
-    # Its clock may differ from ours: never before the reservation nor after now.
+    # The slot's clock may differ from ours: never before the reservation nor after now.
     if unreported:
         started = min(wall, end.started)
         if reserved is not None and started < reserved:
@@ -153,7 +155,7 @@ def handle_returns(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.M
     slot = mem.slot_links.get(item.link)
     if slot is None:
         return
-    # Even if the report is empty: then there was nothing left to return.
+    # Even if the report is empty: then there was no call to return.
     slot.take_back_sent = False
     # From the last: each goes to the front of the queue, so they keep their order.
     for ref in reversed(item.refs):

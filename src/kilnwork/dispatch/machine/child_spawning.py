@@ -49,7 +49,7 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
             mem.mark(known)
         mem.send(instructions.Respond(item.link, item.serial, 200, found.task, item.warning))
         return
-    # A request of the same attempt, not of an earlier one: that attempt contradicts itself.
+    # A request of the same attempt, not of an earlier one: the attempt contradicts itself.
     if found.requested_by == item.parent.attempt:
         _respond(mem, item, 409, message=_key_conflict(item))
         return
@@ -68,7 +68,7 @@ def _refusal(
         return f"attempt {item.parent} is over, or is not the newest of its task"
     if not itself and (parent.worker is None or mem.links.get(item.link) is not parent.worker):
         return f"attempt {item.parent} does not run on this worker"
-    # A kill has ended its children already: one made now would be left running.
+    # A kill has ended its children already: a child made now would be left running.
     if parent.intent is not records.Intent.NONE:
         return f"attempt {item.parent} is being stopped ({parent.reason})"
     return ""

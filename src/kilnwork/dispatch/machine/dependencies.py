@@ -19,7 +19,9 @@ _S = api_task.State
 _R = reasons.Reason
 
 MAX_VALUES_BYTES = 256 * 1024
-"""Results that go along with a call, together; the slot fetches the others."""
+"""Maximum total bytes of the results that are sent along with a call; the slot fetches the
+others.
+"""
 
 _decode_error = msgspec.msgpack.Decoder(attempts.ErrorInfo).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -38,7 +40,7 @@ def attach(
         # A call that needs itself, or a task of another namespace, gets the same as for an unknown
         # id.
         if needed is None or needed is task or needed.namespace != task.namespace:
-            # A row that is being deleted can still be read, but not after a restart.
+            # A row that is being deleted can still be read now, but not after a restart.
             known = None if mem.pins.is_retiring(name) else values.get(name)
             _take(task, known or _missing(name))
         elif needed.state.final:
@@ -126,7 +128,7 @@ def _cause(needed: calls.Value) -> attempts.ErrorInfo | None:
     """
     payload = needed.payload
     if payload is not None and payload.media_type == attempts.ERROR and payload.digest is None:
-        # User code wrote it, so it may be anything, also nested beyond all bounds.
+        # User code wrote it, so it may be anything, and nested to any depth.
         with contextlib.suppress(msgspec.MsgspecError, RecursionError):
             info = _decode_error(payload.data)
             return info.cause if needed.reason == _R.INPUT_FAILED and info.cause else info
@@ -145,7 +147,7 @@ _KINDS = {
     _R.LOST_TOO_OFTEN.value: "kilnwork.TaskLost",
     _R.INPUT_FAILED.value: "kilnwork.InputFailed",
 }
-"""Errors of the SDK, by the reason of a task that has no error of its own."""
+"""Error classes of the SDK, by the reason of a task that has no error of its own."""
 
 
 def settle(mem: memory.Memory, now: inputs.Moment) -> None:
@@ -174,7 +176,7 @@ def _link(
     if name is None or task.state.final:
         return
     target = mem.tasks.get(name)
-    # Not even its existence may show: as if it were unknown.
+    # Not even its existence may show: the task counts as unknown.
     if target is not None and target.namespace != task.namespace:
         target = known = None
     if target is None:
@@ -230,7 +232,7 @@ def _adopt(
         state, reason = _S.FAILED, _R.INPUT_FAILED
         message = f"it returned the future of {ids.task_text(outcome.task)}: {message}"
     elif state is _S.KILLED:
-        # The table has no other way to Killed.
+        # The state table has no other way to Killed.
         mem.move(task, _S.KILLING)
         task.stopped = reason != _R.UNCONFIRMED
     task_ends.finish(mem, task, now, state=state, reason=reason, message=message)
@@ -254,7 +256,7 @@ def restore(mem: memory.Memory, values: Mapping[ids.TaskId, calls.Value]) -> Non
     for task in list(mem.tasks.values()):
         if task.needs:
             attach(mem, task, values)
-        # Linked by the first `settle`, after all tasks are in memory.
+        # The first `settle` links it, after all tasks are in memory.
         if task.delegate is not None and not task.held:
             mem.delegating[task] = values.get(task.delegate)
 

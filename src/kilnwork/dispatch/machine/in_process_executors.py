@@ -48,7 +48,7 @@ def join(mem: memory.Memory, item: inputs.JoinExecutor, now: inputs.Moment) -> N
             node="",
         )
         mem.workers[name] = worker
-    # Its link from before, if it joins again within this process.
+    # Its earlier link, if it joins again within this process.
     mem.links.pop(worker.link, None)
     worker.link = item.link
     worker.slots = item.capacity
@@ -100,9 +100,9 @@ def join_call(mem: memory.Memory, item: inputs.JoinCall, now: inputs.Moment) -> 
     mem.attempt_links[link] = ref
     mem.submitters[link] = records.Submitter(ref.task, task.namespace, link)
     mem.send(instructions.AttachPeer(link, task.namespace, task.spec.cluster_name))
-    # The process is there, whether or not the executor has seen it start.
+    # The process exists, whether or not the executor has seen it start.
     task_starts.start(mem, task, now, at=now.wall)
-    # On every connection: what was sent on the last one may not have arrived.
+    # On every connection: messages of the last one may not have arrived.
     mem.batch.runs[link] = [(task, task.attempt)]
 
 
@@ -138,15 +138,16 @@ def observe(mem: memory.Memory, task: records.Task, item: inputs.AttemptObserved
     """
     if task.observed != item.observed:
         task.observed = item.observed
-        task.placed = item.observed.node or task.placed  # stored with its start or end
+        # Stored with the start or end of the attempt.
+        task.placed = item.observed.node or task.placed
         if task.declared:
             mem.batch.published.add(task.id)
     worker = task.worker
     if item.handover and item.handover != task.handover:
         task.handover = item.handover
-        # Stored before it is needed: after a restart the next attempt goes on with it.
+        # Stored before it is needed: after a restart the next attempt continues with it.
         mem.batch.dirty[task] = None
     if worker is not None and item.parked != (task.id in worker.parked):
-        # It differs, so this adds or removes.
+        # The state differs, so this adds or removes the task.
         worker.parked ^= {task.id}
         mem.touch(worker.cluster)

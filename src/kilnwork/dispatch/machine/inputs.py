@@ -176,9 +176,9 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     running: tuple[attempts.AttemptRef, ...] = ()
     processes: tuple[bytes, ...] = ()
-    """Slots of this worker that live."""
+    """Ids of the living slots of this worker."""
     labels: Mapping[str, str] = {}
-    """Of a process of an executor."""
+    """Labels of an executor process."""
 
 
 class JoinExecutor(msgspec.Struct, frozen=True):
@@ -214,9 +214,9 @@ class AttemptObserved(msgspec.Struct, frozen=True):
     ref: attempts.AttemptRef
     observed: model.Observed
     parked: bool = False
-    """It waits for something elsewhere, and takes no slot."""
+    """Whether the attempt waits for something outside the executor, and takes no slot."""
     handover: bytes = b""
-    """What the next attempt needs to go on with that, if this one is lost."""
+    """Data with which the next attempt can continue that work, if this one is lost."""
 
 
 class LinkClosed(msgspec.Struct, frozen=True):
@@ -381,7 +381,7 @@ class StoredCall(msgspec.Struct, frozen=True):
 
 
 Values = Mapping[ids.TaskId, calls.Value]
-"""How tasks ended, by task."""
+"""The values of finished tasks, by task."""
 
 
 class CachedResult(msgspec.Struct, frozen=True):

@@ -14,9 +14,9 @@ from kilnwork.kit import ids
 
 Value = str | int | float | bytes | None
 Row = tuple[Value, ...]
-"""Values of a statement of the store."""
+"""The values of one statement of the store."""
 Writes = Iterable[tuple[str, Iterable[Row]]]
-"""Names of statements of the store, and rows for each."""
+"""Names of statements of the store, each with its rows."""
 
 
 class RunAttempt(msgspec.Struct, frozen=True):
@@ -162,8 +162,9 @@ class RunContainer(msgspec.Struct, frozen=True):
 
 
 ForExecutor = RunAttempt | StopAttempt | RunContainer
-"""What an executor is asked: make sure that an attempt exists, or end it and prove it. Both may
-come again."""
+"""An instruction to an executor: make sure that an attempt exists, or end it and prove its end.
+Each may be repeated.
+"""
 
 
 class Batch(msgspec.Struct):

@@ -187,12 +187,12 @@ class Machine:
         current = self.memory.tasks.get(submission.task)
         past = item.past if current is None else inputs.Past(current.run, current.state)
         if past is not None:
-            # Submitting is idempotent: callers submit what they want again after each restart.
+            # Submitting is idempotent: callers submit their tasks again after each restart.
             if run <= past.run:
                 return
             if current is not None and not current.state.final:
                 # Not admitted yet: the old attempt may run until its end is proved. The caller
-                # submits again when that has come.
+                # submits again when that is so.
                 message = f"run {run} takes its place"
                 task_ends.kill(self.memory, current, now, reason=_R.REPLACED, message=message)
                 return
@@ -218,7 +218,8 @@ class Machine:
     def _submit_new(self, item: inputs.SubmitNew, now: inputs.Moment) -> None:
         mem, spec = self.memory, None
         for submission in item.submissions:
-            # By identity: the submissions of a set share one spec, and comparing is slow.
+            # Compared by identity: the submissions of a set share one spec, and comparing specs is
+            # slow.
             if submission.spec is not spec:
                 spec = submission.spec
                 cluster = mem.cluster(submission.namespace, spec.queue_name)
@@ -241,7 +242,7 @@ class Machine:
             task_starts.resume(self.memory, task, now)
 
     def _release(self, item: inputs.Release) -> None:
-        # A task in memory has a later run by now; its caller releases it after the end of that.
+        # A task in memory has a later run by now; its caller releases it after the end of that run.
         finished = [task for task in item.tasks if task not in self.memory.tasks]
         self.memory.batch.released += finished
 
@@ -254,8 +255,8 @@ class Machine:
         for name in item.tasks:
             task, row = self.memory.tasks.get(name), None
             if task is not None:
-                # Otherwise it is unfinished, its first row is in this batch, or its end is in the
-                # batch that is being written.
+                # Otherwise the task is unfinished, its first row is in this batch, or its end is in
+                # the batch that is being written.
                 if not (task.stored and task.state.final and task in batch.dirty):
                     continue
                 del batch.dirty[task]
@@ -269,7 +270,7 @@ class Machine:
         if not item.running:
             message = f"TaskCluster {item.cluster} is being deleted"
         for task in self._tasks_of(cluster):
-            # What a worker has may still end well; what has delegated needs no worker.
+            # Attempts on a worker may still succeed; a task that has delegated needs no worker.
             if not item.running and (task.held or task.delegate is not None):
                 continue
             task_ends.stop(
@@ -305,7 +306,7 @@ class Machine:
         if item.link in self.memory.slot_links:
             self.memory.batch.acknowledged[item.link] = item.serial
             if task is not None:
-                self.memory.touch(task.cluster)  # what is queued behind it may run elsewhere
+                self.memory.touch(task.cluster)  # tasks that are queued behind it may run elsewhere
         else:
             self.memory.send(instructions.Acknowledge(item.link, item.serial))
 
@@ -313,7 +314,7 @@ class Machine:
         worker = self.memory.links.get(item.link)
         task = self.held_by(item.link, item.ref)
         if worker is not None and item.outcome.reason == _R.WORKER_STOPPING:
-            # At once: until its link ends it would refuse whatever it is sent.
+            # At once: until its link ends it would refuse any attempt that it is sent.
             worker.leaving = True
         if task is not None:
             outcome = in_process_executors.outcome(task, item.outcome)
@@ -337,7 +338,7 @@ class Machine:
 
     def _tick(self, now: inputs.Moment) -> None:
         while (timer := self.memory.pop_due_timer(now.mono)) is not None:
-            # Timers are never cancelled: each handler finds out whether its timer is still of use.
+            # Timers are never cancelled: each handler checks whether its timer still matters.
             kind, target, attempt = timer
             if isinstance(target, records.Worker):
                 self._worker_timer(kind, target, attempt, now)
@@ -364,15 +365,14 @@ class Machine:
         self, kind: memory.Timer, task: records.Task, attempt: int, now: inputs.Moment
     ) -> None:
         limits = task.spec.timeouts
-        # These carry the count of resumptions, all others the number of the attempt they were set
-        # for.
+        # These timers carry the count of resumptions, all others the number of their attempt.
         if kind in _OF_THE_RUN:
             if attempt == task.resumptions:
                 self._deadline_of_run(kind, task, now)
         elif attempt != task.attempt:
             return
         elif kind is memory.Timer.RETRY:
-            # It may be queued already: `task_starts.resume` goes by the wall clock.
+            # It may be queued already: `task_starts.resume` uses the wall clock.
             if task.state is _S.PENDING and task.ticket is None:
                 self._retry(task)
         elif kind is memory.Timer.SILENT:
@@ -402,8 +402,8 @@ class Machine:
             return
         elif task.state is _S.PENDING:
             task_ends.stop_pending(self.memory, task, now)
-        # Only what others start, such as a Pod, stays in this state for long. A call that was sent
-        # ahead begins within moments.
+        # Only tasks that executors start, such as Pods, stay in this state for long. A call that
+        # was sent ahead begins within moments.
         elif task.state is _S.STAGING and (task.cluster.is_executor or task.observed is not None):
             message = f"not started within {task.spec.timeouts.pending_seconds:g} s"
             if task.observed is not None:

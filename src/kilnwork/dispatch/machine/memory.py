@@ -21,19 +21,23 @@ from kilnwork.dispatch.machine import inputs, instructions, prune_pins, records,
 from kilnwork.kit import ids
 
 MAX_BACKLOG = 1_000_000
-"""Queued tasks of a cluster above which submits are not confirmed, so that drivers wait."""
+"""Maximum number of queued tasks of a cluster; with more, submissions are not confirmed, so that
+drivers wait.
+"""
 
 RECENT_TEMPLATES = 4096
-"""Templates that are known although no task uses them at the moment: the next driver will."""
+"""Number of templates that are remembered although no task uses them now: the next driver will."""
 
 MIN_TIMERS_SWEPT = 10_000
-"""Deadlines below which it does not matter how many of them are of no use any more."""
+"""Minimum number of deadlines at which void ones are removed; with fewer, it does not matter how
+many of them are void.
+"""
 
 HISTORY_LENGTH = 100
-"""Inputs that the message of an `IllegalTransition` shows."""
+"""Number of the latest inputs that the message of an `IllegalTransition` shows."""
 
 HistoryEntry = tuple[float, type, Any]
-"""When (monotonic seconds), what kind of input, and the input itself or the summary of it."""
+"""Time (monotonic seconds), kind of input, and the input itself or a summary of it."""
 
 Summary = tuple[Any, ...]
 
@@ -41,7 +45,9 @@ _NAMES = (
     "link", "serial", "ref", "parent", "session", "pod_uid", "reason", "child_key", "task", "slot",
     "code", "asked",
 )  # fmt: skip
-"""Fields that say what an input is about, and nothing that a user may want kept secret."""
+"""Names of the fields that say what an input is about, without any that a user may want to keep
+secret.
+"""
 
 
 def _first(link: int, items: tuple[calls.CallItem, ...] | tuple[calls.Watched, ...]) -> Summary:
@@ -75,7 +81,7 @@ _SUMMARIES: dict[type, Callable[[Any], Summary]] = {
     inputs.Waiting: lambda item: (item.link, item.ref, len(item.tasks), item.in_place),
     inputs.Yielded: lambda item: (item.link, item.ref, item.index),
 }  # fmt: skip
-"""Of inputs that may hold much: what is kept of them."""
+"""Summaries of inputs that may be large, by kind of input."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -124,32 +130,34 @@ class Memory:
     ) -> None:
         self.lease_s = lease_s
         self.longest_lease_s = lease_s
-        """That a worker may hold from an earlier dispatcher."""
+        """The longest lease that a worker may hold from an earlier dispatcher, in seconds."""
         self.entropy = entropy
         self.max_backlog = max_backlog
-        """Queued tasks of a cluster above which submits are not confirmed."""
+        """Number of queued tasks of a cluster above which submissions are not confirmed."""
         self.tasks: dict[ids.TaskId, records.Task] = {}
         self.keys: dict[tuple[str, str], records.Task] = {}
         self.workers: dict[bytes, records.Worker] = {}
         self.links: dict[int, records.Worker] = {}
         """Workers by link."""
         self.attempt_links: dict[int, attempts.AttemptRef] = {}
-        """Attempts of executors by the link of their sidecar, or of the process that runs their
-        call."""
+        """Attempts of executors, by the link of their sidecar or of the process that runs their
+        call.
+        """
         self.slots: dict[bytes, records.Slot] = {}
         self.slot_links: dict[int, records.Slot] = {}
         """Slots by link."""
         self.submitters: dict[int, records.Submitter] = {}
-        """All who submit (drivers, and slots too) by link."""
+        """All submitters (drivers, slots and call processes) by link."""
         self.templates: weakref.WeakValueDictionary[tuple[str, bytes], records.Template] = (
             weakref.WeakValueDictionary()
         )
         self._shared_call: SharedCall | None = None
-        # The other index is weak: a template lives as long as a task, a link or this has it.
+        # The other index is weak: a template lives as long as a task, a link or this deque refers
+        # to it.
         self._recent_templates: deque[records.Template] = deque(maxlen=RECENT_TEMPLATES)
         self.clusters: dict[records.ClusterKey, records.Cluster] = {}
         self.starved: dict[records.Cluster, None] = {}
-        """Clusters where something changed, so that queued tasks may fit now."""
+        """Clusters where something has changed, so that queued tasks may fit now."""
         self.waits_by_task: dict[ids.TaskId, list[records.Wait]] = {}
         """Waits in place, by each task that they would run."""
         self.waiting_slots: dict[records.Slot, None] = {}
@@ -157,9 +165,11 @@ class Memory:
         self.ended: list[records.Task] = []
         """Final tasks whose dependents have not been notified yet."""
         self.delegating: dict[records.Task, calls.Value | None] = {}
-        """Tasks that have just returned a future, with what the journal knows of its task."""
+        """Tasks that have just returned a future, with the journal's value for the future's
+        task.
+        """
         self.unconfirmed: dict[records.Submitter, records.Cluster] = {}
-        """Submitters whose calls are not confirmed, since the queue of that cluster is long."""
+        """Submitters whose calls are not confirmed, because the queue of that cluster is long."""
         self.pins = prune_pins.Pins()
         self.closing = False
         self.batch = instructions.Batch()
@@ -220,7 +230,7 @@ class Memory:
         template = self.templates.get(key)
         if template is None:
             cluster = self.cluster(namespace, spec.queue_name)
-            # Its row exists, so it is not put into the batch.
+            # The template's row exists, so it is not put into the batch.
             template = self.templates[key] = records.Template(row, cluster, spec)
         return template
 
@@ -231,13 +241,13 @@ class Memory:
         call = task.spec.call
         if call is None:
             return
-        # Of a Task object, whose arguments are in the spec: the rest is shared with other calls.
+        # The arguments of a Task object are in its spec; the rest is shared with other calls.
         if task.arguments is None:
             task.template = self.template(task.namespace, _shared(task.spec, call))
             task.arguments = attempts.Payload(attempts.JSON, _arguments(call, task.inputs))
         else:
             task.template = self.shared_call(task.namespace, task.spec).template
-            task.spec = task.template.spec  # so that its row has none of its own
+            task.spec = task.template.spec  # so that the task's row has no spec of its own
 
     def shared_call(self, namespace: str, spec: api_task.TaskSpec) -> SharedCall:
         """Return the template and other values that calls with this spec object share.
@@ -288,7 +298,7 @@ class Memory:
     def starve(self, cluster: records.Cluster) -> None:
         """Mark a cluster whose waiting tasks may fit its workers now, so that they are assigned."""
         if cluster.queues:  # several queues for the same workers, in the order of their turns
-            # Only those with something in them: there may be a queue for each set of labels.
+            # Only non-empty queues: there may be a queue for each set of labels.
             self.starved |= {queue: None for queue in cluster.queues if len(queue.queue)}
         self.starved[cluster] = None
 
@@ -370,7 +380,7 @@ class Memory:
             if not (isinstance(timer[3], records.Task) and timer[3].state.final)
         ]
         heapq.heapify(self._timers)
-        # Twice what is left, so that sweeping costs a constant for each timer that is set.
+        # Twice the number that is left, so that sweeping costs a constant time per timer.
         self._sweep_timers_at = max(MIN_TIMERS_SWEPT, 2 * len(self._timers))
 
     def next_timer(self) -> float | None:

@@ -42,7 +42,7 @@ class Pins:
         try:
             yield pinned
         finally:
-            # By identity: two prunes may have equal sets.
+            # Compared by identity: two prunes may have equal sets.
             self._collecting = [other for other in self._collecting if other is not pinned]
 
     @contextlib.contextmanager

@@ -89,7 +89,7 @@ class Template:
     def __init__(self, row: int, cluster: "Cluster", spec: api_task.TaskSpec) -> None:
         call, timeouts = spec.call, spec.timeouts
         self.row = row
-        """Its number in the journal and on links to slots."""
+        """The template's number in the journal and on links to slots."""
         self.cluster = cluster
         self.spec = spec
         self.function = spec.function_name
@@ -97,7 +97,7 @@ class Template:
         self.priority = spec.priority
         self.timed = timeouts.pending_seconds is not None or timeouts.total_seconds is not None
         self.seconds: float | None = None
-        """Mean seconds that its calls ran lately, None before the first."""
+        """Mean seconds that its latest calls ran; None before the first."""
 
 
 class Submitter:
@@ -112,13 +112,13 @@ class Submitter:
         self.session = session
         self.namespace = namespace
         self.link = link
-        """0 once it is not connected any more."""
+        """The submitter's link; 0 once it is not connected any more."""
         self.accepted = 0
         self.source = session
-        """Whose turn in the queue its calls take (fairness)."""
+        """The source whose turn in the queue its calls take (fairness)."""
         self.slot: Slot | None = None
         self.templates: dict[int, Template] = {}
-        """By the number that they have on its link."""
+        """Templates by the number that they have on its link."""
 
 
 class Wait:
@@ -129,15 +129,19 @@ class Wait:
     def __init__(self, task: "Task") -> None:
         self.task = task
         self.all_of: tuple[ids.TaskId, ...] = ()
-        """It waits until all these are over, and for nothing else."""
+        """Tasks that must all be over for the wait to end, if it waits for nothing else."""
         self.ready: dict[ids.TaskId, Task] = {}
-        """In place only: tasks that the slot could run on top of it; some may have left the queue
-        since."""
+        """In place only: tasks that the slot could run on top of the attempt; some may have left
+        the queue since.
+        """
         self.wants: dict[ids.TaskId, bool] = {}
-        """In place only: all that it would run if queued, and whether it waits for them itself."""
+        """In place only: all tasks that the slot would run if they are queued, and whether the
+        attempt waits for them itself.
+        """
         self.left = 1
-        """In place only: how many of these must end before it goes on. Never too few: what seems to
-        go on gets nothing to run in place, and holds a reservation."""
+        """In place only: how many of these must end before the attempt goes on. Never too low: an
+        attempt that seems to go on gets no task to run in place, and holds a reservation.
+        """
 
 
 class Slot:
@@ -152,21 +156,25 @@ class Slot:
         self.id = slot
         self.worker = worker
         self.link = 0
-        """0 while it is not connected."""
+        """The slot's link; 0 while it is not connected."""
         self.opening = True
-        """Asked for, or said to live, and not joined yet."""
+        """Whether the slot was ordered, or is said to live, and has not joined yet."""
         self.occupied = False
-        """It counts against the slots of its worker: it is opening, or has something that does not
-        wait (any longer)."""
+        """Whether it counts against the slots of its worker: it is opening, or has an attempt that
+        does not wait (any longer).
+        """
         self.leaving = False
-        """Its end has been requested."""
+        """Whether its end has been requested."""
         self.take_back_sent = False
-        """A TakeBack was sent, and it has not replied yet."""
+        """Whether a TakeBack was sent to which it has not replied yet."""
         self.terms = 0
         """How often it has joined or left, or its worker has come back: timers of earlier terms are
-        void."""
+        void.
+        """
         self.gone: inputs.SlotGone | None = None
-        """Its agent's report that it is over; settled once its link has been read to the end."""
+        """Its agent's report that it has ended; settled once the slot's link has been read to the
+        end.
+        """
         self.held: dict[ids.TaskId, Task] = {}
         """Tasks whose newest attempt it has, in the order in which they were sent."""
         self.stack: list[Wait] = []
@@ -195,32 +203,35 @@ class Worker:
         self.cluster = cluster
         self.session = session
         self.row = row
-        """0 until it gets its first attempt: sessions that never had one leave nothing behind."""
+        """The worker's row; 0 until it gets its first attempt: sessions without an attempt leave no
+        row.
+        """
         self.name = name
         self.pod_uid = pod_uid
         self.node = node
         self.slots = 0
         self.link = 0
-        """0 while it is not connected."""
+        """The worker's link; 0 while it is not connected."""
         self.terms = 0
         """How often it has joined: timers of earlier terms are void."""
         self.lease_until = 0.0
         self.held: dict[ids.TaskId, Task] = {}
         """Commands whose newest attempt it has."""
         self.unproven: dict[attempts.AttemptRef, Task] = {}
-        """Final tasks of which it has not proved that nothing is left."""
+        """Final tasks for which it has not proved that no process is left."""
         self.parked: set[ids.TaskId] = set()
-        """Those of `held` that wait for something elsewhere and take no slot (executors only)."""
+        """Tasks of `held` that wait for something outside and take no slot (executors only)."""
         self.labels: dict[str, str] = {}
-        """What an executor can reach."""
+        """Labels that name what an executor can reach."""
         self.from_before = False
-        """Its attempts were reserved before this dispatcher started, and it has not come back
-        yet."""
+        """Whether its attempts were reserved before this dispatcher started, and it has not come
+        back yet.
+        """
         self.leaving = False
         self.processes: dict[bytes, Slot] = {}
         """Its slots by id."""
         self.idle: dict[bytes, Slot] = {}
-        """Slots that could run something at once."""
+        """Its slots that could run a call at once, by id."""
         self.unclaimed: dict[ids.TaskId, Task] = {}
         """Calls that one of its slots had before this dispatcher started."""
         self.occupied = 0
@@ -230,7 +241,7 @@ class Worker:
         self.opens_at = 0.0
         """Monotonic time before which no other slot of it is opened."""
         self.spare_timer_set = False
-        """The timer that ends idle slots is set."""
+        """Whether the timer that ends idle slots is set."""
 
     @property
     def connected(self) -> bool:
@@ -264,7 +275,7 @@ class Worker:
         """Return how many slots are occupied; for a while more than `slots`, when waiting calls
         resume.
         """
-        # What was abandoned may still run: it counts until its end is proved.
+        # An abandoned attempt may still run: it counts until its end is proved.
         return len(self.held) - len(self.parked) + len(self.unproven) + self.occupied
 
 
@@ -286,22 +297,22 @@ class Cluster:
     ) -> None:
         self.key = key
         self.is_executor = api_task.is_executor_queue(key[1])
-        """It is the queue of an executor: none of its tasks needs a slot process."""
+        """Whether it is the queue of an executor: none of its tasks needs a slot process."""
         self.base = base
-        """Whose workers it uses; None: its own."""
+        """The cluster whose workers it uses; None: its own."""
         self.required = required
-        """Labels that those must have."""
+        """Labels that these workers must have."""
         self.portion: int | None = None
-        """Portion of the data that their nodes must hold; None: it does not matter."""
+        """Portion of the data that their nodes must hold; None: any."""
         self.portions: Mapping[str, frozenset[int]] = {}
-        """Portions that nodes hold, of a cluster whose tasks ask for that."""
+        """Portions that nodes hold, of a cluster whose tasks require portions."""
         self.queues: deque[Cluster] = deque()
-        """Itself and all clusters of which it is the base; empty if there are none."""
+        """The cluster itself and all clusters whose base it is; empty if there are none."""
         self.queue: task_queue.Queue[Task] = task_queue.Queue()
         self.workers: dict[bytes, Worker] = {}
         self.declared: set[Task] = set()
         self.openings = 0
-        """Slots of its workers that are to join."""
+        """Number of slots of its workers that are about to join."""
         self.draining: frozenset[str] = frozenset()
         """Uids of the Pods whose workers are to go, connected or not."""
 
@@ -325,7 +336,7 @@ class Task(model.TaskFacts, eq=False):
     """
 
     row: int
-    """Its row in the journal."""
+    """The task's row in the journal."""
     id: ids.TaskId
     run: int
     namespace: str
@@ -335,9 +346,9 @@ class Task(model.TaskFacts, eq=False):
     spec: api_task.TaskSpec
     inputs: bytes | None = None
     stored: api_task.State | None = None
-    """The state that was written to that row last, None while there is no such row."""
+    """The state that was last written to that row; None while there is no such row."""
     shown: bool = False
-    """A caller will ask for its view, each time that it is stored."""
+    """Whether a caller will ask for its view each time that it is stored."""
     state: api_task.State = api_task.State.PENDING
     attempt_state: transition_table.AttemptState | None = None
     excused: int = 0
@@ -345,19 +356,19 @@ class Task(model.TaskFacts, eq=False):
     pending_since: float = 0.0
     """Wall time from which its timeouts count."""
     resumptions: int = 0
-    """How often it was resumed: deadlines that were set before do not count any more."""
+    """How often it was resumed: earlier deadlines do not count any more."""
     reserved: float | None = None
     attempt_started: float | None = None
     due: float = 0.0
-    """Wall time before which the next attempt does not start, 0 for none."""
+    """Wall time before which the next attempt does not start; 0: none."""
     intent: Intent = Intent.NONE
     ticket: int | None = None
-    """Its ticket while it is queued, None when it is not."""
+    """Its ticket while it is queued; None otherwise."""
     progress: model.Progress | None = None
     observed: model.Observed | None = None
-    """What its executor sees of the newest attempt."""
+    """The executor's latest observation of the newest attempt."""
     handover: bytes | None = None
-    """What the next attempt needs to go on with what this one has begun elsewhere."""
+    """Data with which the next attempt can continue the work that this one has begun outside."""
     child_key: str | None = None
     digest: bytes | None = None
     siblings: Family | None = None
@@ -369,30 +380,30 @@ class Task(model.TaskFacts, eq=False):
     unmet: int = 0
     """How many of `needs` are not final."""
     values: dict[ids.TaskId, calls.Value] | None = None
-    """Of the final ones of `needs`, as far as they go along."""
+    """The values of the final tasks of `needs`, as far as they are sent along."""
     values_bytes: int = 0
-    """Size of `values`."""
+    """Total bytes of `values`."""
     failed_input: calls.Value | None = None
     """The first of `needs` that failed."""
     dependents: "list[Task] | None" = None
     """Calls that need this one."""
     slot: Slot | None = None
-    """Where its newest attempt is."""
+    """The slot of its newest attempt."""
     in_place: bool = False
-    """It runs on top of an attempt that waits for it."""
+    """Whether it runs on top of an attempt that waits for it."""
     waiting: bool = False
-    """It waits for other tasks."""
+    """Whether it waits for other tasks."""
     alone: bool = False
-    """Nothing runs on top of it any more."""
+    """Whether no task runs on top of it any more."""
     submitter: Submitter | None = None
-    """Who gets the result, under `number`."""
+    """The submitter that gets the result, under `number`."""
     number: int = 0
     watchers: list[tuple[Submitter, int]] | None = None
-    """Who else gets it, under which numbers."""
+    """Other submitters that get the result, and the numbers under which they do."""
     delegate: ids.TaskId | None = None
     """The task whose outcome becomes its own."""
     cache_key: bytes = b""
-    """By which others may use its result again; not stored: after a restart it is not kept."""
+    """Key by which other calls may use its result again; not stored: it is lost in a restart."""
 
     @property
     def ref(self) -> attempts.AttemptRef:

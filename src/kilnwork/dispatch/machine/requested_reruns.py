@@ -29,7 +29,7 @@ def retry_failed(mem: memory.Memory, item: inputs.RetryFailed, now: inputs.Momen
 
     Raises `RunRefused`, and changes nothing, if any of the tasks is being deleted.
     """
-    # All before the first one starts: a refusal leaves nothing done.
+    # All of them before the first one starts: a refusal must have no effect.
     for one in item.reruns:
         _check_kept(mem, one)
     for one in item.reruns:

@@ -11,8 +11,9 @@ from kilnwork.api import task as api_task
 from kilnwork.kit import backoff, ids
 
 MAX_EXCUSED = 20
-"""Attempts that count as neither failure nor loss. More means that something is wrong with the
-task or its workers, and from then on each counts as a loss, so that it cannot go on for ever."""
+"""Maximum number of attempts that count as neither failure nor loss. With more, something is wrong
+with the task or its workers, and each counts as a loss, so that it cannot go on for ever.
+"""
 
 
 def retries_failure(

@@ -26,7 +26,9 @@ _SIGKILLED = 128 + 9
 
 FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
-"""Pauses between slots that cannot be opened: each is twice the one before."""
+"""Maximum seconds of the pauses between slots that cannot be opened: each is twice the one
+before.
+"""
 
 
 def join(mem: memory.Memory, item: inputs.SlotJoined, now: inputs.Moment) -> None:
@@ -96,7 +98,7 @@ def _send_again(
     for task in list(slot.held.values()):
         if task.ref in theirs:
             continue
-        # It had begun, so it must not be run by sending it again: another attempt follows.
+        # It had begun, so it must not be sent again: another attempt follows.
         if task.attempt_state is not _A.RESERVED:
             lost = attempts.Outcome(
                 attempts.Ending.LOST, _R.WORKER_LOST, "its slot came back without it"
@@ -105,7 +107,7 @@ def _send_again(
         elif task.intent is not _I.NONE or slot.leaving:
             task_ends.take_back(mem, task, now)
         else:
-            # The waits of this slot were just forgotten: there is nothing to be on top of.
+            # The waits of this slot were just forgotten: there is no attempt to be on top of.
             task.in_place = False
             mem.batch.runs.setdefault(slot.link, []).append((task, task.attempt))
 
@@ -119,7 +121,7 @@ def drop_overdue(mem: memory.Memory, slot: records.Slot, terms: int) -> None:
 def link_closed(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
     """Handle a closed link of a slot, from which all messages were read."""
     workers.cut_off(mem, slot)
-    # Now all its reports are known, and what is still held here was not reported.
+    # Now all its reports are known, and any attempt that it still holds here was not reported.
     if slot.gone is not None:
         _settle(mem, slot, slot.gone, now)
     else:
@@ -135,13 +137,13 @@ def process_ended(mem: memory.Memory, item: inputs.SlotGone, now: inputs.Moment)
     slot = worker.processes.get(item.slot)
     if slot is None:
         _settle_unclaimed(mem, worker, item, now)
-    # Its last reports may be unread in its own link, so they decide first (`link_closed`).
+    # The last reports may be unread in its own link, so they decide first (`link_closed`).
     elif slot.link:
         slot.gone = item
         assignment.stop_assigning(mem, slot)
     else:
-        # From before the restart, or never started: it holds nothing here, and may have held
-        # unclaimed attempts.
+        # It is from before the restart, or never started: it holds no attempt here, and may have
+        # held unclaimed attempts.
         if slot.opening:
             _settle_unclaimed(mem, worker, item, now)
             _pause(mem, worker, now)
@@ -187,7 +189,7 @@ def check_silent_call(mem: memory.Memory, task: records.Task, now: inputs.Moment
     slot = task.slot
     waits = set() if slot is None else {wait.task for wait in slot.stack}
     held = () if slot is None else slot.held.values()
-    # A slot runs its calls in order, so the first that does not wait is the one it is at.
+    # A slot runs its calls in order, so the first that does not wait is the one that runs.
     if next((other for other in held if other not in waits), None) is task:
         task_starts.start(mem, task, now, at=now.wall)
     else:
@@ -212,13 +214,14 @@ def _settle(
         elif task is running:
             _end_running(mem, task, item, now)
         elif task in begun:
-            # If it waited in place: what ran on top may have ended the process, and would again.
+            # If it waited in place, the task on top may have ended the process, and would do so
+            # again.
             task.alone = task.alone or task in waits
             task_starts.start(mem, task, now, at=now.wall)
             _end_innocent(mem, task, item, now)
         else:
             task_ends.take_back(mem, task, now, message="its slot ended before it started")
-    # What was abandoned in this slot ended with the process.
+    # Abandoned attempts of this slot ended with the process.
     if item.proof:
         for ref in [ref for ref, task in slot.worker.unproven.items() if task.slot is slot]:
             workers.prove(mem, slot.worker, ref)

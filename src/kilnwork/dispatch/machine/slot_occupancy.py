@@ -16,13 +16,13 @@ def update(mem: memory.Memory, slot: records.Slot) -> None:
         slot.occupied = taken
         worker.occupied += 1 if taken else -1
         mem.touch(worker.cluster)
-    # With a wait below it could run only what that wait takes in place.
+    # With a wait below, the slot can run only tasks that this wait takes in place.
     if taken or waits or slot.leaving or not slot.link:
         worker.idle.pop(slot.id, None)
     else:
         worker.idle[slot.id] = slot
         mem.starve(worker.cluster)
-    # Nothing runs on top now: `waits.serve` looks for something that may.
+    # No task runs on top now: `waits.serve` looks for one that may.
     if waits and not taken:
         mem.waiting_slots[slot] = None
 
@@ -47,7 +47,7 @@ def end_opening(mem: memory.Memory, slot: records.Slot) -> None:
 def remove(mem: memory.Memory, slot: records.Slot) -> None:
     """Drop a slot that has ended and holds no attempt any more."""
     end_opening(mem, slot)
-    # So that `update` takes it out of the idle ones.
+    # So that `update` removes it from the idle slots.
     slot.leaving = True
     update(mem, slot)
     slot.worker.processes.pop(slot.id, None)
@@ -70,7 +70,7 @@ def release_attempt(
     if proof:
         task.slot = None
     else:
-        # `task.slot` stays: the end of that slot proves what is unproven in it
+        # `task.slot` stays: the end of that slot proves the unproven attempts in it
         # (`slot_lifecycle._settle`).
         slot.worker.unproven[task.ref] = task
     task.in_place = False
@@ -83,7 +83,7 @@ def reoccupy_waiting_slots(mem: memory.Memory, task: records.Task) -> None:
     now.
     """
     for wait in mem.waits_by_task.get(task.id, ()):
-        # The others of `wants` are only needed by these: their ends do not let it go on.
+        # Only these tasks need the others of `wants`, whose ends do not let the attempt go on.
         if wait.wants[task.id]:
             wait.left -= 1
             if wait.task.slot is not None:

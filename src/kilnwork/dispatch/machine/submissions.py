@@ -56,7 +56,7 @@ def lookups(
         ):
             _look_up(mem, submitter, call, request, again=again)
     if request.values:
-        # Calls that others of the same message need are not in the journal yet.
+        # Calls that other calls of the same message need are not in the journal yet.
         request.values.difference_update([call.task for call in item.items])
     if request.values or request.calls or request.children or request.keys or request.cached:
         return request
@@ -91,13 +91,13 @@ def _look_up(
     request.values.update(need for need in call.needs if need not in mem.tasks)
     if call.task in mem.tasks:
         return
-    # New ids are random, so only one that was sent before can be in the journal.
+    # New ids are random, so only a call that was sent before can be in the journal.
     if again:
         request.calls.append((call.number, call.task))
     template = submitter.templates.get(call.template)
     if template is None:
         return
-    # A key covers the arguments only, not the results of tasks that go along.
+    # A key covers only the arguments, not the results of tasks that are sent along.
     if call.cache is not None and not call.needs:
         request.cached.append((call.number, call.cache.key, call.cache.seconds))
     key, parent = _key_of(call, template), call.parent
@@ -122,7 +122,7 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
             message = f"call {call.number} names template {call.template}, which is not defined"
             mem.send(instructions.CloseLink(item.link, "template", message))
             return
-        # Sent again after a reconnect: it was accepted, but the confirmation was lost.
+        # The call was sent again after a reconnect: it was accepted, but the confirmation was lost.
         if call.task in mem.tasks:
             submitters.subscribe(mem, mem.tasks[call.task], submitter, call.number)
         elif call.parent is None and call.key is None and not item.known:
@@ -130,8 +130,9 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
         else:
             _find_or_create(mem, submitter, template, call, item, now)
             if call.key is not None or (call.parent is not None and _may_have_had_it(call.parent)):
-                mem.batch.awaited.add(submitter.link)  # its id is known only when it is accepted
-        # Its calls are in order, so the highest number confirms all.
+                # The call's id is known only when the call is accepted.
+                mem.batch.awaited.add(submitter.link)
+        # The calls are in order, so the highest number confirms all of them.
         submitter.accepted = call.number
     if template is not None:
         _accept(mem, submitter, template.cluster)
@@ -220,7 +221,7 @@ def _begin(
             task.cache_key = call.cache.key
         admit(mem, task, item.values, now)
         return
-    # A task of its own, though it never runs: it has an id, and others may need it.
+    # It is a task of its own, though it never runs: it has an id, and other tasks may need it.
     mem.tasks[task.id] = task
     mem.batch.dirty[task] = None
     task.result = reused.payload
@@ -247,7 +248,8 @@ def _find_or_create(
     before.
     """
     known = item.known.get(call.number)
-    # Sent again after it had ended: it was accepted, but neither that nor the result arrived.
+    # The call was sent again after its end: it was accepted, but neither that nor the result
+    # arrived.
     if known is not None and known.value.task == call.task:
         submitters.report_known(mem, submitter, call.number, known.value)
         return
@@ -258,7 +260,7 @@ def _find_or_create(
     if key is None:
         _begin(mem, _new(mem, submitter, template, call, now), call, item, now)
         return
-    # Memory first: it may have a run that the journal has not.
+    # Memory first: it may have a run that the journal does not have.
     task = mem.keys.get((submitter.namespace, key))
     known = _known_of(task) if task is not None else known
     if known is None:
@@ -325,7 +327,7 @@ def _may_be_retried(
     if not state.final or state is _S.SUCCESS or known.source == submitter.source:
         return False
     if mem.pins.is_retiring(known.value.task):
-        return False  # all rows of the task are about to be deleted, that of a new run too
+        return False  # all rows of the task are about to be deleted, also that of a new run
     return known.spec.function_name == template.function
 
 
@@ -342,7 +344,7 @@ def _next_run(
     It continues with the children of the previous run.
     """
     task = _new(mem, submitter, template, call, now)
-    # Not the id that the submitter chose: FoundCall tells it the right one.
+    # Not the id that the submitter chose: FoundCall reports the right one.
     task.id, task.run = known.value.task, known.run + 1
     mem.pins.pin((task.id,))
     families.take_over(mem, task, known.earlier)
@@ -360,7 +362,7 @@ def _same(known: inputs.StoredCall, template: records.Template, call: calls.Call
     if template.spec.call is None and known.spec.template != template.spec.template:
         return False
     ours, theirs = call.arguments, known.arguments
-    # Pickled ones cannot be compared, so the key decides alone.
+    # Pickled ones cannot be compared, so the key alone decides.
     if ours.media_type != attempts.JSON or theirs.media_type != attempts.JSON:
         return True
     if ours.digest is not None or theirs.digest is not None:
@@ -416,7 +418,7 @@ def _submit_child(
     task = family.members.get(key)
     known = _known_of(task) if task is not None else _stored(mem, item.known.get(call.number))
     if known is not None and _same(known, template, call):
-        # Before `_report_found`: one that failed under an earlier run is to run again.
+        # Before `_report_found`: a call that failed under an earlier run is to run again.
         if inputs.to_be_retried(known.value.state, known.requested_by):
             child = _next_run(mem, submitter, template, call, known, now)
             child.source = parent.source
@@ -429,7 +431,7 @@ def _submit_child(
             mem.mark(task)
         _report_found(mem, submitter, call, task or mem.tasks.get(known.value.task), known.value)
         return
-    # As in `children.spawn`: within one attempt a key has one meaning.
+    # As in `child_spawning.spawn`: within one attempt a key has one meaning.
     if known is not None and known.requested_by == parent.attempt:
         _refuse_key(mem, submitter, call)
         return

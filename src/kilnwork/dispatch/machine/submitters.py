@@ -19,10 +19,12 @@ _S = api_task.State
 _R = reasons.Reason
 
 DEFAULT_CLUSTER = "default"
-"""Where tasks of a driver run unless they say otherwise."""
+"""Name of the cluster where tasks of a driver run unless they name another."""
 
 MAX_TEMPLATES = 65_536
-"""Of one link: several times what a driver needs whose unconfirmed calls have one each."""
+"""Maximum number of templates of one link: several times as many as a driver needs whose
+unconfirmed calls have one each.
+"""
 
 
 def attach(mem: memory.Memory, item: inputs.Attach) -> None:
@@ -41,7 +43,7 @@ def detach(mem: memory.Memory, link: int) -> None:
     """Handle the closed link of a driver, whose tasks continue."""
     submitter = mem.submitters.pop(link, None)
     if submitter is not None:
-        # Tasks refer to this record still; they report to it no more.
+        # Tasks still refer to this record, but report to it no more.
         submitter.link = 0
         mem.unconfirmed.pop(submitter, None)
 
@@ -115,7 +117,7 @@ def subscribe(
         report_unknown(mem, submitter, number)
     elif task.state.final:
         end_notifications.report(mem, task, submitter, number)
-    # Takes the place of one that is gone, most likely itself before it connected again.
+    # It replaces a submitter that is gone, most likely itself before it connected again.
     elif task.submitter is None or not task.submitter.link:
         task.submitter, task.number = submitter, number
     elif task.watchers is None:

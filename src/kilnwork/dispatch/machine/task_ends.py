@@ -79,9 +79,9 @@ def send_stop(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> Non
     if task.slot is not None:
         if task.slot.link:
             mem.send(instructions.StopCall(task.slot.link, task.ref, reason))
-        # Without a link too: the agent can kill the slot while that is cut off.
+        # Also without a link: the agent can kill the slot while the slot is cut off.
         mem.set_timer(now.mono + grace, memory.Timer.GRACE, task, attempt=task.attempt)
-        mem.touch(task.cluster)  # what is queued behind it may run elsewhere
+        mem.touch(task.cluster)  # tasks that are queued behind it may run elsewhere
     # A call of a worker that no slot has claimed since a restart is stopped in
     # `slot_lifecycle._claims`.
     elif (
@@ -90,7 +90,8 @@ def send_stop(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> Non
         and task.worker.link
     ):
         mem.send(instructions.StopAttempt(task.worker.link, task.ref, grace, reason))
-    # One lease more than the grace: a worker that cannot reach us ends its attempts with its lease.
+    # One lease more than the grace period: a worker that cannot reach us ends its attempts with its
+    # lease.
     due = now.mono + grace + mem.lease_s
     mem.set_timer(due, memory.Timer.CONFIRM, task, attempt=task.attempt)
 
@@ -114,12 +115,12 @@ def conclude(
         excused = True
         outcome = msgspec.structs.replace(outcome, reason=_R.DISPATCHER_AWAY.value)
     before_start = task.attempt_state is _A.RESERVED
-    # Only the attempt after a loss may go on with what this one has begun elsewhere.
+    # Only the attempt after a loss may continue the work that this one has begun outside.
     if outcome.ending is not attempts.Ending.LOST:
         task.handover = None
     elif not (before_start or task.handover or task.spec.may_repeat):
         outcome = _not_to_be_repeated(outcome)
-    # The end overtook the report of the start, which slots send of long calls only.
+    # The end overtook the report of the start, which slots send for long calls only.
     if before_start and (outcome.ending is attempts.Ending.SUCCEEDED or outcome.started):
         task_starts.start(mem, task, now, at=outcome.started or now.wall)
         before_start = False
@@ -128,22 +129,22 @@ def conclude(
     task.exit_code = outcome.exit_code
     task.usage = outcome.usage
     task.stopped = outcome.proof
-    # Even if it was being stopped: it ended before it read that.
+    # Even if it was being stopped: it ended before it read the order.
     if outcome.ending is attempts.Ending.SUCCEEDED:
         _succeed(mem, task, outcome, now)
         return
-    # A success needs no row of its own: no other attempt follows, so the task has it.
+    # A success needs no row of its own: no other attempt follows, so the task's row has it.
     _remember(mem, task, outcome, now)
     if task.intent is not _I.NONE:
         _conclude_intent(mem, task, outcome, now)
     elif outcome.ending is attempts.Ending.FAILED:
         _fail(mem, task, outcome, now)
     else:
-        # An executor of the manager has made something that others can end before it starts, again
-        # and again.
+        # An executor of the manager has made an object that other clients can end before it starts,
+        # again and again.
         made = task.cluster.is_executor and task.spec.executor not in api_task.OUTSIDE
         unstarted = before_start and not made
-        # A worker that is gone may have started it and not come to say so.
+        # A lost worker may have started it without reporting that.
         task.unstarted += unstarted and reported
         excused = excused or unstarted or mem.closing or _by_us(task.worker, outcome)
         _lose(mem, task, outcome, now, excused=excused)
@@ -221,7 +222,7 @@ def _wait_again(
 ) -> None:
     mem.move(task, _S.PENDING)
     task.reason, task.message = _R.TAKEN_BACK, message
-    # The timer may have come while an attempt was reserved; it is not set a second time.
+    # The timer may have fired while an attempt was reserved; it is not set a second time.
     if _waited_too_long(task, now):
         stop_pending(mem, task, now)
     else:
@@ -272,7 +273,7 @@ def _conclude_intent(
     """Conclude an attempt that was being stopped."""
     if task.intent is _I.TIMEOUT:
         task.intent = _I.NONE
-        # A lost worker kills what it has before its lease ends, so a retry may follow.
+        # A lost worker kills its attempts before its lease ends, so a retry may follow.
         proof = outcome.proof or outcome.ending is attempts.Ending.LOST
         failure = attempts.Ending.FAILED
         code = outcome.exit_code
@@ -280,7 +281,7 @@ def _conclude_intent(
         _fail(mem, task, timed_out, now)
         return
     failed_itself = outcome.ending is attempts.Ending.FAILED
-    # It failed for good before it read the kill, which is what a user wants to know.
+    # It failed for good before it read the kill, and the failure is what a user wants to know.
     if task.intent is _I.KILL and failed_itself and not _would_retry(task, outcome):
         task.failures += 1
         _finish_failed(mem, task, outcome, now)
@@ -330,7 +331,7 @@ def _would_retry(task: records.Task, outcome: attempts.Outcome) -> bool:
 def _fail(
     mem: memory.Memory, task: records.Task, outcome: attempts.Outcome, now: inputs.Moment
 ) -> None:
-    # Without proof the attempt may still run, and the next would run beside it.
+    # Without proof the attempt may still run, and the next one would run beside it.
     retried = outcome.proof and _would_retry(task, outcome)
     task.failures += 1
     if not retried:
@@ -361,7 +362,7 @@ def _lose(
     """Handle the loss of an attempt; it counts unless the attempt never ran or the loss is
     excused.
     """
-    # Another attempt needs no proof: a worker ends what it has before its lease ends here.
+    # The next attempt needs no proof: a worker ends its attempts before its lease ends here.
     if excused and task.excused < retries.MAX_EXCUSED:
         task.excused += 1
         _wait_again(mem, task, now, message=outcome.message)
@@ -447,10 +448,10 @@ def _kill_unrequested(
     mem: memory.Memory, parent: records.Task, family: records.Family, now: inputs.Moment
 ) -> None:
     """Kill the children of earlier attempts that the successful attempt did not request."""
-    # Then there are no children but those that this attempt has requested.
+    # In that case there are no children but those that this attempt has requested.
     if parent.attempt == 1 and parent.run == 1:
         return
-    # A copy: a child that has no attempt ends at once.
+    # A copy: a child without an attempt ends at once.
     for child in list(family.members.values()):
         # Its outcome is still to become that of the parent.
         if child.id == parent.delegate:
@@ -470,7 +471,7 @@ def kill(
         target, why, text = front.pop()
         if target.state.final:
             continue
-        # Does nothing for one that is being killed already, perhaps without its children.
+        # Does nothing for a task that is being killed already, perhaps without its children.
         stop(mem, target, now, intent=_I.KILL, reason=why, message=text)
         if target.family is not None:
             text = f"parent {ids.task_text(target.id)}"

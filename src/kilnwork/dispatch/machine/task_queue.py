@@ -81,7 +81,8 @@ class _Level(Generic[P]):
                 item = waiting.popleft()
                 ticket = line.low
                 line.low = ticket + 1
-                # Otherwise this entry is void: its item has left the queue, and may be in it again.
+                # Otherwise this entry is void: its item has left the queue, and may be in the queue
+                # again.
                 if item.ticket == ticket:
                     if line.commands and line.commands[0][1] is item:
                         line.commands.popleft()
@@ -112,7 +113,7 @@ class Queue(Generic[P]):
 
     def __init__(self) -> None:
         self.commands = 0
-        """How many of those that wait are commands."""
+        """How many of the waiting items are commands."""
         self._levels: dict[int, _Level[P]] = {}
         self._order: list[int] = []
         self._size = 0
@@ -122,7 +123,7 @@ class Queue(Generic[P]):
 
     def push(self, item: P, *, priority: int) -> None:
         """Add an item behind all items of the same priority and source."""
-        # As `_level` and `line`, without their calls: every task passes here.
+        # This repeats `_level` and `line` without the cost of their calls: every task passes here.
         level = self._levels.get(-priority)
         if level is None:
             level = self._level(priority)
@@ -157,7 +158,7 @@ class Queue(Generic[P]):
 
     def remove(self, item: P) -> None:
         """Remove an item; does nothing if the item is not in the queue."""
-        # Its entry stays and is void from now on: taking it out of the middle would be a search.
+        # Its entry stays and is void from now on: removing it from the middle would need a search.
         if item.ticket is not None:
             self._leave(item)
 

@@ -14,13 +14,15 @@ from kilnwork.dispatch.machine import inputs, memory, records, transition_table
 _S = api_task.State
 _A = transition_table.AttemptState
 _R = reasons.Reason
-# What every call passes: a member by way of its class takes ten times as long to look up.
+# Used for each call: a member by way of its class takes ten times as long to look up.
 _NO_FREE_SLOT = reasons.Reason.NO_FREE_SLOT
 _SUBMITTED = model.SubmittedFacts.__struct_fields__
 
 
 MAX_TASK_BYTES = 768 * 1024
-"""Spec and inputs of one task together, so that they fit a frame with room for the rest."""
+"""Maximum bytes of spec and inputs of one task together, so that they fit a frame with room for the
+other fields.
+"""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -62,7 +64,7 @@ def new_run(row: int, submission: model.Submission, cluster: records.Cluster) ->
 def admit(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     """Admit a new run: write it, set its deadlines, and queue it for a slot."""
     task.created = now.wall
-    # One in the future, by a clock that was set back, would make its timeouts longer.
+    # A time in the future, by a clock that was set back, would make its timeouts longer.
     task.pending_since = min(task.pending_since or now.wall, now.wall)
     mem.tasks[task.id] = task
     mem.prepare(task)
@@ -105,12 +107,12 @@ def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> N
         queue.push_front(task, priority=priority)
     else:
         queue.push(task, priority=priority)
-    # One that goes back to the front keeps the reason for which it was taken back.
+    # A task that goes back to the front keeps the reason for which it was taken back.
     if not front:
         task.reason, task.message = _NO_FREE_SLOT, ""
     task.due = 0.0
     mem.touch(task.cluster)
-    # After it has its ticket: only what is queued can be taken in place.
+    # After it has its ticket: only queued tasks can be taken in place.
     if task.id in mem.waits_by_task:
         _offer(mem, task)
 
@@ -127,7 +129,7 @@ def suspend(mem: memory.Memory, task: records.Task) -> None:
     """Start no attempt of the task until it is resumed; a running attempt continues."""
     task.suspended = True
     mem.mark(task)
-    # In any other state it needs no slot now; `enqueue` holds it back when it does again.
+    # In any other state it needs no slot now; `enqueue` holds it back when it needs one again.
     if task.state is _S.PENDING:
         task.cluster.queue.remove(task)
         mem.batch.clusters.add(task.cluster)
@@ -144,7 +146,7 @@ def resume(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     if task.state is not _S.PENDING:
         return
     task.pending_since = now.wall
-    # Voids the timers that count from before.
+    # This voids earlier timers.
     task.resumptions += 1
     watch_deadlines(mem, task, now)
     if task.due > now.wall:
@@ -162,7 +164,7 @@ def _hold(mem: memory.Memory, task: records.Task) -> None:
 
 def start(mem: memory.Memory, task: records.Task, now: inputs.Moment, *, at: float) -> None:
     """Record that the newest attempt of a task started at `at`, by the worker's wall clock."""
-    # Many reports imply that an attempt runs, and may overtake one another: the first counts.
+    # Many reports imply that an attempt runs, and may overtake one another: the first one counts.
     if task.attempt_state is not _A.RESERVED:
         return
     staging = task.state is _S.STAGING
@@ -188,8 +190,8 @@ def watch_running(mem: memory.Memory, task: records.Task, now: inputs.Moment) ->
     if limit is None:
         return
     if task.attempt_started is None:
-        # Slots report the start of long calls only, and one that hangs reports nothing.
+        # Slots report the start of long calls only, and a slot that hangs reports nothing.
         mem.set_timer(now.mono + limit, memory.Timer.SILENT, task, attempt=task.attempt)
         return
-    ran_s = max(0.0, now.wall - task.attempt_started)  # below 0: the clock was set back
+    ran_s = max(0.0, now.wall - task.attempt_started)  # below 0 if the clock was set back
     mem.set_timer(now.mono + limit - ran_s, memory.Timer.RUNNING, task, attempt=task.attempt)

@@ -16,7 +16,7 @@ from kilnwork.kit import ids
 
 _R = reasons.Reason
 NAMED_HOLDERS = 3
-"""Tasks that a message names; more would not fit a line."""
+"""Maximum number of tasks that a message names; more would not fit a line."""
 
 
 def shown_reason(task: records.Task) -> tuple[str, str] | None:
@@ -95,7 +95,7 @@ def _holders(worker: records.Worker) -> Iterator[records.Task]:
     yield from worker.held.values()
     for slot in worker.processes.values():
         if slot.occupied:
-            # The first that does not wait runs; what is queued behind it occupies nothing.
+            # The first one that does not wait runs; calls queued behind it occupy no slot.
             waiting = {wait.task for wait in slot.stack}
             yield from [task for task in slot.held.values() if task not in waiting][:1]
 
@@ -108,7 +108,7 @@ def with_current_facts(view: model.TaskView, record: records.Task | None) -> mod
     """Return a stored view completed with facts that only memory knows, if memory has the same
     state.
     """
-    # Memory may be ahead of the disk: facts of two states would contradict each other.
+    # Memory may be ahead of the disk: facts of two different states would contradict each other.
     if record is None or record.run != view.run or record.state is not view.state:
         return view
     reason, message = view.reason, view.message

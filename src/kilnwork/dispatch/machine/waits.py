@@ -23,7 +23,7 @@ from kilnwork.kit import ids
 _R = reasons.Reason
 
 UNKNOWN = 1 << 40
-"""How many must end before a wait is over, if that is not known."""
+"""Number of tasks that must end before a wait is over, if that is not known."""
 
 
 def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
@@ -32,13 +32,14 @@ def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:
     task = None if slot is None else slot.held.get(item.ref.task)
     if slot is None or task is None or task.ref != item.ref:
         return
-    # What waits has begun, though slots report the start of long calls only.
+    # An attempt that waits has begun, though slots report the start of long calls only.
     task_starts.start(mem, task, now, at=now.wall)
     wait = _wait_of(mem, slot, task)
-    # Any other wait may end otherwise: by a thread or coroutine, or with the first of several.
+    # Any other wait may end otherwise: by a thread or coroutine, or with the first of several
+    # tasks.
     only_these = item.in_place and not item.more and (not item.first or len(item.tasks) == 1)
     wait.all_of = item.tasks if only_these else ()
-    # `alone`: what ran on top of an earlier attempt of it may have ended its process.
+    # `alone`: a task on top of an earlier attempt of it may have ended its process.
     if item.in_place and not task.alone:
         names = dict.fromkeys(item.tasks)
         _want(mem, wait, names)
@@ -100,7 +101,7 @@ def _want(mem: memory.Memory, wait: records.Wait, tasks: Iterable[ids.TaskId]) -
     delegates.
     """
     front = list(tasks)
-    for name in front:  # grows while we walk
+    for name in front:  # the list grows in this loop
         task = mem.tasks.get(name)
         if name in wait.wants or task is None or task.state.final:
             continue
@@ -136,7 +137,7 @@ def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
     Returns True if there is such a task but no free capacity yet.
     """
     worker = slot.worker
-    # Only the top of a stack can go on, and only if nothing runs on it.
+    # Only the top of a stack can go on, and only if no task runs on it.
     if slot.occupied or slot.leaving or not slot.link or not slot.stack or not worker.connected:
         return False
     wait = slot.stack[-1]
@@ -149,11 +150,11 @@ def _serve(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> bool:
         del wait.ready[name]
     else:
         return False
-    # It stays among `waiting_slots`, and is looked at again with the next batch.
+    # It stays among `waiting_slots`, and is checked again with the next batch.
     if worker.busy >= worker.slots:
         return True
     del wait.ready[name]
-    # Out of turn: what waits for it holds a process until it ends.
+    # Out of turn: an attempt that waits for it holds a process until it ends.
     task.cluster.queue.remove(task)
     task.in_place = True
     assignment.reserve(mem, task, slot, now)

@@ -36,7 +36,8 @@ def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
     worker.parked.clear()
     worker.slots = item.slots
     worker.from_before = False
-    # Ours counts from here, the worker's from when it sent the Hello: its own always ends first.
+    # Our lease counts from here, the worker's from when it sent the Hello: the worker's always ends
+    # first.
     worker.lease_until = now.mono + mem.lease_s
     worker.cluster.workers[worker.session] = worker
     mem.links[item.link] = worker
@@ -84,17 +85,18 @@ def _resume(
     attempts.
     """
     reported = set(item.running)
-    # What was abandoned in a slot that still lives may still run there; the agent does not list it.
+    # An attempt abandoned in a slot that lives may still run there; the agent does not list it.
     reported |= {r for r, t in worker.unproven.items() if t.slot and t.slot.id in item.processes}
     held = {task.ref: task for task in worker.held.values()}
-    # Those without proof too: were they unknown, the worker would end them without a report.
+    # This includes attempts without proof: if they were unknown, the worker would end them without
+    # a report.
     keep = tuple(ref for ref in item.running if ref in held or ref in worker.unproven)
     unknown = tuple(ref for ref in item.running if ref not in held and ref not in worker.unproven)
     mem.send(instructions.Welcome(item.link, keep, unknown))
-    # A Hello names all that the session has, so what it does not name is gone.
+    # A Hello names all attempts that the session has, so those that it does not name are gone.
     for ref in [ref for ref in worker.unproven if ref not in reported]:
         prove(mem, worker, ref)
-    # A StopAttempt may have been lost with the old link; one that comes twice does no harm.
+    # A StopAttempt may have been lost with the old link; repeating it does no harm.
     for ref, zombie in worker.unproven.items():
         if zombie.slot is not None:
             continue
@@ -104,7 +106,7 @@ def _resume(
         if ref in reported:
             if task.intent is not records.Intent.NONE:
                 task_ends.send_stop(mem, task, now)
-        # Ends that are not acknowledged are in the Hello too, so this one has never begun.
+        # Ends that are not acknowledged are in the Hello too, so this attempt has never begun.
         elif task.attempt_state is transition_table.AttemptState.RESERVED:
             _send_again(mem, task, item.link, now)
         else:
@@ -141,7 +143,7 @@ def _resume_slots(
             slot_occupancy.remove(mem, slot)
     for name in item.processes:
         slot = worker.processes.get(name) or slot_occupancy.add(mem, worker, name)
-        # What cut the worker off has cut off its slots, too.
+        # The event that cut off the worker has cut off its slots, too.
         if not slot.link and not slot.leaving:
             expect_return(mem, slot, now)
     if worker.unclaimed:
@@ -158,7 +160,7 @@ def expect_return(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) ->
 def expect(worker: records.Worker, task: records.Task) -> None:
     """Record, after a start, that this worker or a slot of it has the newest attempt of a task."""
     task.worker = worker
-    # No slot of it has connected yet, so it is not known which one has a call.
+    # No slot of it has connected yet, so it is not known which slot has a call.
     if task.template is None or worker.cluster.is_executor:
         worker.held[task.id] = task
     else:
@@ -170,7 +172,7 @@ def claim_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) 
 
     Does nothing while the worker is not connected: then its lease decides.
     """
-    # It is away again: its lease decides.
+    # It is disconnected again: its lease decides.
     if not worker.link:
         return
     message = f"no slot of worker {worker.name} had it after the dispatcher was away"
@@ -215,7 +217,7 @@ def watch_lease(mem: memory.Memory, worker: records.Worker) -> None:
 def lease_timer(mem: memory.Memory, worker: records.Worker, now: inputs.Moment) -> None:
     """Treat the worker as lost, unless its lease was renewed since the timer was set."""
     if (
-        # Lost already; it is still among `workers` only while proofs are missing.
+        # It was lost already; it stays among `workers` only while proofs are missing.
         mem.workers.get(worker.session) is not worker
         or worker.session not in worker.cluster.workers
     ):
@@ -315,7 +317,7 @@ def lose(
     if proof:
         for ref in list(worker.unproven):
             prove(mem, worker, ref)
-    # Of a task that runs again, or has been started again, a proof would change nothing.
+    # If a task runs again, or was started again, a proof would change nothing.
     worker.unproven = {r: t for r, t in worker.unproven.items() if t.state.final and t.ref == r}
     if not worker.unproven:
         mem.workers.pop(worker.session, None)

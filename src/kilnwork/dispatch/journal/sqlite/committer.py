@@ -30,17 +30,21 @@ import apsw
 log = logging.getLogger(__name__)
 
 LOG_PAGES = 4000
-"""Of 4 KiB in the log before it is copied."""
+"""Number of pages (4 KiB) in the log at which it is copied."""
 
 MAX_LOG_FACTOR = 16
-"""With so many times more in it, commits wait until it is copied: the disk keeps up no longer."""
+"""With this many times `LOG_PAGES` in the log, commits wait until it is copied: the disk no longer
+keeps up.
+"""
 
 PAGE_BYTES = 4096
 FRAME_BYTES = PAGE_BYTES + 24
-"""A page in the log, with what comes before it."""
+"""Bytes of a page in the log, with the header that precedes it."""
 
 STEP_BYTES = 1 << 20
-"""Zeros at a time: a disk takes them in a millisecond, and some fifty small commits fit."""
+"""Bytes of zeros that are written at a time: a disk takes them in a millisecond, and some fifty
+small commits fit.
+"""
 
 _ZEROS = bytes(64 << 10)
 
@@ -69,7 +73,7 @@ class Preallocation:
         Errors of a full disk are ignored here; the next commit reports them.
         """
         used = pages * FRAME_BYTES
-        # Half a step ahead, so that few commits come upon the end.
+        # Half a step ahead, so that few commits reach the end.
         if used + STEP_BYTES // 2 <= self._end:
             return
         with contextlib.suppress(OSError):
@@ -78,7 +82,7 @@ class Preallocation:
     def _lengthen(self, used: int) -> None:
         log = os.open(self._log, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            # Asked each time: a large commit has made the log longer by itself.
+            # Asked each time, because a large commit makes the log longer by itself.
             self._end = max(os.fstat(log).st_size, used)
             if used + STEP_BYTES // 2 > self._end:
                 self._end += os.pwritev(log, [_ZEROS] * (STEP_BYTES // len(_ZEROS)), self._end)
@@ -153,25 +157,25 @@ class Committer:
 
     def close(self) -> None:
         """Finish the current commit; after that the connection can be closed. Idempotent."""
-        # First: it ends the pause between two tries of a commit that the disk refuses.
+        # First: this ends the pause between two tries of a commit that the disk refuses.
         self._closing.set()
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()
             self._thread = None
-        # Waits for a copy in progress: the connection of the owner must be closed after it.
+        # Waits for a copy in progress: the owner's connection must be closed after it.
         self._copier.shutdown()
 
     def _write_all(self) -> None:
         try:
             while (work := self._work.get()) is not None:
-                # `done` is never called for this one, so nothing of it is sent.
+                # `done` is never called for this batch, so none of its messages are sent.
                 if not self._commit_with_retries(work.commit):
                     return
-                # Before the checkpoint: the owner prepares the next batch meanwhile.
+                # Before the checkpoint, so that the owner prepares the next batch meanwhile.
                 self._call_soon(work.done)
                 self._checkpoint()
-        # What `call_soon_threadsafe` raises for a closed loop.
+        # `call_soon_threadsafe` raises this for a closed loop.
         except RuntimeError:
             log.warning("the loop ended before its writer", extra={"file": self._path.name})
         except Exception as error:  # noqa: BLE001 - handed to the owner, who ends its service
@@ -191,7 +195,7 @@ class Committer:
                 self.refused = str(error)
                 facts = {"file": self._path.name, "error": str(error)}
                 log.warning("cannot be written", extra=facts)
-                # Wakes up at once when it is to close; the batch is then not stored.
+                # This returns at once when the committer is to close; the batch is then not stored.
                 if self._closing.wait(self._retry_s):
                     return False
                 continue
@@ -212,10 +216,10 @@ class Committer:
                 self._copying = self._copier.submit(self._copy_beside)
         elif copying.done():
             self._copying = None
-            # What is not an error of SQLite is a bug: raised here, it ends the thread.
+            # An error that is not SQLite's is a bug: raised here, it ends the thread.
             copying.result()
-            # What was committed during that copy; with nothing left to copy, SQLite starts the log
-            # over.
+            # Copy what was committed during that copy; when nothing is left to copy, SQLite starts
+            # the log over.
             self._copy(self._connection)
         elif self._pages >= MAX_LOG_FACTOR * self._log_pages:
             # Otherwise the log would grow until the disk is full.

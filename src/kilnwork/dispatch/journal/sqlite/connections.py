@@ -26,23 +26,24 @@ def writing(path: Path) -> apsw.Connection:
     Raises `JournalUnreadable`.
     """
     try:
-        # Before SQLite sees the file: it takes an empty one for a new database.
+        # Before SQLite opens the file: it takes an empty one for a new database.
         database_loss_check.check_content(path)
     except database_loss_check.ContentLost as error:
         raise errors.JournalUnreadable(f"{error}; {_REMEDY.format(path.name)}") from error
-    # Before SQLite opens it, which would make it with the mode of the umask.
+    # Before SQLite opens the file, which it would create with the mode of the umask.
     _make_private(path)
     with readable(path):
         connection = apsw.Connection(str(path))
         try:
             connection.set_busy_timeout(5000)
             connection.pragma("journal_mode", "wal")
-            # NORMAL may lose the last commits with the power, of which peers know already.
+            # NORMAL may lose the last commits in a power failure, although peers know of them
+            # already.
             connection.pragma("synchronous", "full")
             # For `Journal.identify`; a `Committer` copies the log by itself.
             connection.pragma("wal_autocheckpoint", 4000)
             _migrate(connection, path)
-            # Only now: from here on an empty file is one that has lost its content.
+            # Only now: from here on, an empty file is one that has lost its content.
             database_loss_check.write_marker(path)
         except BaseException:
             connection.close()
@@ -53,7 +54,7 @@ def writing(path: Path) -> apsw.Connection:
 def reading(path: Path) -> apsw.Connection:
     """Open a read-only connection to the journal at `path`."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    # Readers wait for a moment when the log is recovered or removed (SQLITE_BUSY).
+    # Readers must wait for a moment when the log is recovered or removed (SQLITE_BUSY).
     connection.set_busy_timeout(5000)
     return connection
 
@@ -113,7 +114,7 @@ def _make_private(path: Path) -> None:
 def _migrate(connection: apsw.Connection, path: Path) -> None:
     """Migrate the tables to the newest version; each step is one transaction."""
     version = int(connection.pragma("user_version"))
-    # It may have columns that this version would leave out of its rows.
+    # A newer table may have columns that this version would leave out of its rows.
     if version > len(statements.MIGRATIONS):
         raise errors.JournalUnreadable(
             f"{path} has version {version}, this kilnwork knows {len(statements.MIGRATIONS)}: "
@@ -122,5 +123,5 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
     for number, script in enumerate(statements.MIGRATIONS[version:], start=version + 1):
         with transaction(connection) as cursor:
             cursor.execute(script)
-            # Part of the transaction: a step and its number are on disk together.
+            # In the same transaction: a step and its number are on disk together.
             cursor.execute(f"PRAGMA user_version = {number}")

@@ -26,16 +26,21 @@ from kilnwork.kit import ids, locks
 
 _SQL = statements.QUERIES
 PARTS = (32, 16, 8, 4, 2, 1)
-"""Rows that one step of a repeated statement writes. Between two steps the loop's thread gets the
-interpreter and keeps it as long as it likes, so a thousand rows must not take a thousand steps. No
-more than 32: SQLite makes code of its own of each row of values, and that of many rows leaves the
-processor's caches before it runs; steps of 256 rows took a quarter more time."""
+"""Numbers of rows that one step of a repeated statement writes. Between two steps the loop's thread
+gets the interpreter and keeps it as long as it likes, so a thousand rows must not take a thousand
+steps. No more than 32: SQLite makes code of its own of each row of values, and that of many rows
+leaves the processor's caches before it runs; steps of 256 rows took a quarter more time.
+"""
 
 MANY_WORKERS = 10_000
-"""Rows of workers, some 150 bytes each, from which on a start looks for those to forget."""
+"""Number of rows of workers, some 150 bytes each, from which on a start searches for rows to
+delete.
+"""
 
 ROWS_AT_ONCE = 1024
-"""Of a participant, in memory as SQL values: an old database that is taken over may have many."""
+"""Maximum number of a participant's rows that are in memory as SQL values at the same time: an old
+database that is taken over may have many.
+"""
 
 
 class _MultiRow:
@@ -151,13 +156,13 @@ class Journal:
 
         Raises `JournalLocked` or `JournalUnreadable`.
         """
-        # First: migrating and raising the epoch are writes.
+        # First, because migrating and raising the epoch are writes.
         self._take_lock()
         try:
             self._connection = connection = connections.writing(self.path)
             self._committer = committer.Committer(connection, self.path, retry_s=self._retry_s)
             with connections.readable(self.path), connections.transaction(connection) as cursor:
-                # From its commit on, an earlier dispatcher that still runs can write nothing.
+                # Once this is committed, an earlier dispatcher that still runs can write nothing.
                 cursor.execute(_SQL["raise_epoch"])
                 # At a start only: later, memory may have templates that no row uses yet.
                 cursor.execute(_SQL["forget_templates"])
@@ -167,9 +172,9 @@ class Journal:
                     cursor.execute(_SQL["forget_workers"])
                 self.epoch = int(cursor.execute(_SQL["read_epoch"]).get)
                 longest_lease_s = float(cursor.execute(_SQL["raise_lease"], (lease_s,)).get)
-                # After what is forgotten, whose numbers are free again: nothing refers to them.
+                # After the deletions, whose numbers are free again: nothing refers to them.
                 task_row, worker_row, template_row = cursor.execute(_SQL["next_rows"]).get
-            # After the migration: a read-only connection could not make the tables.
+            # After the migration: a read-only connection could not create the tables.
             self.reader = queries.Queries(self.path)
         except BaseException:
             self.close()
@@ -199,7 +204,7 @@ class Journal:
 
         Hand over the next batch only after that.
         """
-        # On the thread of the loop: records change while the other thread writes.
+        # On the thread of the loop, because records change while the other thread writes.
         made = rows_to_write.of_batch(batch)
         self._opened.put(
             functools.partial(self._commit, made), functools.partial(done, made.followed)
@@ -211,7 +216,7 @@ class Journal:
         if self._committer is not None:
             self._committer.close()
         if hasattr(self, "reader"):
-            self.reader.close()  # first: the last connection tidies up, and must be able to write
+            self.reader.close()  # first: the last connection cleans up, and must be able to write
         if self._connection is not None:
             self._connection.close()
         self._connection = self._committer = None
@@ -273,7 +278,7 @@ def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows_to_writ
     if batch.forgotten or batch.dropped:
         changed.subtract(_forget(cursor, batch))
     _write_counts(cursor, changed)
-    # Last: they may refer to tasks of this batch.
+    # Last, because they may refer to tasks of this batch.
     for written_name, written in batch.writes:
         _write_of_participant(cursor, written_name, written)
 
@@ -308,7 +313,7 @@ def _count_moves(
     moves = batch.moves
     if not all_written:
         each = itertools.chain.from_iterable(move.of_one for move in moves)
-        # Read again, so that the counts follow what the table has and not what was wanted.
+        # Read again, so that the counts follow the table, not the changes that were requested.
         states = (cursor.execute(_SQL["state_of_row"], (row,)).get for row in batch.moved)
         moves = [move for move, state in zip(each, states, strict=True) if move.after == state]
     changed = rows_to_write.count_deltas(moves)
@@ -322,10 +327,10 @@ def _forget(cursor: apsw.Cursor, batch: rows_to_write.Rows) -> Counter[rows_to_w
     tasks.
     """
     found = _ROWS_OF_TASKS.run(cursor, batch.forgotten)
-    # The newest run of each task comes last, and is the one that is counted.
+    # The newest run of each task comes last, and only it is counted.
     newest = dict(found)
     counted = rows_to_write.counts_of(_COUNTED_ROWS.run(cursor, [*batch.dropped, *newest.values()]))
-    # For `ranges`: rows that are forgotten together mostly follow one another.
+    # Sorted for `ranges`: rows that are forgotten together mostly follow one another.
     deleted = sorted([*batch.dropped, *(row for _, row in found)])
     _FORGET_ROWS.run(cursor, deleted)
     ranges = rows_to_write.ranges(deleted)
@@ -348,7 +353,7 @@ def _write_of_participant(
     if repeated is None:
         cursor.executemany(_SQL[name], written)
         return
-    # A new iterator each time: a commit that the disk refused is repeated from the same rows.
+    # A new iterator each time: if the disk refuses a commit, it is repeated from the same rows.
     remaining = iter(written)
     while some := list(itertools.islice(remaining, ROWS_AT_ONCE)):
         repeated.run(cursor, list(itertools.chain.from_iterable(some)))

@@ -23,7 +23,7 @@ from kilnwork.kit import ids
 _SQL = statements.QUERIES
 _NEWEST = 1 << 62
 PAGE_ROWS = 10_000
-"""Rows that one page of a list looks at: some ten milliseconds."""
+"""Number of rows that one page of a list scans: some ten milliseconds."""
 
 
 class Queries(row_reader.RowReader):
@@ -87,7 +87,7 @@ class Queries(row_reader.RowReader):
         return [_attempt(row, values) for values in self._all("past_attempts", (row.row,))]
 
     def output(self, ref: attempts.AttemptRef) -> bytes | None:
-        # Output is filed by row, of which each run has its own.
+        # Output is stored by row, and each run has its own row.
         row = self.task_row(ref.task, run=ref.run)
         found = [] if row is None else self.select("output", row.row, ref.attempt)
         return found[0][0] if found else None
@@ -111,7 +111,7 @@ class Queries(row_reader.RowReader):
             return [], None
         arguments = (namespace, below, lowest, limit, *_filters(wanted))
         found = list(self._task_rows(f"listed{by}", arguments))
-        # A full page ends at its last row, any other where the look ended.
+        # A full page ends at its last row, any other page where the scan ended.
         last = found[-1].row if len(found) == limit else lowest
         more = any(row is not None for (row,) in self._all(f"looked_at{by}", (last, 1, *state)))
         return found, last if more else None
@@ -186,7 +186,8 @@ class Queries(row_reader.RowReader):
     def _all(self, name: str, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
         """Read all rows of a statement at once, so that no read transaction stays open."""
         try:
-            # An open read keeps the log from starting over, so that it would grow.
+            # All rows are fetched: an open read keeps the log from starting over, so that it would
+            # grow.
             return iter(self._connection.execute(_SQL[name], arguments).fetchall())
         except apsw.Error as error:
             found = connections.readable_error(self._path, error)

@@ -21,7 +21,7 @@ _FUNCTION = (
     "CASE WHEN json_valid(CAST({0} AS TEXT)) THEN "
     "coalesce(json_extract(CAST({0} AS TEXT), '$.call.function'), '') ELSE '' END"
 )
-"""What a call calls, of its spec."""
+"""SQL expression for the function that a spec calls; "" if the spec is not a call."""
 _WANTED = """(?1 IS NULL OR f.namespace = ?1)
     AND (?5 IS NULL OR f.state = ?5)
     AND (?6 IS NULL OR f.declared = ?6)
@@ -33,7 +33,7 @@ _WANTED = """(?1 IS NULL OR f.namespace = ?1)
         OR (f.template IS NULL
             AND json_extract(CAST(f.spec AS TEXT), '$.call.function') = ?8))
     AND f.run = (SELECT max(run) FROM task WHERE task = f.task)"""
-"""What lists show, of a run `f`."""
+"""SQL conditions on a run `f` for the filters of a list."""
 _BRACES = re.compile(r"\{([a-z_]+)\}")
 _DIRECTORY = resources.files("kilnwork.dispatch.journal.sqlite") / "sql"
 
@@ -114,7 +114,7 @@ NARROWED = {
         " AND f.state <> 'Pending'"
     ),
 }
-"""By the end of the names of statements of `listing.sql`: a condition that some index fulfils."""
+"""Conditions that an index serves, by the suffix of the name of a statement of `listing.sql`."""
 
 
 def _listing() -> dict[str, str]:
@@ -138,4 +138,6 @@ MIGRATIONS = tuple(
     for entry in sorted(_DIRECTORY.iterdir(), key=lambda entry: entry.name)
     if re.match(r"^\d{3}_.*\.sql$", entry.name)
 )
-"""Number n (from 1) brings a journal from version n - 1 to n (`PRAGMA user_version`)."""
+"""Migrations: number n (from 1) brings a journal from version n - 1 to n (`PRAGMA
+user_version`).
+"""
