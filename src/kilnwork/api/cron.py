@@ -29,7 +29,7 @@ LAST = 4_102_444_800 + 2 * 86_400
 """Second after all ticks: the year 2099 ends up to a day after its end in UTC."""
 
 HOURS = 24
-"""Hours of a day."""
+"""Number of hours in a day."""
 
 MAX_CHARS = 512
 """Maximum length of an expression."""

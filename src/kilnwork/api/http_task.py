@@ -246,7 +246,7 @@ class HttpTemplate(base_struct.Wire, frozen=True):
 
     @property
     def callback_settings(self) -> Callback | None:
-        """Return the callback settings, or None if the result does not come by a callback."""
+        """Return the callback settings, or None if the result is not sent by a callback."""
         return self.callback
 
     @property

@@ -33,7 +33,7 @@ class Size(msgspec.Struct, frozen=True):
     """The size of a document, as measured by `measure`."""
 
     work: int
-    """Steps of one pass over the document: its values, and a 16th of its characters."""
+    """Number of steps of one pass over the document: its values, and a 16th of its characters."""
     longest: int
     """Length of the longest list or object."""
 

@@ -23,8 +23,8 @@ MAX_CHARS = 1024
 
 _NODE_STEPS = 20
 _TEST_STEPS = 25
-"""Steps for a node, and for a test in a filter: the library takes about 2 µs and 2.5 µs for
-them."""
+"""Number of steps counted for a node, and for a test in a filter: the library takes about 2 µs and
+2.5 µs for them."""
 
 _budget: contextvars.ContextVar[json_limits.Budget] = contextvars.ContextVar("budget")
 """Budget of the current evaluation: the library's hooks for tests and functions get no context."""

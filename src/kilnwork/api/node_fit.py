@@ -141,7 +141,7 @@ def requests(spec: Mapping[str, Any]) -> dict[str, decimal.Decimal]:
 
 
 def _of_container(container: Mapping[str, Any]) -> dict[str, decimal.Decimal]:
-    """Return the requests of a container; without a request the limit counts."""
+    """Return the requests of a container; for a resource without a request, its limit."""
     given = container.get("resources") or {}
     both = {**(given.get("limits") or {}), **(given.get("requests") or {})}
     return {name: quantities.amount(str(amount)) for name, amount in both.items()}

@@ -1,7 +1,8 @@
 """Parsing and validation of the manifests of `spec.customResource` and `spec.workflow`.
 
 Used by admission and by the executors, which must agree. A manifest is parsed before variables are
-replaced, so that a value can never become structure. Pure: one task, no look-ups.
+replaced, so that a value can never become structure. Pure: it looks at one task and at nothing
+else.
 """
 
 from collections.abc import Collection, Iterator

@@ -163,7 +163,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
 
 
 _NO_TIME = 86_400.0 * 366
-"""Times before the end of 1970: a kubelet writes them for an unknown time."""
+"""Bound below which a time counts as unknown: a kubelet writes times in 1970 for these."""
 
 
 def parse_time(text: str | None) -> float | None:

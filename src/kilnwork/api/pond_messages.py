@@ -89,7 +89,7 @@ class LimitsOrder(Message, frozen=True):
     low: float = 0.7
     parallel: int = 8
     scrub: int = 0
-    """Bytes per second of stored blobs that are checked; 0 disables the check."""
+    """Number of bytes of stored blobs that are checked per second; 0 disables the check."""
 
 
 class NodeOrder(Message, frozen=True):
@@ -180,7 +180,7 @@ class Counters(Message, frozen=True):
     quarantined: int = 0
     """Number of damaged files."""
     scrubbed: int = 0
-    """Bytes of stored blobs that were checked."""
+    """Number of bytes of stored blobs that were checked."""
 
 
 class Report(Message, frozen=True):

@@ -18,7 +18,7 @@ KIND = "Job"
 SCHEDULER = "volcano"
 DEFAULT_QUEUE = "default"
 LAST_INDEX = 999
-"""Highest index of a Pod: groups have at most 1,000 workers."""
+"""Maximum index of a Pod: groups have at most 1,000 workers."""
 
 MAX_RETRY = 1_000
 """Maximum number of restarts. Volcano counts restarts of single Pods for the whole Job, which fails

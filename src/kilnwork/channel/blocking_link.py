@@ -25,20 +25,24 @@ M = TypeVar("M")
 M_contra = TypeVar("M_contra", contravariant=True)
 
 READ_BYTES = 1 << 16
-"""Bytes of one read: fewer than malloc asks the system for each time (M_MMAP_THRESHOLD)."""
+"""Maximum bytes per read. A larger buffer would be requested from the kernel for each read
+(malloc's M_MMAP_THRESHOLD).
+"""
 
 WRITE_BYTES = 1 << 14
-"""A sender that has put so much writes by itself, without waiting for company."""
+"""Number of queued bytes at which a sender writes at once, rather than wait for frames of other
+senders.
+"""
 
 CLOSING_S = 2.0
-"""How long `close` tries to write what was sent."""
+"""Maximum seconds for which `close` tries to write the queued frames."""
 
 
 class Handler(Protocol[M_contra]):
     """The user of a link: provides its Hello and handles its messages and its end.
 
-    Its methods run in whichever thread reads; they must not block or raise. `tick_s`: the interval,
-    in seconds, at which the background thread calls `tick` while no thread waits; None: never.
+    Its methods run in whichever thread reads; they must not block or raise. `tick_s`: seconds
+    between two calls of `tick` by the background thread while no thread waits; None: no calls.
     """
 
     tick_s: float | None
@@ -63,7 +67,9 @@ class Handler(Protocol[M_contra]):
         ...
 
     def gather(self) -> None:
-        """Send the messages that were held back to be sent together: the link is about to write."""
+        """Send the messages that were held back to be sent together, since the link is about to
+        write.
+        """
         ...
 
     def tick(self) -> None:
@@ -78,9 +84,9 @@ class Handler(Protocol[M_contra]):
 class Link(Generic[M]):
     """A link to the dispatcher that many threads use; see the module.
 
-    `connect`: a function that returns a connected socket; after an OSError from it the link tries
-    again, after a KilnError never. `failure`: the error that ended the link, or None. `patience_s`:
-    end the link after this long without a dispatcher.
+    `connect`: a function that returns a connected socket. If it raises an OSError, the link tries
+    again; if it raises a KilnError, the link ends. `failure`: the error that ended the link, or
+    None. `patience_s`: seconds without a dispatcher after which the link ends.
     """
 
     def __init__(
@@ -149,14 +155,14 @@ class Link(Generic[M]):
         """
         if self.failure is not None:
             return
-        # Before `gather`: a frame that another thread puts from here on schedules a write of its
+        # Before `gather`: a frame that another thread queues from here on schedules a write of its
         # own.
         self._thread.cancel_write()
         try:
             self.handler.gather()
             self.outbox.write()
         except BaseException:
-            # Interrupted half-way, say by Ctrl-C: the background thread writes what is left.
+            # Interrupted half-way, say by Ctrl-C: the background thread writes the rest.
             self._thread.schedule_write()
             raise
         if self.outbox.stuck:
@@ -172,7 +178,7 @@ class Link(Generic[M]):
             return True
         until = None if timeout_s is None else self.clock.monotonic() + timeout_s
         turn = read_turns.Turn(done)
-        # What this thread waits for may be the reply to a frame that was not written yet.
+        # This thread may wait for the response to a frame that was not written yet.
         self.flush()
         while not done():
             left_s = None if until is None else until - self.clock.monotonic()
@@ -186,7 +192,8 @@ class Link(Generic[M]):
                 self.turns.leave(turn)
                 self._thread.reader_left()
             except BaseException:
-                # Not a `finally`: the interrupt may have come between any two of the calls above.
+                # Not in a `finally`: the interrupt may have come between any two of the calls
+                # above.
                 self._interrupted(turn)
                 raise
         return True
@@ -194,7 +201,7 @@ class Link(Generic[M]):
     def wake(self) -> None:
         """Make all waiting threads call their `done` again."""
         self.turns.look()
-        # The leader waits in poll(2), not at a gate of its turn, so it has to be woken separately.
+        # The leader waits in poll(2), not at a gate of its turn, so it must be woken separately.
         self.interrupt_poll()
 
     def interrupt_poll(self) -> None:
@@ -223,13 +230,14 @@ class Link(Generic[M]):
     # for the link thread
 
     def attach(self, *, timeout_s: float) -> None:
-        """Make a new connection and wait for Attached. Raises OSError, ChannelError or
-        KilnError.
+        """Make a new connection and wait for Attached.
+
+        Raises OSError, ChannelError or KilnError.
         """
         connection = self._connect()
         try:
             connection.settimeout(timeout_s)
-            # Half a frame of the old connection must not be taken for the beginning of this one.
+            # The rest of a frame of the old connection must not become the beginning of this one.
             self._cutter = frames.Cutter()
             connection.sendall(frames.encode(self.handler.hello(self._epoch)))
             bodies: list[bytes] = []
@@ -244,8 +252,9 @@ class Link(Generic[M]):
             raise
 
     def pump(self) -> None:
-        """Read the available bytes and pass their messages to the handler. Only for the leading
-        thread.
+        """Read the available bytes and pass their messages to the handler.
+
+        Only for the leading thread.
         """
         connection = self.socket
         if connection is None:
@@ -256,12 +265,12 @@ class Link(Generic[M]):
                 raise errors.LinkClosed("the dispatcher closed the link")
             self._handle(self._cutter.feed(data))
         except (BlockingIOError, InterruptedError):
-            # No data: poll(2) may report a socket as readable that is not.
+            # No data: poll(2) may report a socket as readable although it has none.
             pass
         except (OSError, errors.ChannelError) as error:
             self.drop(error)
         except BaseException:
-            # How much of the data was handled is unknown: only a new connection sends all of it
+            # It is unknown how much of the data was handled: only a new connection brings all of it
             # again.
             self.drop(errors.LinkClosed("interrupted while reading"))
             raise
@@ -275,17 +284,18 @@ class Link(Generic[M]):
         connection, self.socket = self.socket, None
         if connection is None:
             return
-        # Before the close: a thread that led now could poll a descriptor number that is reused.
+        # Before the close: a thread that took the lead now could poll a reused descriptor number.
         self.turns.shut()
         self._forget(connection)
-        # Last: the background thread waits until this thread leads no more, and then reads `error`.
+        # Last: the background thread waits until this thread no longer leads, and then reads
+        # `error`.
         self._thread.dropped(error)
 
     def end(self, error: Exception, *, tell: bool = True) -> None:
         """End the link for good because of `error`, and wake all waiting threads."""
         if self.failure is not None:
             return
-        # First: a thread that is about to wait raises it instead.
+        # First: a thread that is about to wait then raises it instead.
         self.failure = error
         try:
             if tell:
@@ -294,7 +304,7 @@ class Link(Generic[M]):
             connection = self.socket
             if connection is not None:
                 with contextlib.suppress(OSError):
-                    # Not closed: another thread may be polling the descriptor.
+                    # Shut down, not closed: another thread may be polling the descriptor.
                     connection.shutdown(socket.SHUT_RDWR)
             self.turns.finish()
             self.interrupt_poll()
@@ -316,7 +326,7 @@ class Link(Generic[M]):
     def _interrupted(self, turn: read_turns.Turn) -> None:
         """Repair the state of the link after an exception ended a wait at any point.
 
-        Repeats every step of the end of a wait that may not have run.
+        Repeats every step of the end of a wait, since any of them may not have run.
         """
         self.turns.leave(turn)
         self.turns.look()
@@ -328,18 +338,18 @@ class Link(Generic[M]):
             raise errors.LinkRefused(message.reason, message.message, retry=message.retry)
         if not isinstance(message, messages.Attached):
             raise errors.MalformedFrame(f"a {type(message).__name__} instead of Attached")
-        # A dispatcher that has lost the journal to a newer one, and has not noticed yet.
+        # The dispatcher has lost the journal to a newer one, and has not noticed yet.
         if message.epoch < self._epoch:
             raise errors.LinkClosed("this dispatcher is older than the last one")
         self._epoch = message.epoch
-        # Half a frame that the last connection did not take must not be written to this one.
+        # The rest of a frame that the last connection did not take must not be written to this one.
         self.outbox.shut()
-        # From here on frames are kept: they follow the first ones, rather than being dropped.
+        # From here on frames are kept, to follow the first ones, rather than dropped.
         self.outbox.hold()
         first = [frames.encode(each) for each in self.handler.attached(message)]
         connection.setblocking(False)
         self.outbox.open(connection, first)
-        # These came in the same read as Attached.
+        # Messages that came in the same read as Attached.
         self._handle(bodies[1:])
         self.flush()
         self._poll = self._polling(connection)
@@ -381,7 +391,7 @@ class Link(Generic[M]):
             connection = self.socket
             if connection is None:
                 return
-            # `end` leaves the socket to the thread that leads.
+            # `end` leaves it to the leader to close the socket.
             if self.failure is not None:
                 self.drop(self.failure)
                 return
@@ -392,8 +402,8 @@ class Link(Generic[M]):
             polling = self._poll
             watching_writes = self.outbox.stuck
             if watching_writes:
-                # Only while stuck: an idle socket is writable all the time, and poll would not
-                # wait.
+                # Only while the outbox is stuck: an idle socket is always writable, so poll would
+                # not wait.
                 polling.modify(connection, select.POLLIN | select.POLLOUT)
             self._thread.reader_polls()
             for fd, event in polling.poll(timeout_ms):
@@ -402,10 +412,11 @@ class Link(Generic[M]):
                     continue
                 if event & select.POLLOUT:
                     self.outbox.write()
-                # Also for POLLHUP and POLLERR: the read then reports what is wrong.
+                # This includes POLLHUP and POLLERR: the read then reports the error.
                 if event & ~select.POLLOUT:
                     self.pump()
-            # Handling a frame may have dropped the connection, and its number may be reused.
+            # Handling a frame may have dropped the connection, and the descriptor's number may be
+            # reused.
             if watching_writes and self.socket is connection:
                 polling.modify(connection, select.POLLIN)
 
@@ -417,12 +428,13 @@ class Link(Generic[M]):
     def _forked(self) -> None:
         """Discard the parent's state in the child of a fork, without taking a lock."""
         self.failure = errors.LinkForked()
-        # New ones: a thread that does not exist in this process may hold the locks of the old ones.
+        # New objects: a thread that does not exist in this process may hold the locks of the old
+        # ones.
         self.turns, self.outbox = read_turns.Turns(), socket_write_queue.Outbox()
         self.turns.finish()
         self._thread.forked()
         if self.socket is not None:
-            # Closes this copy only; a shutdown would end the parent's connection.
+            # This closes the child's copy only; a shutdown would end the parent's connection.
             self.socket.close()
             self.socket = None
 

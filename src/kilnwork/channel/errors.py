@@ -31,7 +31,10 @@ class LinkForked(LinkClosed):
 
 
 class LinkRefused(ChannelError):
-    """The dispatcher refused the link; `retry` says whether to try again later."""
+    """The dispatcher refused the link.
+
+    `retry`: whether to try again later.
+    """
 
     def __init__(self, reason: str, message: str, *, retry: bool) -> None:
         super().__init__(f"{reason}: {message}")

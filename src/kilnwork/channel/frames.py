@@ -2,7 +2,7 @@
 
 Used by both ends of a link. A frame is a u32 big-endian length (1 to `messages.MAX_FRAME_BYTES`)
 and a msgpack body. The decoder depends on the kind of peer: a dispatcher reads the first frame of a
-link with `decode_hello`, which tells it the decoder of all later frames. No sockets here:
+link with `decode_hello`, whose result determines the decoder of all later frames. No sockets here:
 `Cutter.feed` is given the bytes that have arrived.
 """
 
@@ -27,10 +27,12 @@ _to_driver: _Decoder[messages.ToDriver] = _Decoder(messages.ToDriver)
 _to_slot: _Decoder[messages.ToSlot] = _Decoder(messages.ToSlot)
 
 Sent = messages.FromPeer | messages.ToWorker | messages.ToDriver | messages.ToSlot
-"""Anything that either end may send."""
+"""Any message that either end may send."""
 
 BATCH_BYTES = 256 * 1024
-"""Above this a batch is cut into several frames, so that its receiver can begin."""
+"""Maximum bytes of a frame of a batch, approximately; a larger batch is divided into several
+frames, so that its receiver can begin.
+"""
 
 M = TypeVar("M")
 
@@ -53,7 +55,7 @@ def encode_batch(kind: type[Sent], items: Sequence[object]) -> Iterator[bytes]:
     same, and tuples are cheaper to make. Raises `FrameTooLarge` when a single item does not fit a
     frame.
     """
-    # What a struct with `array_like`, a tag and one field is encoded as.
+    # The encoding of a struct with `array_like`, a tag and one field.
     body = _encoder.encode((kind.__struct_config__.tag, items))
     if len(body) <= BATCH_BYTES or (len(items) == 1 and len(body) <= messages.MAX_FRAME_BYTES):
         yield _HEADER.pack(len(body)) + body
@@ -63,7 +65,7 @@ def encode_batch(kind: type[Sent], items: Sequence[object]) -> Iterator[bytes]:
             f"one item of {kind.__name__} takes {len(body)} bytes; "
             f"a frame holds at most {messages.MAX_FRAME_BYTES}"
         )
-    # Slices are smaller than `BATCH_BYTES` on average, so few have to be cut once more.
+    # Slices are smaller than `BATCH_BYTES` on average, so few of them must be divided once more.
     size = max(1, len(items) * BATCH_BYTES // (len(body) + BATCH_BYTES))
     for at in range(0, len(items), size):
         yield from encode_batch(kind, items[at : at + size])
@@ -72,14 +74,16 @@ def encode_batch(kind: type[Sent], items: Sequence[object]) -> Iterator[bytes]:
 def _decode(decoder: _Decoder[M], body: bytes, peer: str) -> M:
     try:
         return decoder.decode(body)
-    # Not all are MsgspecErrors: text that is not UTF-8, and nesting beyond the recursion limit.
+    # Not all of these are MsgspecErrors: text that is not UTF-8, nesting beyond the recursion
+    # limit.
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise errors.MalformedFrame(f"not a message of {peer}: {error}") from error
 
 
 def decode_hello(body: bytes) -> messages.AnyHello:
-    """Decode the first frame of a peer of any kind. Raises `MalformedFrame` if it is not a
-    Hello.
+    """Decode the first frame of a peer of any kind.
+
+    Raises `MalformedFrame` if it is not a Hello.
     """
     return _decode(_hello, body, "a new peer")
 

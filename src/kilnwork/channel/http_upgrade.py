@@ -25,12 +25,14 @@ from kilnwork.kit import http1_client, http_types
 READ_BYTES = 1 << 16
 
 _WAITING_BYTES = 1 << 18
-"""Of one direction; then it is not read from."""
+"""Number of bytes that wait to be written in one direction at which no more are read."""
 
 _WANTED = select.POLLIN | select.POLLOUT
 
 _DRAIN_S = 2.0
-"""What is not written so long after one end has closed is dropped."""
+"""Seconds after the end of one side within which the rest is written to the other side; then it is
+dropped.
+"""
 
 
 class NotSwitched(errors.ChannelError):
@@ -94,7 +96,7 @@ def switch(connected: socket.socket, path: str, headers: Mapping[str, str]) -> s
         if head.status != 101:
             body = connection.read(most=1 << 16)
             raise NotSwitched(http_types.ClientResponse(head.status, head.reason, body))
-        # Bytes that came along with the 101 cannot be put back into the socket.
+        # Bytes that came together with the 101 cannot be put back into the socket.
         if not isinstance(connected, ssl.SSLSocket) and not connection.early:
             # The timeout was for the handshake; a link may be silent for long.
             connected.settimeout(None)
@@ -106,8 +108,9 @@ def switch(connected: socket.socket, path: str, headers: Mapping[str, str]) -> s
 
 
 class _Pump:
-    """Thread that copies bytes between `far` and a socket pair; `early` was already read from
-    `far`.
+    """Thread that copies bytes between `far` and a socket pair.
+
+    `early`: bytes that were already read from `far`.
     """
 
     def __init__(self, far: socket.socket, early: bytes) -> None:
@@ -118,7 +121,7 @@ class _Pump:
 
     def start(self) -> socket.socket:
         given, self._near = socket.socketpair()
-        # Weak: a reader that drops its socket without closing it must end the pump too.
+        # A weak reference: a reader that drops its socket without closing it must end the pump too.
         self._given = weakref.ref(given)
         self._near.setblocking(False)
         self._far.setblocking(False)
@@ -149,7 +152,7 @@ class _Pump:
             given.close()
 
     def _move(self) -> None:
-        """Copy bytes until either side has closed and its last bytes were passed on."""
+        """Copy bytes until either side has closed and its last bytes were copied."""
         near_ended = far_ended = False
         while True:
             moved = False
@@ -166,7 +169,7 @@ class _Pump:
                 return
             if far_ended and near_ended:
                 return
-            # Poll only when nothing moved: TLS may hold decrypted bytes that poll(2) does not see.
+            # Poll only when no bytes moved: TLS may hold decrypted bytes that poll(2) does not see.
             if not moved and not self._wait(near_ended=near_ended, far_ended=far_ended):
                 return
 
@@ -213,7 +216,7 @@ def _read(end: socket.socket) -> bytes | None:
     # TLS may have to write before it can read, for example after a key update.
     except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
         return None
-    # A peer that closes without close_notify is an SSLError; it is an end like any other.
+    # A peer that closes without close_notify causes an SSLError; that is an end like any other.
     except (ConnectionError, ssl.SSLError):
         return b""
 

@@ -1,10 +1,10 @@
 """The background thread of a link: reads when no other thread does, and writes queued frames.
 
-Used by `channel.blocking_link`. It also reconnects with back-off, and calls `Handler.tick`. It must
-not compete for the socket with threads that read for themselves. While such threads come and go it
-*naps*: it only checks from time to time whether frames wait to be written. While one of them keeps
-reading it *sleeps* until that thread stops. Only when no thread has waited for the length of a nap
-does it *watch* the socket.
+Used by `channel.blocking_link`. The thread also reconnects with back-off, and calls `Handler.tick`.
+It must not compete for the socket with threads that read for themselves. While such threads come
+and go it *naps*: it only checks from time to time whether frames wait to be written. While one of
+them keeps reading, it *sleeps* until that thread stops. Only when no thread has waited for the
+length of a nap does it *watch* the socket.
 """
 
 import logging
@@ -23,26 +23,33 @@ log = logging.getLogger(__name__)
 RECONNECT = backoff.Backoff(base_s=0.02, max_s=1.0, jitter=0.2)
 
 SILENCE_S = 5.0
-"""After so long without a dispatcher a warning says what callers wait for; a restart takes 1-2
-s."""
+"""Seconds without a dispatcher after which a warning says what callers wait for; a restart takes 1
+to 2 s.
+"""
 
 NAP_MS = 2
-"""How long something put may wait for company or a flush while threads read for themselves."""
+"""Milliseconds of a nap: while other threads read, a queued frame waits no longer for more frames
+or a flush.
+"""
 
 LINGER_MS = 1
-"""The same while no other thread reads."""
+"""Milliseconds for which a queued frame waits for more frames while no other thread reads."""
 
 HANDSHAKE_S = 5.0
-"""A connection on which the dispatcher says nothing for so long is made again."""
+"""Seconds after which a connection on which the dispatcher says nothing is closed and made
+again.
+"""
 
 NAPS = 10
-"""After so many naps beside the same leader, sleep until it leaves."""
+"""Number of naps beside the same leader after which the thread sleeps until it stops leading."""
 
 SLEEP_MS = 30_000
-"""Look up so often even then: slow ticks go on."""
+"""Maximum milliseconds of a sleep, so that ticks are at least this frequent."""
 
 DROPPING_NAPS = 1000
-"""So many naps for who has dropped the connection to leave: a signal handler may hold it up."""
+"""Number of naps after which the thread reconnects even if the thread that dropped the connection
+still leads: a signal handler may hold that thread up.
+"""
 
 
 WAITING = (
@@ -74,9 +81,9 @@ class LinkThread:
     """The background thread of one link; see the module.
 
     `has_writes`: frames wait to be written. The private fields record what the thread does now, so
-    that other threads know whether they must wake it. `_awake`: it checks everything within a
-    moment. `_watching`: it reads the socket, and `_polls_beside` turns have started to read
-    meanwhile. `_asleep`: it waits until the leader stops leading. `_begun`: `turns.begun` when it
+    that other threads know whether they must wake it. `_awake`: it will check everything within a
+    moment. `_watching`: it reads the socket. `_polls_beside`: how many polls of other threads have
+    begun since. `_asleep`: it waits until the leader stops leading. `_begun`: `turns.begun` when it
     last checked. `_naps`: how often it has napped beside the same leader since.
     """
 
@@ -117,13 +124,13 @@ class LinkThread:
 
     def schedule_write(self) -> None:
         self.has_writes = True
-        # An awake thread looks at `has_writes` again before it waits: no system call is needed.
+        # An awake thread checks `has_writes` again before it waits: no system call is needed.
         if not self._awake:
             self._awake = True
             try:
                 self.wake()
             except BaseException:
-                # Ctrl-C before the wake-up: the next call must try again.
+                # Interrupted by Ctrl-C before the wake-up: the next call must try again.
                 self._awake = False
                 raise
 
@@ -211,7 +218,8 @@ class LinkThread:
         except kit_errors.KilnError as error:
             link.end(error)
         except BaseException as error:
-            # Without this thread nothing reconnects and waits would never end, so the link ends.
+            # Without this thread no connection would be made and waits would never end, so the link
+            # ends.
             log.exception("the thread of a link failed")
             failed = errors.LinkClosed(f"the thread of the link failed: {error!r}")
             failed.__cause__ = error
@@ -220,7 +228,7 @@ class LinkThread:
             link.dispose()
 
     def _connect_again(self) -> None:
-        # While there is no connection frames are dropped, so no sender needs to wake this thread.
+        # Without a connection frames are dropped, so no sender needs to wake this thread.
         self._awake = True
         # The thread that dropped the connection sets `_lost` last, and leads until then.
         for _ in range(DROPPING_NAPS):
@@ -245,7 +253,7 @@ class LinkThread:
             self._nap(NAP_MS)
         else:
             self._awake = False
-            # Set before the checks: a leader that leaves in between then wakes this thread.
+            # Set before the checks: a leader that stops in between then wakes this thread.
             self._asleep = True
             if link.turns.led and link.turns.begun == begun and not self.has_writes:
                 self._nap(SLEEP_MS)
@@ -259,7 +267,7 @@ class LinkThread:
         link = self._link
         connection = link.socket
         number = -1 if connection is None else connection.fileno()
-        if number < 0:  # the thread that read it has just closed it
+        if number < 0:  # the thread that read the socket has just closed it
             return
         watching = select.poll()
         watching.register(self._wake_fd, select.POLLIN)
@@ -284,7 +292,7 @@ class LinkThread:
             readable = readable or (fd != self._wake_fd and bool(event & ~select.POLLOUT))
         if readable:
             self._pump()
-        # If woken, the frame is new: it may wait as long as any other.
+        # If the thread was woken, the frame is new: it may wait as long as any other.
         if due and self.has_writes and not woken:
             link.flush()
 
@@ -313,7 +321,7 @@ class LinkThread:
         now = self._link.clock.monotonic()
         if now >= self._next_tick:
             handler.tick()
-            self._next_tick = now + handler.tick_s  # the call may have changed it
+            self._next_tick = now + handler.tick_s  # the call may have changed `tick_s`
 
 
 def _is_final(error: Exception) -> bool:

@@ -154,7 +154,10 @@ class Verdict(IntEnum):
 
 
 class Decision(_Message, frozen=True):
-    """The verdict on one attempt of `Hello.running`. STOP and UNKNOWN: end it without a report."""
+    """The verdict on one attempt of `Hello.running`.
+
+    STOP and UNKNOWN mean to end the attempt without a report.
+    """
 
     ref: attempts.AttemptRef
     verdict: Verdict
@@ -174,11 +177,16 @@ class Welcome(_Message, frozen=True, tag="welcome"):
 
 
 LEAVING = "Leaving"
-"""Reason of the last word of a dispatcher that ends for good: its peers need not wait for one."""
+"""Reason in the Refused of a dispatcher that ends for good: its peers need not wait for another
+one.
+"""
 
 
 class Refused(_Message, frozen=True, tag="refused"):
-    """The dispatcher refuses the link; `retry` tells whether the peer should try again later."""
+    """The dispatcher refuses the link.
+
+    `retry`: whether the peer should try again later.
+    """
 
     reason: str
     message: str
@@ -218,9 +226,9 @@ class Run(_Message, frozen=True, tag="run"):
 
 
 class Stop(_Message, frozen=True, tag="stop"):
-    """The dispatcher tells a worker to end an attempt with everything that it started.
+    """The dispatcher tells a worker to end an attempt with every process that it started.
 
-    The worker sends SIGTERM, after `grace_s` SIGKILL, and then reports `Finished` with proof.
+    The worker sends SIGTERM, SIGKILL after `grace_s`, and then reports `Finished` with proof.
     """
 
     ref: attempts.AttemptRef
@@ -279,7 +287,7 @@ class Callback(_Message, frozen=True, tag="callback"):
         return digests.sha256_of([self.media_type.encode(), b"\0", self.body])
 
 
-# Agent and dispatcher, about attempts in ephemeral containers of the worker's Pod.
+# Messages between agent and dispatcher, about attempts in ephemeral containers of the worker's Pod.
 
 
 class StartContainer(_Message, frozen=True, tag="startcontainer"):
@@ -334,8 +342,8 @@ class Acknowledged(_Message, frozen=True, tag="acknowledged"):
 
 
 class Log(_Message, frozen=True, tag="log"):
-    """Output of an attempt, from byte `offset` of all that the attempt has printed to both
-    streams.
+    """Output of an attempt, from byte `offset` of its output, which is that of both streams
+    together.
     """
 
     ref: attempts.AttemptRef
@@ -361,13 +369,12 @@ class Progress(_Message, frozen=True, tag="progress"):
 
 
 class Spawn(_Message, frozen=True, tag="spawn"):
-    """A running attempt asks for a child. Whichever process sends the message, the attempt is the
-    parent.
+    """A running attempt asks for a child.
 
-    A child is identified by `key`, or as the `ordinal`-th (from 1) child without a key that the
-    parent's run asked for, so that a repeated attempt finds it again. Its namespace is the
-    parent's, and so is its cluster unless the spec names one. `name`: the value of TASK_NAME in the
-    child; by default its id.
+    The attempt is the parent, whichever process sends the message. A child is identified by `key`,
+    or as the `ordinal`-th (from 1) child without a key that the parent's run asked for, so that a
+    repeated attempt finds it again. Its namespace is the parent's, and so is its cluster unless the
+    spec names one. `name`: the value of TASK_NAME in the child; by default its id.
     """
 
     serial: attempts.Count
@@ -380,8 +387,9 @@ class Spawn(_Message, frozen=True, tag="spawn"):
 
 
 class GetTask(_Message, frozen=True, tag="ask"):
-    """Ask for the state of a task; the response comes when the state is final, or after
-    `wait_s`.
+    """Ask for the state of a task.
+
+    The response comes when the state is final, or after `wait_s`.
     """
 
     serial: attempts.Count
@@ -413,7 +421,7 @@ class Response(_Message, frozen=True, tag="answer"):
     body: bytes
 
 
-# Agent and dispatcher, about slots.
+# Messages between agent and dispatcher, about slots.
 
 
 class OpenSlot(_Message, frozen=True, tag="openslot"):
@@ -426,11 +434,11 @@ class OpenSlot(_Message, frozen=True, tag="openslot"):
 
 
 class KillSlot(_Message, frozen=True, tag="killslot"):
-    """The dispatcher tells an agent to send SIGKILL to a slot and everything that it started, at
-    once.
+    """The dispatcher tells an agent to send SIGKILL at once to a slot and every process that it
+    started.
 
     The response is `SlotGone`. A slot that is ended because it is no longer needed is idle when
-    this is sent.
+    this message is sent.
     """
 
     slot: bytes
@@ -456,7 +464,7 @@ class SlotGone(_Message, frozen=True, tag="slotgone"):
     reason: attempts.Label = ""
 
 
-# Submitters (drivers, and slots for the tasks that they run) and dispatcher.
+# Messages between submitters (drivers, and slots for the tasks that they run) and dispatcher.
 
 
 class Template(_Message, frozen=True, tag="template"):
@@ -574,8 +582,7 @@ class Prune(_Message, frozen=True, tag="prune"):
 
 
 class Pruned(_Message, frozen=True, tag="pruned"):
-    """The number of tasks that the Prune `number` has forgotten, or the reason for which it was
-    refused.
+    """The number of tasks that the Prune `number` has forgotten, or the reason why it was refused.
 
     Sent once the deletion is on disk.
     """
@@ -586,7 +593,7 @@ class Pruned(_Message, frozen=True, tag="pruned"):
     refusal: str = ""
 
 
-# Slot and dispatcher.
+# Messages between slot and dispatcher.
 
 
 class Calls(_Message, frozen=True, tag="calls"):
@@ -613,8 +620,8 @@ class Returned(_Message, frozen=True, tag="returned"):
 
 
 class StopCall(_Message, frozen=True, tag="stopcall"):
-    """The dispatcher tells a slot to return an attempt, or to raise Cancelled in it if it has
-    started.
+    """The dispatcher tells a slot to return an attempt or, if it has started, to raise Cancelled in
+    it.
 
     If the call does not end in time, the agent sends SIGKILL.
     """
@@ -718,7 +725,11 @@ FromAttempt = (
     | Yielded
     | Progress
 )
-"""The first three after the Hello are of sidecars, those after them of calls, the last of both."""
+"""The messages of a sidecar or call process. After the Hello, Renew, Spawn and GetTask are sent by
+sidecars, the next ones by call processes, and Progress by both.
+"""
 AnyHello = Hello | DriverHello | SlotHello | AttemptHello
 FromPeer = FromWorker | FromDriver | FromSlot | FromAttempt
-"""Anything that a dispatcher may read; which of it from whom is decided by the first frame."""
+"""Any message that a dispatcher may read; the first frame of a link decides which of them its peer
+may send.
+"""

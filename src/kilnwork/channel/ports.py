@@ -9,8 +9,7 @@ from kilnwork.api import attempts
 
 
 class TokenVerifier(Protocol):
-    """Verifies the credentials of workers of a TaskCluster, of drivers, of executors and of Pods of
-    attempts.
+    """Verifies the credentials of workers, drivers, executors, and Pods of attempts.
 
     Every method is idempotent and free of effects. A method may raise `kit.errors.KilnError` while
     the credential cannot be verified (for example, the Secret is not in the cache yet): the peer is

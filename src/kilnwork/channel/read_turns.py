@@ -1,11 +1,12 @@
 """Decides which of the threads that wait for a socket reads it: the leader; the others follow.
 
 Used by `channel.blocking_link`. The first thread that waits leads: it reads for all threads. Each
-of the others sleeps on a lock of its own, until the condition it waits for is true or the leader
-stops and it takes over. No thread polls, and no thread is woken without need. No sockets here.
+of the others sleeps on a lock of its own, until the condition that it waits for is true, or until
+the leader stops and this thread takes over. No thread polls, and no thread is woken without need.
+No sockets here.
 
-Ctrl-C may interrupt the main thread between any two calls. Hence `_leader` alone determines who
-leads and is written last, and `leave` may be called again after it was interrupted.
+Ctrl-C may interrupt the main thread between any two calls. Hence `_leader` alone determines which
+thread leads, and is written last, and `leave` may be called again after it was interrupted.
 """
 
 import threading
@@ -31,7 +32,7 @@ class Turn:
 class Turns:
     """The waits of all threads of one link; see the module.
 
-    `begun`: the number of waits that have begun; a rising number means that threads come and go.
+    `begun`: the number of waits that have begun; if it rises, threads come and go.
     """
 
     def __init__(self) -> None:
@@ -60,7 +61,7 @@ class Turns:
             if self._open and (leader is None or leader.thread == turn.thread):
                 turn.below = leader
                 self.begun += 1
-                # Last: interrupted before this line, the turn does not lead, and `leave` has
+                # Last: if interrupted before this line, the turn does not lead, and `leave` has
                 # nothing to undo.
                 self._leader = turn
                 return True
@@ -75,7 +76,7 @@ class Turns:
             # `acquire` raises OverflowError for more than TIMEOUT_MAX.
             gate.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
         with self._lock:
-            # Under the lock: `_pass_on` wakes this thread before it writes `_leader`.
+            # Under the lock, since `_pass_on` wakes this thread before it writes `_leader`.
             return self._leader is turn
 
     def lead_if_free(self, turn: Turn) -> bool:
@@ -90,8 +91,9 @@ class Turns:
             return True
 
     def take(self, turn: Turn) -> bool:
-        """Take the lead in order to clean up, with or without a socket; return False if another
-        thread leads.
+        """Take the lead in order to clean up, with or without a socket.
+
+        Return False if another thread leads.
         """
         with self._lock:
             if self._leader is not None:
@@ -129,8 +131,9 @@ class Turns:
                 self._pass_on()
 
     def shut(self) -> None:
-        """Let no thread take the lead until `open`: there is no connection. The leader must leave
-        by itself.
+        """Let no thread take the lead until `open`, because there is no connection.
+
+        The leader must leave by itself.
         """
         with self._lock:
             self._open = False
@@ -143,8 +146,10 @@ class Turns:
                 self._wake(turn)
 
     def _pass_on(self) -> None:
-        """Wake the next thread before it leads; it sees whether it leads once this lock is
-        released.
+        """Make the next follower the leader, if there is one and a connection; wake it first.
+
+        Only for callers that hold the lock: the woken thread waits for the lock before it checks
+        whether it leads.
         """
         following = next(iter(self._followers), None) if self._open else None
         if following is not None:

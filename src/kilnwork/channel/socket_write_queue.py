@@ -1,8 +1,8 @@
-"""A queue of bytes for a socket: any thread may put and write, and neither blocks.
+"""A queue of bytes for a socket: any thread may put and write, and neither call blocks.
 
 Used by `channel.blocking_link`. Keeps the order of `put`. Bytes that the socket does not take stay
-queued, and `stuck` tells that the socket must become writable first. While there is no socket,
-frames that are put are dropped: on the next socket, everything that matters is sent again.
+queued, and `stuck` is true until the socket is writable again. While there is no socket, frames are
+dropped: on the next socket, everything that matters is sent again.
 """
 
 import contextlib
@@ -84,7 +84,8 @@ class Outbox:
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError:
-                # As if sent: the reader gets the error too, and the next connection sends again.
+                # Counted as sent: the reader gets the error too, and the next connection sends
+                # again.
                 sent = len(self._rest)
             self.waiting_bytes -= sent
             self.stuck = sent < len(self._rest)

@@ -2,7 +2,7 @@
 reconnect.
 
 Used by the worker's agent, by executor processes, and by the sidecar of an attempt in a Pod (for
-which the lease only tells that the dispatcher is there). One `Peer` outlives many links: it
+which the lease only shows that the dispatcher is there). One `Peer` outlives many links: it
 reconnects with back-off, keeps every report until the dispatcher has stored it, sends
 unacknowledged reports again after a reconnect, and watches the lease by the monotonic clock. Its
 `Owner` decides about attempts.
@@ -41,18 +41,20 @@ Sendable = (
     | messages.StopContainer
     | messages.Observed
 )
-"""What may be lost with a link."""
+"""Messages that may be lost with a link."""
 Report = messages.Started | messages.Finished | messages.SlotGone
 Request = messages.Spawn | messages.GetTask | messages.GetVariables
 
 RECONNECT = backoff.Backoff(base_s=0.05, max_s=1.0, jitter=0.2)
 HANDSHAKE_S = 5.0
-"""Wait for Welcome at most so long: a dispatcher that hangs must not keep us from the next one."""
+"""Maximum seconds to wait for Welcome; then the next connection is tried: a dispatcher that hangs
+must not keep the peer from its successor.
+"""
 
 READ_BYTES = 1 << 16
 
 CONGESTED_BYTES = 1 << 20
-"""Above this many unsent bytes, messages that may be dropped are."""
+"""Number of unsent bytes above which messages that may be dropped are dropped."""
 
 
 class Owner(Protocol):
@@ -79,7 +81,7 @@ class Owner(Protocol):
         ...
 
     def settled(self, ref: attempts.AttemptRef) -> None:
-        """Handle the news that the dispatcher has stored the end of the attempt `ref`."""
+        """Handle that the dispatcher has stored the end of the attempt `ref`."""
         ...
 
     def lease_ended(self) -> None:
@@ -91,27 +93,28 @@ class Owner(Protocol):
 
 @dataclass(slots=True)
 class _Kept:
-    """A report that is not acknowledged yet. `ref`: the attempt that the report is about, if
-    any.
+    """A report that is not acknowledged yet.
+
+    `ref`: the attempt that the report is about, if any.
     """
 
     ref: attempts.AttemptRef | None
     frame: bytes
     final: bool
     stored: asyncio.Future[None] | None = None
-    """Set when the dispatcher has it on disk, for `store`."""
+    """Future that `store` waits for, resolved when the dispatcher has the report on disk."""
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A request that has no response yet; it is encoded again for each link."""
+    """A request without a response; it is encoded again for each link."""
 
     make: Callable[[int], Request]
     response: asyncio.Future[messages.Response]
 
 
 class _Link(asyncio.Protocol):
-    """One connection to the dispatcher: cuts bytes into frames, hands on messages, notices the
+    """One connection to the dispatcher: cuts bytes into frames, passes on messages, notices its
     end.
     """
 
@@ -147,8 +150,8 @@ class _Link(asyncio.Protocol):
     def _read_rest(self) -> None:
         """Read the bytes that the other end wrote before it closed the connection.
 
-        asyncio drops them when a write fails, and the last message may announce that no dispatcher
-        will follow.
+        asyncio drops these bytes when a write fails, and the last message may announce that no
+        dispatcher will follow.
         """
         if self._transport is None:
             return
@@ -164,13 +167,18 @@ class _Link(asyncio.Protocol):
         self._unsent.append(frame)
 
     def flush(self) -> None:
-        """Hand written frames to the transport unless it is closed, since uvloop's then raises."""
+        """Pass the written frames to the transport, unless it is closed, since uvloop's then
+        raises.
+        """
         if self._unsent and self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
 
     def abort(self, error: BaseException | None = None) -> None:
-        """Close the connection at once. `error`: the reason."""
+        """Close the connection at once.
+
+        `error`: the reason.
+        """
         self._end(error)
         if self._transport is not None:
             self._transport.abort()
@@ -245,8 +253,8 @@ class Peer:
             while True:
                 stood, refused = await self._try_link()
                 now = self._clock.monotonic()
-                # Not 0 after a link that stood: a dispatcher that drops every link is not called at
-                # once again.
+                # Not 0 after a link that was welcomed: a dispatcher that drops every link is not
+                # called again at once.
                 failures = 1 if stood else failures + 1
                 if stood or refused:
                     away_since = now
@@ -265,8 +273,8 @@ class Peer:
 
     @property
     def congested(self) -> bool:
-        """Return whether so much is unsent that messages which may be dropped should not be sent
-        now.
+        """Return whether so many bytes are unsent that messages which may be dropped should not be
+        sent now.
         """
         return self._link is None or self._link.unsent_bytes > CONGESTED_BYTES
 
@@ -296,14 +304,14 @@ class Peer:
         )
         self._reports[self._serial] = kept
         self._quiet.clear()
-        # While resuming, `_resume` sends it among all others, in the order of the serials.
+        # While resuming, `_resume` sends this report among all others, in the order of the serials.
         if self._link is not None and not self._resuming:
             self._link.write(kept.frame)
 
     async def request(self, make: Callable[[int], Request]) -> messages.Response:
-        """Send a request, on as many links as necessary, and return the response. May be cancelled.
+        """Send a request, on as many links as necessary, and return the response.
 
-        `make` is called again for each link. Raises `FrameTooLarge`.
+        `make` is called again for each link. The call may be cancelled. Raises `FrameTooLarge`.
         """
         self._serial += 1
         serial = self._serial
@@ -348,7 +356,7 @@ class Peer:
             return False, False
         why = await link.closed
         self._link = None
-        # Not the timer of the lease: the lease runs on without a link.
+        # Not the timer of the lease: the lease continues without a link.
         self._cancel_timer("renew")
         if isinstance(why, errors.LinkRefused) and not why.retry:
             raise why
@@ -366,8 +374,8 @@ class Peer:
                 made = await _in_thread(self._path)
                 _, link = await loop.create_connection(lambda: _Link(self._received), sock=made)
             try:
-                # Before the Hello is sent: a lease counts from then, so it ends here before it does
-                # there.
+                # Before the Hello is sent: the lease counts from then, so it ends here before it
+                # ends there.
                 link.hello_sent = self._clock.monotonic()
                 link.write(frames.encode(self._owner.hello(epoch=self._epoch)))
                 await link.welcome
@@ -385,7 +393,7 @@ class Peer:
         self._renew_s = welcome.renew_s
         self._lease.begin(welcome.lease_s, sent=link.hello_sent)
         self._link = link
-        # Reports made by `welcomed` go out below with all others, in the order of their serials.
+        # Reports made by `welcomed` are sent below with all others, in the order of their serials.
         self._resuming = True
         self._owner.welcomed(welcome)
         self._resuming = False
@@ -446,7 +454,7 @@ class Peer:
         if self._link is None:
             return
         self._renewal += 1
-        # Noted before it is written: the lease counts from no later than the send.
+        # The time is recorded before the write: the lease counts from no later than the send.
         self._lease.sent(self._renewal, at=self._clock.monotonic())
         self._link.write(frames.encode(messages.Renew(self._renewal)))
         self._set_timer("renew", self._renew_s, self._renew)
@@ -480,8 +488,8 @@ class Peer:
 
 
 async def _in_thread(connect: Callable[[], socket.socket]) -> socket.socket:
-    """Call `connect` in a thread, which closes the socket itself if this call was cancelled
-    meanwhile.
+    """Call `connect` in a thread; if this call is cancelled meanwhile, the thread closes the
+    socket.
     """
     made: list[socket.socket] = []
     abandoned: list[bool] = []
@@ -494,10 +502,10 @@ async def _in_thread(connect: Callable[[], socket.socket]) -> socket.socket:
     try:
         await asyncio.to_thread(run)
     except BaseException:
-        # A thread cannot be cancelled: it connects all the same, and then finds this note.
+        # A thread cannot be cancelled: it connects all the same, and then finds this entry.
         abandoned.append(True)
         for one in made:
-            # The thread may close it too, which does no harm.
+            # The thread may close the socket too, which does no harm.
             one.close()
         raise
     return made[0]

@@ -6,21 +6,23 @@ the end computed here.
 """
 
 RETURN_S = 10.0
-"""From the moment a dispatcher can be reached again until its workers have renewed: a reconnect
-every second, a handshake, and names and Services of a network that notice a new address."""
+"""Seconds from the moment a dispatcher can be reached again until its workers have renewed their
+leases: a reconnect every second, a handshake, and the time until names and Services of a network
+point to a new address.
+"""
 
 
 def length_for(absence_s: float, *, renew_s: float) -> float:
     """Return the lease duration, in seconds, that allows a dispatcher to be away for `absence_s`.
 
-    A dispatcher that goes away just before a renewal leaves a lease of which `renew_s` are used up,
-    and a worker stops its work `margin_s` before the end.
+    If a dispatcher goes away just before a renewal, `renew_s` of the lease are used up, and a
+    worker stops its work `margin_s` before the end.
     """
     return absence_s + renew_s + MARGIN_S + RETURN_S
 
 
 MARGIN_S = 2.0
-"""How long before the end of its lease a worker ends its work, at most."""
+"""Maximum seconds before the end of its lease at which a worker ends its work."""
 
 
 class Lease:
@@ -51,7 +53,7 @@ class Lease:
         acknowledged.
         """
         at = self._sent.get(number)
-        # Sent on an earlier link, or older than one that was granted already.
+        # The renewal was sent on an earlier link, or is older than one that was granted already.
         if at is None:
             return
         self._until = max(self._until, at + self._length_s)
@@ -64,7 +66,7 @@ class Lease:
 
     @property
     def stop_at(self) -> float:
-        """Return the time at which all attempts must be ended, unless a renewal is granted
+        """Return the time at which all attempts must have ended, unless a renewal is granted
         before.
         """
         return self._until - self.margin_s

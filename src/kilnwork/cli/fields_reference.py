@@ -14,7 +14,8 @@ from kilnwork.controlplane.node import pod_field_effects
 _INTRODUCTION = """\
 # What every field does
 
-<!-- Written by `make docs` from the rows in `task_fields` and `pod_fields` of the source. -->
+<!-- Written by `make docs` from the rows in `field_support_table` and `pod_field_effects` of the
+source. -->
 
 A field that is accepted is honoured, or reported with a warning. A row holds for all that is
 below its field, unless another row names that. In the columns:

@@ -20,7 +20,7 @@ from kilnwork.kit import clock
 log = logging.getLogger(__name__)
 
 AT_ONCE = 1000
-"""Number of objects processed without a pause: some milliseconds of the event loop."""
+"""Number of objects processed without a pause, which takes some milliseconds of the event loop."""
 
 
 OfFlows = Callable[[], Mapping[str, set[bytes]]]

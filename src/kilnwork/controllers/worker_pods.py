@@ -213,8 +213,8 @@ def make_secret(
 
 
 def ca_data(ca: bytes | None) -> dict[str, str]:
-    """Return the entry of a channel Secret with the manager's CA. It may change: a manager may lose
-    its directory.
+    """Return the Secret's entry for the manager's CA, or nothing without a CA. The CA may change: a
+    manager that has lost its data directory makes a new one.
     """
     return {} if ca is None else {CA_KEY: base64.b64encode(ca).decode()}
 

@@ -7,8 +7,8 @@ It is not for production clusters: one process, no replication, no network betwe
 - `cluster.ControlPlane` assembles the parts and defines the order in which they start.
 - `store` and `database` keep the objects: in memory for reads, durable before a change is visible.
 - `apiserver` is the Kubernetes REST API over the store. `app` passes a request through `requests`,
-  `authn` and `authz` to `resources`, which calls `lists` (GET), `crud` with `admission` (writes),
-  `deletion` or `watches`.
+  `authn` and `authz` to `resource_handler`, which calls `lists` (GET), `object_writer` with
+  `admission` (writes), `deletion` or `watches`.
 - `gc`, `binder`, `taint_eviction` and `pod_gc` are the controllers that every cluster has; those
   for namespaces, definitions and aggregated roles are in `apiserver`.
 - `installed_kind_types` describes what other rooms install: kinds as CustomResourceDefinitions,

@@ -17,7 +17,9 @@ RENEW_S = 300.0
 """Interval of renewals. The collector deletes blobs that were not renewed for an hour."""
 
 _AT_ONCE = 256
-"""Blobs renewed in one call, some milliseconds, so that the calling thread can do other work."""
+"""Maximum number of blobs renewed in one call: it takes some milliseconds, and then the calling
+thread can do other work.
+"""
 
 
 class _Round:

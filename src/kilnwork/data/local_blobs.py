@@ -38,7 +38,7 @@ _MAPPED_FROM = 1 << 20
 faults."""
 
 _PIECE_BYTES = 8 << 20
-"""Bytes written between two checks of the free disk space."""
+"""Number of bytes written between two checks of the free disk space."""
 
 _MAPPINGS = 256
 """Maximum number of mappings, each with a descriptor; further blobs are read into memory."""

@@ -17,7 +17,8 @@ from kilnwork.data import errors as data_errors
 from kilnwork.data.records import lines
 
 BLOCK_BYTES = 1 << 18
-"""Bytes read at a time: large enough for the disk, small enough for the processor's cache."""
+"""Number of bytes read at a time: large enough for the disk, small enough for the processor's
+cache."""
 
 _BOM = "\ufeff"
 
@@ -56,7 +57,7 @@ class Part:
 
     `index`: position among `count` parts, from 0. `first_line`: number of its first line in the
     file, from 1 as in editors; `line_count`: number of its lines; both are None if lines were not
-    counted. Iterate over it to get the lines as str, without line ends.
+    counted. Iterate over a part to get the lines as str, without line ends.
     """
 
     file: SplitFile

@@ -51,8 +51,8 @@ class RemoteBlobs:
         )
 
     def fetch(self, digest: bytes, take: Callable[[Iterator[bytes]], None]) -> bool:
-        """Pass the content of a blob to `take`, which may be called again after an interruption.
-        Return False if there is no such blob.
+        """Pass the content of a blob to `take`; after an interruption call `take` again, with the
+        content from the beginning. Return False if there is no such blob.
 
         Raises `BlobsUnreachable`, `BlobsRefused`.
         """

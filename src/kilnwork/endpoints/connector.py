@@ -31,7 +31,7 @@ T = TypeVar("T")
 class ServerConnector:
     """Connects to the server of a kubeconfig, with the credentials in it.
 
-    `load`: returns the current kubeconfig; it is called again, since tokens are renewed there.
+    `load`: returns the current kubeconfig; it is called repeatedly, since tokens in it are renewed.
     """
 
     def __init__(self, load: Callable[[], config.Config], clock: clocks.Clock) -> None:
@@ -88,8 +88,8 @@ class ServerConnector:
         return parse.urlsplit(self.settings.server).path.rstrip("/") + path
 
     def _held(self) -> credentials.Credentials:
-        """Return the credentials of the kubeconfig, which are reloaded if they were read a while
-        ago.
+        """Return the credentials of the kubeconfig, which is read again if it was read more than
+        `RELOAD_S` ago.
         """
         now_s = self._clock.monotonic()
         if self._known is None or now_s >= self._reload_at:
@@ -150,7 +150,7 @@ class ManagerConnector:
     def get(self, path: str) -> http_types.ClientResponse:
         """Send a GET for a path of the manager and return the response.
 
-        Raises ConfigurationError without a response.
+        Raises ConfigurationError if there is no response.
         """
         steps = discovery_protocol.get(self.prefix + path)
         return self._carry_out(steps, self if self.prefix else self._server)
@@ -174,8 +174,8 @@ class ManagerConnector:
     def token(self) -> str:
         """Return the token that authenticates a driver to the manager.
 
-        Raises ConfigurationError if there is no token, OSError if the API server cannot be asked
-        for one now.
+        Raises ConfigurationError if there is no token, and OSError if a token must be requested
+        from the API server and that fails for now.
         """
         return self._token_headers()[manager_access.TOKEN_HEADER]
 

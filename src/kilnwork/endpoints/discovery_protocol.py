@@ -38,14 +38,16 @@ class AccountToken(NamedTuple):
 
 
 def ask_server(settings: config.Config) -> Steps[dict[str, Any] | None]:
-    """Return the `/v1/endpoints` document of a `kiln up`, or None for a Kubernetes API server.
+    """Ask a server whether it is a `kiln up`: return its `/v1/endpoints` document, or None for a
+    Kubernetes API server.
 
-    Raises EndpointError if the server is neither, or if the kubeconfig impersonates a user, which a
-    manager behind an API server would not see.
+    Raises EndpointError for any other server, if the server is not ready or rejects the token, or
+    if the kubeconfig of an API server impersonates a user: a manager behind the API server would
+    not see that user.
     """
     server = settings.server
-    # Only the kubeconfig's own credential: the API server of a cluster must not see a token for the
-    # manager, and is not asked for one before it is needed.
+    # Send only the kubeconfig's own credential: the API server of a cluster must not see a token
+    # for the manager, and is not asked for one before it is needed.
     response = yield _get(manager_access.ENDPOINTS_PATH)
     document = response.document()
     if response.ok and "channel" in document:
@@ -100,9 +102,9 @@ def get(path: str) -> Steps[http_types.ClientResponse]:
 
 
 def ask_readiness(home: str) -> Steps[str]:
-    """Return a text about why the manager in namespace `home` is not ready; "" if it is ready.
+    """Return a text that says why the manager in namespace `home` is not ready; "" if it is ready.
 
-    The text says what it waits for, or why it cannot be asked.
+    The text says what the manager waits for, or why it cannot be asked.
     """
     response = yield _get(f"{manager_access.proxy_path(home)}/readyz")
     if response.ok:

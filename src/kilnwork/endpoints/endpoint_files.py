@@ -1,8 +1,8 @@
-"""The file DIR/endpoints.json, which says what process serves a directory, and how to reach it.
+"""The file DIR/endpoints.json, which says which process serves a directory, and how to reach it.
 
-`controlplane.cluster` writes it into the data directory of `kiln up`, `sdk.durable_home` into that
-of `kiln.start(DIR)`; both read it at the next start, and `resolve` reads it to find them. It
-contains no secret: the token is a separate file.
+`controlplane.cluster` writes the file into the data directory of `kiln up`, and `sdk.durable_home`
+into that of `kiln.start(DIR)`; both read it at the next start, and `resolve` reads it to find them.
+The file contains no secret: the token is in a separate file.
 """
 
 from pathlib import Path
@@ -36,7 +36,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Channel(msgspec.Struct, frozen=True):
-    """The addresses of the channel; None: the channel has no such address."""
+    """The addresses of the channel; None means that the channel has no such address."""
 
     unix: str | None = None
 

@@ -2,9 +2,9 @@
 away.
 
 Used by `connector` (requests of the SDK), `data.remote_blobs` (blobs) and
-`data.stores.manager_http_store` (objects). It imports no TLS itself, only its `Connector` does if
-needed; so slots, which connect to a relay over a Unix socket, load none. It does not follow
-redirects.
+`data.stores.manager_http_store` (objects). This module does not import TLS, only a `Connector` that
+needs it does; so slots, which connect to a relay over a Unix socket, do not load it. The client
+does not follow redirects.
 """
 
 import contextlib
@@ -79,7 +79,7 @@ class Connector(Protocol):
         ...
 
     def refused(self) -> None:
-        """Use another credential from now on, if there is one: the current credential was
+        """Use another credential from now on, if there is one, since the current one was
         rejected.
         """
         ...
@@ -96,14 +96,15 @@ class SlotManager(NamedTuple):
 
 
 slot_manager: SlotManager | None = None
-"""Of this process, set by the worker before slots are forked. None where the manager's directory is
-to be seen, or there is no manager."""
+"""The connection of this process, which the worker sets before slots are forked. None if this
+process can read the manager's directory, or if there is no manager.
+"""
 
 
 class Client:
     """A client of one manager; safe to use from several threads, and in a forked child.
 
-    `what`: the path to name in messages. `patience_s`: how long the manager may be away.
+    `what`: the path to name in messages. `patience_s`: seconds for which the manager may be away.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class Client:
     ) -> R:
         """Send a request that may be repeated until there is a response, for at most `patience_s`.
 
-        `read` is called with a response that has a status in `expected`, perhaps more than once.
+        `read` is called with a response whose status is in `expected`, perhaps more than once.
         `lend`: the caller owns the connection afterwards, and closes it or gives it back once the
         body is read. Raises the configured failures.
         """
@@ -196,7 +197,7 @@ class Client:
     def exchange(self, request: http_types.ClientRequest) -> http_types.ClientResponse:
         """Send a request once and return the response, whatever its status.
 
-        Raises `TryAgain` without a response.
+        Raises `TryAgain` if there is no response.
         """
         return self.send_once(request, (), _whole)
 

@@ -18,7 +18,9 @@ from kilnwork.kube import config
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN, TOKEN_FILE, CA_FILE = "KILN_TOKEN", "KILN_TOKEN_FILE", "KILN_CA_FILE"
-"""Environment variables for a URL: the token, and the CA of its certificate as PEM."""
+"""Environment variables for a URL: the token, the file of the token, and a file with the CA of the
+server's certificate as PEM.
+"""
 
 KUBECONFIG = "kubeconfig"
 """Name of the kubeconfig in a data directory of `kiln up`."""
@@ -49,9 +51,9 @@ class Endpoint:
 
 
 def local_socket(server: str, document: Mapping[str, Any]) -> str | None:
-    """Return the dispatcher's Unix socket if it is on this machine, or None.
+    """Return the path of the dispatcher's Unix socket if it is on this machine, or None.
 
-    `document`: the `/v1/endpoints` document of the server. A server on loopback may be that of a
+    `document`: the `/v1/endpoints` document of the server. A server on loopback may belong to a
     Kubernetes cluster, whose paths mean nothing here: a socket that another user has put there must
     not get the token.
     """
@@ -115,7 +117,9 @@ def _in_directory(directory: Path) -> Endpoint:
         return Endpoint(directory=directory)
 
     def load() -> config.Config:
-        """Return plain http, which is faster than TLS, with the administrator's token."""
+        """Return the configuration for plain HTTP, which is faster than TLS, with the
+        administrator's token.
+        """
         now, token = endpoint_files.read(directory) or found, endpoint_files.token(directory)
         if not token:
             raise errors.ConfigurationError(
@@ -169,7 +173,7 @@ def _of_url(url: str) -> config.Config:
 def _same(url: str, server: str) -> bool:
     """Return whether two URLs are of the same server.
 
-    True also if one has the TLS port and the other the plain HTTP port after it.
+    They also are if one has the TLS port and the other the plain HTTP port that follows it.
     """
     ours, theirs = _port(url), _port(server)
     if ours is None or theirs is None:

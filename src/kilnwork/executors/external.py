@@ -63,9 +63,9 @@ class Lost(errors.KilnError):
 class ClaimedTask:
     """A task that this process has claimed.
 
-    `id`, `run` and `attempt` identify the attempt: use them in names of what the function creates
-    elsewhere, so that it is created once. `payload`: the payload in the task's spec, with variables
-    replaced; `inputs`: the task's inputs by name.
+    `id`, `run` and `attempt` identify the attempt: use them in the names of objects that the
+    function creates in other systems, so that each object is created only once. `payload`: the
+    payload in the task's spec, with variables replaced; `inputs`: the task's inputs by name.
     """
 
     name: str

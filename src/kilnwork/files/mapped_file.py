@@ -35,10 +35,10 @@ class Mapped:
     """The results of a file that is being mapped.
 
     Iterate over it for the results, in the order of the records; the iteration waits for each part
-    in turn and raises the error of a failed part. It may be iterated again. The results of one part
-    are in memory at a time: 1 M records of 50 bytes took 40 MiB more, in parts of 100,000.
-    `write(path)` writes them to a file, one per line, byte for byte what `kiln upload` would have
-    written.
+    in turn and raises the error of a failed part. It may be iterated again. Only one part's results
+    are in memory at a time: for 1 M records of 50 bytes, in parts of 100,000, the process grew by
+    40 MiB. `write(path)` writes the results to a file, one per line, byte for byte what `kiln
+    upload` would have written.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from kilnwork.kit import clock as clocks
 log = logging.getLogger(__name__)
 
 PAGE = 1000
-"""Rows read at once."""
+"""Number of rows read at once."""
 
 POLL_S = 1.0
 """Interval at which the wall clock is read while a job waits for its start time, since the clock

@@ -78,8 +78,8 @@ def settle_reducer(
     """Return the commit record that a successful reducing task has published, or the parts that the
     task reports as damaged.
 
-    If parts are damaged, this run of the reducer is over but not fenced: a record that it publishes
-    later is never read once the job has another run.
+    If parts are damaged, this run of the reducer has ended but is not fenced: a record that it
+    publishes later is never read once the job has another run.
     """
     found = part_commits.find(directory, 0, run)
     if found is not None:

@@ -41,10 +41,10 @@ MAX_INLINE = 64 * 1024
 """Maximum size in bytes of an input that is kept in the journal until its job begins."""
 
 MAX_VIEWS = 4096
-"""Views kept for the next request, of jobs that are not in memory."""
+"""Maximum number of cached views of jobs that are not in memory."""
 
 MAX_AMBIGUOUS = 5
-"""Jobs listed in the error about an ambiguous short id."""
+"""Maximum number of jobs listed in the error about an ambiguous short id."""
 
 _NEWEST = 1 << 62
 _KIND = file_item_source.FileItems.kind

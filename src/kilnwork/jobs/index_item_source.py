@@ -96,7 +96,9 @@ class IndexDefinition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
 
 
 class IndexProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Counts of indexes in addition to their outcomes."""
+    """The progress of a Job beyond the outcomes of its indexes: counts of tasks and attempts, and
+    which indexes failed.
+    """
 
     created: int = 0
     """Number of tasks of indexes that have ended, in all runs."""

@@ -36,11 +36,11 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
 PAGE = 500
-"""Rows read at once when all Jobs are listed."""
+"""Number of rows read at once when all Jobs are listed."""
 
 MAX_RELEASED = 4_000
-"""Views kept for the next call of `changes` after their Jobs were dropped from memory: a kilobyte
-each."""
+"""Number of views kept for the next call of `changes` after their Jobs were dropped from memory: a
+kilobyte each."""
 
 MAX_DEFINITION_BYTES = 16 << 20
 """Maximum size of a template with variables, inputs and the items that a task returned."""

@@ -67,9 +67,9 @@ class IndexCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cancelled: int = 0
     running: int = 0
     created: int = 0
-    """Tasks created for indexes, in all runs."""
+    """Number of tasks created for indexes, in all runs."""
     retries: int = 0
-    """Attempts after the first of each task."""
+    """Number of attempts, not counting the first of each task."""
 
 
 class IndexView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -182,7 +182,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     taken: dict[int, str] = {}
     """The newest ticks that have made a Job, with the uid of the Job."""
     refused: tuple[int, ...] = ()
-    """Ticks of `taken` whose Job was refused in the end; they are counted in `dropped`."""
+    """Ticks of `taken` whose Job was refused later; they are counted in `dropped`."""
     dropped: dict[str, int] = {}
     """Number of dropped ticks, by reason."""
     latest_dropped: int | None = None

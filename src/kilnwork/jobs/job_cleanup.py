@@ -41,7 +41,7 @@ INTERVAL_S = 10.0
 
 MAX_DELETIONS = 100
 PAGE = 2000
-"""Rows read in one step of a sweep: a few milliseconds of the event loop."""
+"""Number of rows read in one step of a sweep, which takes a few milliseconds of the event loop."""
 
 SWEEP_S = 3600.0
 """Interval between searches for files that killed writers and abandoned uploads have left."""

@@ -124,7 +124,7 @@ class FileProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     failed: int = 0
     skipped: int = 0
     done_bytes: int = 0
-    """Bytes of input in succeeded parts."""
+    """Number of bytes of input in succeeded parts."""
     output: filejobs.StoredFile | None = None
     """Published result, with its key in the job's directory; `errors`: published file of bad
     records."""

@@ -37,11 +37,11 @@ MAX_JOBS, MAX_PARTS = 500, 10_000
 """Limits of one transaction; a job with more parts gets its own transaction."""
 
 PAGE = 2000
-"""Rows of the journal read at once."""
+"""Number of rows of the journal read at once."""
 
 CHECKED_PARTS = 256
-"""Parts of a job whose tasks are looked up to find out whether the journal knows the job: as many
-as could have a task at the same time."""
+"""Number of parts of a job whose tasks are looked up to find out whether the journal knows the job:
+as many as could have a task at the same time."""
 
 _JOBS = """
 SELECT row, uuid, id, namespace, name, user, created, key_user, key, fingerprint, 'file', parts,

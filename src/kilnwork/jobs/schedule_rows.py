@@ -15,7 +15,7 @@ from kilnwork.jobs import errors, index_model, row_storage
 from kilnwork.kit import ids
 
 MAX_TAKEN = 32
-"""Ticks whose Jobs a row names. No Job is added for an older tick."""
+"""Number of ticks whose Jobs a row names. No Job is added for an older tick."""
 
 _REMEDY = "make another Job to run it all the same"
 

@@ -83,8 +83,8 @@ def task_id(job: bytes, item: int) -> ids.TaskId:
     """Return the id of an item's task, a UUIDv8 (RFC 9562 §5.8) that never changes. Item 0 stands
     for the finalizer.
 
-    If the UUID of the job is a UUIDv8 too, as it is only for flows (`extra_id`), the ids of its
-    tasks are consecutive: they are adjacent in the journal's index, so that fewer of its pages are
+    Only jobs of flows have a UUID that is a UUIDv8 itself (`extra_id`). The ids of their tasks are
+    consecutive, hence adjacent in the journal's index, so that fewer of the index's pages are
     written.
     """
     if job[_VERSION_BYTE] >> 4 == 8:

@@ -1,10 +1,9 @@
-"""HTTP requests and responses, in the form in which every ASGI app of this package reads and writes
-them.
+"""HTTP requests and responses, in the form in which all ASGI apps of kilnwork read and write them.
 
 Used by the REST API, the embedded API server and the node; `serving` listens for them. An app is
-called with a scope, `receive` and `send` (asgi.readthedocs.io); it makes a `Request` and a
-`Response` of them. Each app has its own routing and form of errors. Not Starlette's classes, which
-take twice as long: docs/decisions/0026.
+called with a scope, `receive` and `send` (asgi.readthedocs.io), and makes a `Request` and a
+`Response` of them. Each app has its own routing and form of errors. Starlette's classes are not
+used, because they take twice as long: docs/decisions/0026.
 """
 
 import asyncio
@@ -33,37 +32,43 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
-"""As in an ASGI scope: lower-case names."""
+"""Headers as in an ASGI scope: pairs of lower-case name and value."""
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
 HIJACK = "kiln.hijack"
-"""Key in `scope["extensions"]`; its value is a `Hijack`."""
+"""Key in `scope["extensions"]` whose value is a `Hijack`."""
 
 WHOLE = "kiln.whole"
-"""Key in the message of a head: True when the whole body follows at once, so that `serving` may
-write both together. Other servers ignore it."""
+"""Key in the message of a response's head: True if the whole body follows at once, so that
+`serving` may write both together. Other servers ignore it.
+"""
 
 _HEADERS = "kiln.headers"
-"""Key in the scope of the first header of each name: several apps read those of one request."""
+"""Key in the scope whose value has the first header of each name, since several apps read the
+headers of one request.
+"""
 
 USER = "kiln.user"
-"""Key in the scope under which the authenticator puts the user, None without a credential."""
+"""Key in the scope whose value is the user that the authenticator found; None without a
+credential.
+"""
 
 MAX_DIGITS = 18
-"""How many digits a number in a request may have; `int` itself raises ValueError above 4300."""
+"""Maximum number of digits of a number in a request; `int` itself raises ValueError above 4300."""
 
 STALL_S = 60.0
-"""How long the body of a request may stall before the request fails."""
+"""Seconds without a byte of a request's body after which the request fails."""
 
 PIECE_BYTES = 256 << 10
-"""How much of a large body a thread reads, writes or hashes at once: with less, the hand-over costs
-more than the work."""
+"""Number of bytes of a large body that a thread reads, writes or hashes at a time: with fewer,
+passing them to the thread costs more than the work.
+"""
 
 _NOTICE_S = 1.0
 _SHORT_QUERY_BYTES = 512
-"""A longer query is not cached."""
+"""Maximum bytes of a query that is cached."""
 
 _TRUE = frozenset({"", "1", "t", "true", "yes"})
 _FALSE = frozenset({"0", "f", "false", "no"})
@@ -74,7 +79,7 @@ class Disconnected(errors.KilnError):
 
 
 class BadParameter(errors.KilnError):
-    """A query parameter has an invalid value; the message names it."""
+    """A query parameter has an invalid value; the message names the parameter."""
 
 
 class BodyStalled(errors.KilnError):
@@ -94,7 +99,7 @@ class BodyTooLarge(errors.KilnError):
 class Hijacked:
     """A connection that an app has taken over, so that no other code writes to it or closes it.
 
-    Nothing is read before `hand_over`. `early`: what the client sent after its request.
+    Nothing is read before `hand_over`. `early`: data that the client sent after its request.
     """
 
     transport: asyncio.Transport
@@ -104,7 +109,7 @@ class Hijacked:
         """Pass the connection to `protocol`: call `connection_made`, then pass the early data, then
         all later data.
 
-        The app writes its response (`101`, or a refusal) to the transport before.
+        The app writes its response (`101`, or a refusal) to the transport before this call.
         """
         self.transport.set_protocol(protocol)
         protocol.connection_made(self.transport)
@@ -114,8 +119,9 @@ class Hijacked:
 
 
 Hijack = Callable[[], Hijacked]
-"""Takes the connection from HTTP. Raises `Disconnected` when the client has left meanwhile,
-RuntimeError when a response has begun. Call it once."""
+"""Takes the connection from HTTP. Raises `Disconnected` if the client has left meanwhile,
+RuntimeError if a response has begun. Call it once.
+"""
 
 
 def switching(protocol: str) -> bytes:
@@ -165,7 +171,9 @@ class Request:
 
     @property
     def first_headers(self) -> Mapping[bytes, bytes]:
-        """The value of the first header of each lower-case name."""
+        """The headers by name, in lower case; of several headers with one name, the value of the
+        first.
+        """
         found: dict[bytes, bytes] | None = self.scope.get(_HEADERS)
         if found is None:
             found = self.scope[_HEADERS] = dict(reversed(self.scope["headers"]))
@@ -205,8 +213,8 @@ class Request:
         return self._query
 
     def flag(self, name: str) -> bool:
-        """Return a parameter of the URL as a truth value: False if it is absent, True if it is
-        present without a value.
+        """Return a boolean parameter of the URL: False if it is absent, True if it is present
+        without a value.
 
         Raises BadParameter.
         """
@@ -218,8 +226,9 @@ class Request:
         raise BadParameter(f"{name}={text[:100]}: write true or false")
 
     def number(self, name: str, *, least: int, most: int) -> int | None:
-        """Return a parameter of the URL as a whole number, None if it is absent or empty. Raises
-        BadParameter.
+        """Return a parameter of the URL as a whole number; None if it is absent or empty.
+
+        Raises BadParameter, also outside of `least` to `most`.
         """
         text = self.query.get(name)
         if text is None or text == "":
@@ -231,8 +240,9 @@ class Request:
     # the body and the connection
 
     def body(self, *, limit: int | None = None) -> "Body":
-        """Return the body of the request, to be read once. Raises BodyTooLarge if its
-        Content-Length is above `limit`.
+        """Return the body of the request, to be read once.
+
+        Raises BodyTooLarge if its Content-Length is above `limit`.
         """
         return Body(self, limit)
 
@@ -242,7 +252,7 @@ class Request:
             pass
 
     async def disconnected(self, *, within_s: float) -> bool:
-        """Wait for the client to disconnect: return True as soon as it has, False after `within_s`
+        """Wait for the client to disconnect; return False if it has not after `within_s`
         seconds.
         """
         try:
@@ -266,9 +276,9 @@ class Request:
         """Wait until little unsent data is left in memory, because the client has read it or has
         disconnected.
 
-        Returns True if it had to wait: the caller should then free its own memory before it sends
-        more. uvicorn itself waits only before the next piece, so that one piece more than was sent
-        stays in memory.
+        Return True if the call had to wait: the caller should then free its own memory before it
+        sends more. uvicorn itself waits only before the next piece, so that one piece more than was
+        sent stays in memory.
         """
         flow = self.scope["state"]["flow"]
         if not flow.write_paused:
@@ -278,10 +288,10 @@ class Request:
 
     @property
     def hijack(self) -> Hijack | None:
-        """Return a function that takes over the connection, or None if the client does not ask for
+        """Return a function that takes over the connection; None if the client does not ask for
         another protocol.
 
-        It asks by `Connection: Upgrade` (RFC 9110 §7.8).
+        A client asks for one by `Connection: Upgrade` (RFC 9110 §7.8).
         """
         found: Hijack | None = (self.scope.get("extensions") or {}).get(HIJACK)
         return found
@@ -290,10 +300,10 @@ class Request:
 class Body:
     """The body of a request, which is read as it arrives.
 
-    Nothing is read before `piece` is called: until then `Expect: 100-continue` (RFC 9110 §10.1.1)
-    waits, and a refusal saves the client from sending it. All methods raise Disconnected,
-    BodyStalled, and BodyTooLarge above `limit` bytes. `received`: bytes so far; `ended`: the body
-    is complete; `length`: the Content-Length, None without one.
+    Nothing is read before `piece` is called. A client that sends `Expect: 100-continue` (RFC 9110
+    §10.1.1) waits until then, and does not send a body that is refused before. All methods raise
+    Disconnected, BodyStalled, and BodyTooLarge above `limit` bytes. `received`: bytes so far;
+    `ended`: the body is complete; `length`: the Content-Length, None without one.
     """
 
     __slots__ = ("_limit", "_receive", "ended", "length", "received")
@@ -377,8 +387,9 @@ class Response:
         length: int | None = None,
         headers: Headers = (),
     ) -> None:
-        """Send the status and headers of the response. `length`: length of the body, None if it is
-        sent in pieces.
+        """Send the status and headers of the response.
+
+        `length`: bytes of the body; None if it is sent in pieces.
         """
         await self._send(self._head(status, content_type, length, headers))
 
@@ -442,8 +453,8 @@ def _query(raw: bytes) -> Mapping[str, str]:
 
 @functools.lru_cache(maxsize=256)
 def _short_query(raw: bytes) -> Mapping[str, str]:
-    """Parse a short query string, with a cache, since a polling client repeats it, and parsing
-    costs as much as responding.
+    """Parse a short query string, with a cache: polling clients repeat it, and parsing costs as
+    much as responding.
     """
     return _query(raw)
 
@@ -451,7 +462,8 @@ def _short_query(raw: bytes) -> Mapping[str, str]:
 async def _received(receive: Receive) -> Message:
     """Return the next ASGI message, without a deadline if it is available already.
 
-    The body of a small request usually is, and a timer would cost more than the rest of the work.
+    The body of a small request usually is available, and a timer would cost more than the rest of
+    the work.
     """
     waiting: Any = receive()
     try:
@@ -468,8 +480,8 @@ async def _received(receive: Receive) -> Message:
 
 @types.coroutine
 def _rest(begun: Coroutine[Any, None, Message], awaited: Any) -> Generator[Any, None, Message]:
-    """Run the rest of a coroutine, which was started by hand until it waits for `awaited`; return
-    its result.
+    """Run a coroutine to its end that was started by hand and now waits for `awaited`; return its
+    result.
     """
     try:
         while True:

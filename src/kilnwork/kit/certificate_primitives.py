@@ -15,8 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509 import oid
 
 _BACKDATED = datetime.timedelta(hours=1)
-"""How far in the past certificates begin to be valid, so that a client whose clock is behind
-accepts them."""
+"""How far in the past a certificate begins to be valid, so that a client whose clock is slow
+accepts it.
+"""
 
 SHA256 = hashes.SHA256()
 

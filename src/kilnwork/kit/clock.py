@@ -45,7 +45,7 @@ class ManualClock:
         return self._monotonic
 
     def jump(self, seconds: float) -> None:
-        """Move only the wall time, as an administrator does who sets the clock."""
+        """Move only the wall time, as when an administrator sets the clock."""
         self._wall += seconds
 
     def advance(self, seconds: float) -> None:
@@ -55,10 +55,10 @@ class ManualClock:
 
 
 FIRST_S = -62_135_596_800.0
-"""The year 1 of UTC, the first that can be written."""
+"""The first second of the year 1 of UTC: the first time that can be written."""
 
 END_S = 253_402_300_800.0
-"""The year 10000 of UTC, the first that cannot be written."""
+"""The first second of the year 10000 of UTC: the first time that cannot be written."""
 
 
 def rfc3339(seconds: float) -> str:

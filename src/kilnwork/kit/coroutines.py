@@ -1,7 +1,6 @@
-"""Background work as named coroutine tasks with an owner; the only module that creates coroutine
-tasks.
+"""Background work as named coroutine tasks with an owner; no other module creates coroutine tasks.
 
-A `BackgroundWork` owns coroutine tasks. An exception that one raises is logged and passed to
+A `BackgroundWork` owns coroutine tasks. If one raises an exception, it is logged and passed to
 `on_failure`, never swallowed. Not a scheduler, not a queue.
 """
 
@@ -52,7 +51,7 @@ class BackgroundWork:
             await asyncio.wait(self._members, timeout=timeout_s)
 
     async def stop(self, *, timeout_s: float = 5.0) -> None:
-        """Cancel all coroutine tasks and wait for them; logs those that do not end within
+        """Cancel all coroutine tasks and wait for them; log those that do not end within
         `timeout_s`.
         """
         members = [m for m in self._members if m is not asyncio.current_task()]

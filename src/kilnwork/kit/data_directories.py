@@ -11,7 +11,9 @@ from pathlib import Path
 from kilnwork.kit import digests, errors
 
 MAX_SOCKET_DIRECTORY = 80
-"""Longest directory for Unix sockets: unix(7) allows 108 bytes with the file name."""
+"""Maximum bytes of the path of a directory for Unix sockets: unix(7) allows 108 bytes with the file
+name.
+"""
 
 
 def data_dir() -> Path:
@@ -28,13 +30,15 @@ def is_data_dir(directory: Path) -> bool:
 
 
 _MARKS = ("control.lock", "journal.lock", "owner.lock", "node-identity")
-"""Made before the first secret: by `kiln up` and a manager, any dispatcher, a session, a node."""
+"""Files that are created before the first secret: by `kiln up` and a manager, any dispatcher, a
+session, a node.
+"""
 
 
 def write_private(path: Path, content: bytes, *, durable: bool = False) -> None:
     """Replace `path` atomically by a file of mode 0600.
 
-    `durable`: sync it, since after a power failure the file may otherwise be empty.
+    `durable`: sync the file, which may otherwise be empty after a power failure.
     """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -50,8 +54,8 @@ def write_private(path: Path, content: bytes, *, durable: bool = False) -> None:
 
 
 def runtime_dir(directory: Path) -> Path:
-    """Return the private directory for Unix sockets: DIRECTORY/run, or a short path in /tmp if that
-    is too long.
+    """Return the private directory for Unix sockets: DIRECTORY/run or, if that path is too long, a
+    short path in /tmp.
 
     The path is deterministic, so that the next process finds the sockets of the last one.
     """
@@ -66,7 +70,7 @@ def make_private(directory: Path) -> None:
     """Create a directory that only this user can enter. Raises ConfigurationError if another user
     owns it.
 
-    In /tmp any user may have created that name: a symbolic link is not followed.
+    Any user may have created a file of that name in /tmp: a symbolic link is not followed.
     """
     directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()

@@ -1,10 +1,10 @@
-"""A marker file beside a database, by which a database file that lost its content is distinguished
-from a new one.
+"""A marker file beside a database, which distinguishes a database file that lost its content from a
+new one.
 
 SQLite takes an empty file for a new database. Used by the code that opens our databases:
 `check_content` before SQLite sees the file, `write_marker` once its tables are there. The marker is
-a file beside it, `NAME.made`; move it with the database. A database that is not there at all is a
-new one.
+a file beside the database, `NAME.made`; move both together. A database without a file counts as
+new.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 _WAL = "-wal"
 _MIN_BYTES = 512
-"""Size of the smallest SQLite page; SQLite takes some shorter files for empty ones."""
+"""Bytes of the smallest SQLite page; SQLite takes some shorter files for empty ones."""
 
 
 class ContentLost(Exception):

@@ -1,8 +1,8 @@
 """The policy that decides to which addresses connections on behalf of users are allowed; users may
 name any URL.
 
-Used by whatever sends requests for users, for each connection: the checked address is the one that
-is connected to, since a name may resolve to another address a moment later. Pure.
+Used by all code that sends requests for users, for each connection: the address that is checked is
+the address of the connection, since a name may resolve to another address a moment later. Pure.
 """
 
 import ipaddress
@@ -22,7 +22,9 @@ _METADATA = frozenset(
          "192.0.0.192"),
     )
 )  # fmt: skip
-"""Where machines in clouds learn their credentials: AWS, Google, Alibaba, Azure, Oracle."""
+"""Addresses at which machines in clouds get their credentials: AWS, Google, Alibaba, Azure,
+Oracle.
+"""
 
 _CARRIERS = tuple(
     map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96", "::/96"))
@@ -36,8 +38,9 @@ class EgressRefused(errors.KilnError):
 
 
 class Allowance(NamedTuple):
-    """Addresses that are allowed in spite of the policy. `port`: the only allowed port; None for
-    any.
+    """Addresses that are allowed in spite of the policy.
+
+    `port`: the only allowed port; None for any.
     """
 
     network: Network
@@ -49,8 +52,8 @@ class Policy:
     """The policy for connections: which addresses are refused, besides loopback, link-local,
     multicast, unspecified and metadata addresses.
 
-    `allowed` takes precedence over those. `refused`: addresses with ports, such as those of the API
-    server; only an allowance with a port takes precedence over them.
+    `allowed` takes precedence over these. `refused`: addresses with ports, such as those of the API
+    server; only an allowance with a port takes precedence over `refused`.
     """
 
     allowed: Sequence[Allowance] = ()

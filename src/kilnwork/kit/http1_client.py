@@ -13,8 +13,9 @@ from kilnwork.kit import errors
 MAX_HEAD_BYTES = 64 << 10
 _READ_BYTES = 256 << 10
 _JOINED_BYTES = 64 << 10
-"""Up to this size a body is sent together with its head: two small packets cost 40 ms where Nagle's
-algorithm meets a delayed ACK."""
+"""Maximum bytes of a body that is sent together with its head: two small packets cost 40 ms where
+Nagle's algorithm meets a delayed ACK.
+"""
 
 _END = b"\r\n\r\n"
 
@@ -87,7 +88,9 @@ class Connection:
         self._left = 0
         self._chunked = False
         self.reusable = True
-        """False: close it after this exchange."""
+        """Whether the connection may be used again; if False, it must be closed after this
+        exchange.
+        """
 
     def send(
         self,

@@ -20,7 +20,9 @@ APPLY = "application/apply-patch+yaml"
 BYTES = "application/octet-stream"
 
 CONNECT_S = 10.0
-"""A server that does not take a connection in this time is down or behind a wrong address."""
+"""Seconds for which connecting may take: a server that takes longer is down, or the address is
+wrong.
+"""
 
 
 class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +85,7 @@ class ClientResponse(NamedTuple):
         return str(message or f"{self.status} {self.reason}".rstrip())
 
     def is_kubernetes_status(self) -> bool:
-        """Return whether the body is a Status of the API server itself, rather than a response of a
+        """Return whether the body is a Status of the API server itself, not the response of a
         server behind its proxy.
         """
         return self.document().get("kind") == "Status"

@@ -13,11 +13,13 @@ from collections.abc import Callable
 from typing import NewType
 
 TaskId = NewType("TaskId", bytes)
-"""16 bytes: `metadata.uid` of a declared task, else a UUIDv7."""
+"""A task id: 16 bytes, the `metadata.uid` of a declared task, else a UUIDv7."""
 
 NewUid = Callable[[], str]
 Entropy = random.Random
-"""Seeded in tests, so that a failing run can be repeated from its printed seed."""
+"""A source of random numbers; tests seed it, so that a failing run can be repeated from its printed
+seed.
+"""
 
 
 _drawn: list[bytes] = []
@@ -50,7 +52,7 @@ os.register_at_fork(after_in_child=_drawn.clear)
 
 _UUID7 = 0x7 << 76 | 0x2 << 62
 _UUID7_FIXED = 0xF << 76 | 0x3 << 62
-"""Version and variant (RFC 9562 §5.7): what they are, and which bits."""
+"""The bits of a UUIDv7 that are the same in all of them: version and variant (RFC 9562 §5.7)."""
 
 
 def new_task_id() -> TaskId:
@@ -77,11 +79,11 @@ def session_began(session: bytes) -> float | None:
 class TaskIds:
     """Generator of many task ids: UUIDv7 (RFC 9562 §6.2, method 1), strictly increasing.
 
-    48 bits of milliseconds, 48 random bits of this object, a counter of 26 bits with a random
-    start: two objects collide only if they draw the same 48 bits and their counters are equal in
-    the same millisecond. The counter comes last, so that the ends of ids differ and people can
-    refer to a task by its last digits. Ids increase even if the clock goes back. Not for several
-    threads at once.
+    An id has 48 bits of milliseconds, 48 random bits of this object, and a counter of 26 bits with
+    a random start: ids of two objects collide only if the objects drew the same 48 bits and their
+    counters are equal in the same millisecond. The counter comes last, so that the ends of ids
+    differ and people can refer to a task by its last digits. Ids increase even if the clock goes
+    back. Not for several threads at once.
     """
 
     __slots__ = ("_bits", "_count", "_milliseconds")
@@ -110,7 +112,9 @@ class TaskIds:
 
 
 MIN_ABBREVIATED = 6
-"""The fewest digits that may abbreviate an id: fewer are too likely to be a word."""
+"""Minimum number of digits that may abbreviate an id; with fewer, the text is too likely to be a
+word.
+"""
 
 _DIGITS = re.compile(rf"[0-9a-f]{{{MIN_ABBREVIATED},31}}")
 

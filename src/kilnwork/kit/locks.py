@@ -56,8 +56,9 @@ class OwnerLock:
 
 
 def read_owner(path: Path) -> int | None:
-    """Return the pid in a lock file, or None if it contains none. It does not say whether the lock
-    is held.
+    """Return the pid in a lock file, or None if it contains none.
+
+    The pid does not tell whether the lock is held.
     """
     with contextlib.suppress(OSError):
         text = path.read_text(errors="replace").strip()

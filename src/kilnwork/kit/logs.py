@@ -1,7 +1,8 @@
 """Set-up of logging: one line per record, with a constant message and facts as fields.
 
-Used by the processes' entry points only. Records go to standard error, as text for people or as one
-JSON object per line. Never a payload or a secret: callers pass names, ids and numbers in `extra=`.
+Used by the entry points of processes only. Records go to standard error, as text for people or as
+one JSON object per line. They never contain a payload or a secret: callers pass names, ids and
+numbers in `extra=`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Return of memory to the system that this process has freed but malloc has kept.
+"""Return of free memory to the system: memory that this process has freed, but malloc has kept.
 
 Used after peaks, such as when many connections have ended. Not an allocator.
 """

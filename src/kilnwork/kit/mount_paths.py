@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 VARIABLE = "CONTAINER_SANDBOX_MOUNT_POINT"
-"""The variable that names the directory; unset where mounts are at their own paths."""
+"""Environment variable that names the directory; unset where mounts are at their own paths."""
 
 
 def mount_root(environ: Mapping[str, str]) -> Path:

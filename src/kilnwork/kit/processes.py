@@ -85,10 +85,11 @@ def become_subreaper() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel send SIGKILL to this process when the thread that forked it ends; at once if
-    `parent` has ended already.
+    """Have the kernel send SIGKILL to this process when the thread that forked it ends, or at once
+    if `parent` has ended already.
 
-    Holds for this process alone, not for what it starts (prctl(2), PR_SET_PDEATHSIG).
+    This holds for this process alone, not for processes that it starts (prctl(2),
+    PR_SET_PDEATHSIG).
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -96,10 +97,10 @@ def die_with_parent(parent: int) -> None:
 
 
 def offer_to_oom_killer(pid: int) -> None:
-    """Make the OOM killer prefer a process, and those it starts, to others of the same size. Best
-    effort.
+    """Make the OOM killer prefer a process, and processes that it starts, to others of the same
+    size.
 
-    It adds to the points, up to 1000, that a process has for its memory
+    Best effort. The call adds to the points, up to 1000, that a process has for its memory
     (proc_pid_oom_score_adj(5)).
     """
     path = _PROC / str(pid) / "oom_score_adj"
@@ -206,11 +207,11 @@ def find_members(
     descendants, and all marked processes.
 
     Pass `root` only while its pid cannot have been reused: until it has been waited for. `since`:
-    when the first of them started (`ProcessId.started`); environments of older ones are not read,
-    which would take most of the time on a machine with many processes. `session`: that of a root
-    that has been waited for; members of it count if they are below this process, where all of them
-    end up. Another process with that number is no problem: the kernel does not reuse it while a
-    member is left (kernel/pid.c, free_pid).
+    the start time (`ProcessId.started`) of the first of these processes; environments of older
+    processes are not read, which would take most of the time on a machine with many processes.
+    `session`: the session of a root that has been waited for; members of the session count if they
+    are below this process, which becomes the parent of all of them. The number of a session is
+    unique: the kernel does not reuse it while the session has a member (kernel/pid.c, free_pid).
     """
     stats: dict[int, Stat] = {}
     found = set()
@@ -231,8 +232,10 @@ def find_members(
 
 
 def signal_all(pids: Iterable[int], signal_number: int) -> None:
-    """Send a signal to each process; skip those that have ended meanwhile, and those that are not
-    ours to signal, since they run as another user (setuid programs).
+    """Send a signal to each process.
+
+    Skips processes that have ended meanwhile, and processes that this one may not signal, since
+    they run as another user (setuid programs).
     """
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -245,10 +248,10 @@ def kill_members(
     """Send SIGKILL to all processes of one container or attempt, until two readings of /proc in a
     row find none.
 
-    Two, because a reading takes time, and a process that forks meanwhile may be missed. True proves
-    that nothing is left; False is returned after `rounds` readings (a process in uninterruptible
-    sleep, or a fork bomb). Does not wait: call it again later. `since`, `session`: see
-    `find_members`.
+    Two readings, because a reading takes time, and a process that forks meanwhile may be missed.
+    True proves that no process is left; False is returned after `rounds` readings (a process in
+    uninterruptible sleep, or a fork bomb). The call does not wait: call it again later. `since`,
+    `session`: see `find_members`.
     """
     empty = 0
     for _ in range(rounds):

@@ -7,18 +7,20 @@ from collections import deque
 from collections.abc import Callable
 
 WINDOW_S = 15.0
-"""The rate is measured over this time: earlier progress says little about the rest."""
+"""Seconds over which the rate is measured: earlier progress says little about the rest."""
 
 BAR = 10
-"""Width of the bar. Narrow, so that the line with the remaining time fits into 80 columns."""
+"""Width of the bar in characters: narrow, so that the line with the remaining time fits into 80
+columns.
+"""
 _LEAST_S = 0.5
-"""A rate over less time than this is noise."""
+"""Minimum seconds over which a rate is measured; over less time it would be noise."""
 
 
 class Meter:
     """Meter of the progress towards `total`, which is None while it is unknown.
 
-    `shown` formats a count for people, `unit` follows it.
+    `shown`: formats a count for people. `unit`: follows the count.
     """
 
     def __init__(self, total: int | None, shown: Callable[[float], str], *, unit: str = "") -> None:
@@ -28,8 +30,9 @@ class Meter:
         self._marks: deque[tuple[float, int]] = deque()
 
     def at(self, done: int, *, now_s: float) -> None:
-        """Record the count `done` at the time `now_s`; a lower count than before restarts the
-        measurement.
+        """Record the count `done` at the time `now_s`.
+
+        A lower count than before restarts the measurement.
         """
         if self._marks and done < self._marks[-1][1]:
             self._marks.clear()

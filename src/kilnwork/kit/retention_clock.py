@@ -2,11 +2,12 @@
 
 Used by the retention of tasks and of file jobs. Stored tasks and file jobs have wall clock times,
 and the wall clock may jump. This clock counts the time that has really passed: while the process
-runs, by the monotonic clock; over a restart of the process too, if the machine did not restart;
-else by the wall clock, but at most `MAX_STOPPED_S` per restart. The count never goes back. For each
-span between two jumps, the difference of count and wall clock is known, so a stored time can be
-converted; if it fits several spans, the one in which it is youngest counts. So nothing is deleted
-too early, and some things late. See docs/decisions/0021-retention-and-clocks.md.
+runs, by the monotonic clock; over a restart of the process also by the monotonic clock, if the
+machine did not restart, else by the wall clock, but at most `MAX_STOPPED_S` per restart. The count
+never goes back. For each span between two jumps, the difference of count and wall clock is known,
+so a stored time can be converted; if a stored time fits several spans, the span counts in which it
+is youngest. So nothing is deleted too early, and some things late. See
+docs/decisions/0021-retention-and-clocks.md.
 """
 
 import threading
@@ -19,17 +20,20 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import data_directories
 
 SAMPLE_S = 10.0
-"""How often `sample` should be called: a jump forth and back in between is not noticed."""
+"""Seconds between two calls of `sample`: a jump forth and back in between is not noticed."""
 
 SAVE_S = 60.0
-"""How often the count is saved: a crash loses no more than this."""
+"""Seconds between two times that the count is saved: a crash loses no more than this."""
 
 TOLERANCE_S = 1.0
-"""A smaller difference in one sample is an adjustment, as NTP makes it, and no jump."""
+"""Maximum seconds of a difference in one sample that counts as an adjustment, as NTP makes it; a
+larger one is a jump.
+"""
 
 MAX_STOPPED_S = 86_400.0
-"""How much a restart of the machine counts at most: a wrong clock at boot makes nothing older than
-this."""
+"""Maximum seconds that a restart of the machine counts: a wrong clock at boot makes nothing older
+than this.
+"""
 
 MAX_SPANS = 64
 
@@ -45,8 +49,9 @@ def boot_id() -> str:
 
 
 class _Span(msgspec.Struct):
-    """A span without jumps of the wall clock, with wall times from `first` to `last`; the count was
-    the wall time plus `offset`.
+    """A span without jumps of the wall clock.
+
+    Its wall times are `first` to `last`; the count was the wall time plus `offset`.
     """
 
     first: float
@@ -69,10 +74,10 @@ class _State(msgspec.Struct):
 
 
 class RetentionClock:
-    """A clock that counts the time that has really passed, stored in the file at `path`; if that is
-    None, only in memory.
+    """A clock that counts the time that has really passed.
 
-    May be used by any thread.
+    It is stored in the file at `path`, or only in memory if that is None. May be used by any
+    thread.
     """
 
     def __init__(self, path: Path | None, clock: clocks.Clock, *, boot: str | None = None) -> None:
@@ -153,7 +158,7 @@ class RetentionClock:
         if jumped:
             current.last = max(current.last, state.wall + passed)
             state.count += passed
-            # It may have jumped at any moment since the last look.
+            # The clock may have jumped at any moment since the last sample.
             state.spans.append(_Span(wall - passed, wall, state.count - wall))
             _merge_oldest(state.spans)
         else:
@@ -164,8 +169,8 @@ class RetentionClock:
 
 
 def _merge_oldest(spans: list[_Span]) -> None:
-    """Merge the two oldest spans into one, in which each time is as young as in the span where it
-    is younger.
+    """Merge the two oldest spans into one, in which each time is as young as in that of the two
+    where it is younger.
     """
     if len(spans) > MAX_SPANS:
         one, two = spans[:2]

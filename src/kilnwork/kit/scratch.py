@@ -12,14 +12,17 @@ import tempfile
 from pathlib import Path
 
 _LONGEST = 50
-"""The longest path, so that Unix sockets fit into it (107 bytes, unix(7))."""
+"""Maximum bytes of the path, so that paths of Unix sockets below it are short enough (107 bytes,
+unix(7)).
+"""
 
 _LOCK = "lock"
 
 
 class Scratch:
-    """A private temporary directory, until `close`. `wanted`: the path to use, which must not exist
-    yet.
+    """A private temporary directory, until `close`.
+
+    `wanted`: the path to use, which must not exist yet.
     """
 
     def __init__(self, prefix: str, wanted: Path | None = None) -> None:
@@ -69,7 +72,7 @@ def _locked(path: Path) -> int | None:
 
 
 def _sweep(temporary: Path, prefix: str) -> None:
-    """Remove the directories of ended processes: directories that this user owns and that are not
+    """Remove the directories of ended processes: those that this user owns and that are not
     locked.
     """
     for directory in temporary.glob(f"{prefix}*"):

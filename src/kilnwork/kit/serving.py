@@ -31,21 +31,28 @@ from kilnwork.kit import asgi
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 300
-"""Longer than clients keep idle connections, so that no request meets a closed one."""
+"""Seconds for which an idle connection is kept: longer than clients keep theirs, so that no request
+meets a closed connection.
+"""
 
 BACKLOG = 2048
 HEAD_BYTES = 1 << 20
-"""A request line with its headers; httptools itself would keep any number (Go: MaxHeaderBytes)."""
+"""Maximum bytes of a request line with its headers; httptools itself would keep any number (Go:
+MaxHeaderBytes).
+"""
 
 HEAD_S = 32.0
-"""How long request line and headers may take, so that idle clients hold no connections
-(k8s.io/apiserver pkg/server/secure_serving.go: ReadHeaderTimeout)."""
+"""Maximum seconds for which request line and headers may take, so that idle clients hold no
+connections (k8s.io/apiserver pkg/server/secure_serving.go: ReadHeaderTimeout).
+"""
 
 _JOIN_BYTES = 16 << 10
-"""Up to this size, bytes are copied to be sent together."""
+"""Maximum bytes that are copied to be sent together."""
 
 _EARLY_BYTES = 64 << 10
-"""What a client may send of the next protocol before the app has responded; then reading pauses."""
+"""Maximum bytes that a client may send of the next protocol before the app has responded; then
+reading pauses.
+"""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -55,7 +62,8 @@ def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Accepted connections inherit it. asyncio sets it only on sockets made with proto=IPPROTO_TCP.
+    # Accepted connections inherit TCP_NODELAY. asyncio sets it only on sockets made with
+    # proto=IPPROTO_TCP.
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     found.setblocking(False)
     try:
@@ -76,7 +84,7 @@ def tls_context(
 ) -> ssl.SSLContext:
     """Return the TLS settings of a server, from the PEM files of its certificate and key.
 
-    With `client_ca`, clients may show a certificate of that CA; with `demanded` too they have to.
+    `client_ca`: clients may present a certificate of this CA. `demanded`: they must.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -127,7 +135,7 @@ class Listener:
         """Accept no more connections, let running requests end, and abort connections whose
         requests do not end in time.
 
-        Connections that apps have taken over are cut last.
+        Connections that apps have taken over are closed last.
         """
         if self._server is None:
             self._socket.close()
@@ -176,8 +184,8 @@ _TOO_LARGE = (
 class _Together:
     """A transport that sends the head of a response together with its body.
 
-    The head waits until the end of this turn of the loop, so that both go in one system call and
-    one packet. uvicorn writes them separately.
+    The head waits until the end of this turn of the loop, so that head and body go in one system
+    call and one packet. uvicorn writes them separately.
     """
 
     __slots__ = ("_held", "_loop", "_transport")
@@ -233,7 +241,7 @@ class _Cycle(httptools_impl.RequestResponseCycle):
 
     transport: Any  # a `_Together`
     _head = b""
-    """The head of a whole response, until its body comes."""
+    """The head of a whole response; kept until its body comes."""
 
     async def send(self, message: Any) -> None:
         """Send one ASGI message."""
@@ -263,7 +271,7 @@ class _Cycle(httptools_impl.RequestResponseCycle):
         self.transport.write_whole(head, body)
         self.response_complete = True
         self.message_event.set()
-        if not self.keep_alive:  # the server stops
+        if not self.keep_alive:  # the server is stopping
             self.transport.close()
         self.on_response()
 
@@ -312,14 +320,15 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
         self._useless_bytes = 0
         self._in_time()
         self._complete_scope()
-        before: httptools_impl.RequestResponseCycle | None = self.cycle  # None: the first request
+        # None for the first request.
+        before: httptools_impl.RequestResponseCycle | None = self.cycle
         self.cycle = cycle = self._new_cycle()
         if self.parser.should_upgrade() and self._may_upgrade():
             extensions: dict[str, Any] = {asgi.HIJACK: lambda: self._give_away(cycle)}
             self.scope["extensions"] = extensions
         if before is None or before.response_complete:
             self._start_asgi_task(cycle, self.app)
-        else:  # pipelined: one after the other
+        else:  # pipelined requests: one after the other
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
 
@@ -377,7 +386,8 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
 
     def _watch_head(self) -> None:
         """Limit the size and duration of an incomplete head, and of trailers of chunked bodies."""
-        cycle: httptools_impl.RequestResponseCycle | None = self.cycle  # None: nothing was asked
+        # None before the first request.
+        cycle: httptools_impl.RequestResponseCycle | None = self.cycle
         idle = cycle is None or cycle.response_complete
         if self._useless_bytes > HEAD_BYTES:
             if idle:

@@ -8,11 +8,12 @@ import re
 from collections.abc import Iterator
 
 MAX_PATH_BYTES = 1024
-"""The limit of object stores; together with the directory of a run it is still within that of
-Linux."""
+"""Maximum bytes of a path, which is the limit of object stores; together with the directory of a
+run it is still within that of Linux.
+"""
 
 MAX_NAME_BYTES = 255
-"""The limit for one component: NAME_MAX of Linux."""
+"""Maximum bytes of one component of a path: NAME_MAX of Linux."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 

@@ -7,10 +7,12 @@ an idle connection stays open for hours after a power cut.
 import socket
 
 QUIET_S, PROBE_S, PROBES = 10, 4, 3
-"""Idle seconds before the first probe, seconds between probes, and how many fail: 22 s in all."""
+"""Idle seconds before the first probe, seconds between probes, and number of failed probes after
+which the connection ends: 22 s in all.
+"""
 
 UNHEARD_S = 20
-"""How long sent data may stay unacknowledged before the connection ends."""
+"""Seconds for which sent data may stay unacknowledged before the connection ends."""
 
 
 def bound_silence(connection: socket.socket) -> None:

@@ -391,9 +391,8 @@ class Elector:
             return await work
 
     def _pause_s(self) -> float:
-        """Return the seconds until the next read of the Lease, with jitter.
-
-        The pause is shorter if the lease of a holder that no longer renews it ends sooner.
+        """Return the seconds until the next read of the Lease: the retry period with jitter, or
+        less if the lease of another holder would end before that.
         """
         pause_s = self._settings.retry_s * (1 + 0.2 * self._entropy.random())
         wait_s = self._view.wait_s(self._clock.monotonic())

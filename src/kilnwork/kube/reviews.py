@@ -22,7 +22,7 @@ AT_ONCE = 8
 """Questions under way; more wait, so that a flood of unknown tokens is none to the API server."""
 
 WAITING = 256
-"""Questions under way or waiting; what comes beyond is turned away at once."""
+"""Maximum number of questions under way or waiting; any further one is refused at once."""
 
 V = TypeVar("V")
 _Kept = OrderedDict[Hashable, tuple[float, V]]

@@ -220,8 +220,8 @@ class Fetcher:
     def read_several(
         self, lane: str, read: source_pinning.Read, listed: Sequence[origins.ListedFile]
     ) -> Iterator[tuple[origins.ListedFile, tuple[blob_fetch.Fetched, str]]]:
-        """Read files in the threads of a lane, as a `pinning.Map`; call it in a thread of another
-        pool.
+        """Read files in the threads of a lane, as a `source_pinning.Map`; call it in a thread of
+        another pool.
         """
         todo = iter(listed)
         running: dict[futures.Future[tuple[blob_fetch.Fetched, str]], origins.ListedFile] = {}

@@ -4,7 +4,7 @@ Used by the worker's slots around each call (`enter`), and by `task` (`installed
 `code_packing` has packed is unpacked into a directory that all slots of a worker share, named by
 its digest. A slot stays in the environment of its last call; a call of another environment first
 removes the modules of the previous one from `sys.modules`. Tasks may read their working directory;
-what a task writes there is visible to other tasks and is not kept.
+files that a task writes there are visible to other tasks and are not kept.
 """
 
 import contextlib

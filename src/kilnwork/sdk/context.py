@@ -58,7 +58,7 @@ class Context:
         return self._stopped
 
     def progress(self, fraction: float | None = None, message: str = "") -> None:
-        """Report the progress of the task. Cheap; only the last report counts.
+        """Report the progress of the task. A call is cheap, and only the last report counts.
 
         `fraction`: from 0 to 1. `message`: a short text for people.
         """

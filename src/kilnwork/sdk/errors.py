@@ -96,9 +96,8 @@ class TaskTimedOut(TaskError, TimeoutError):
 
 
 class Cancelled(TaskError):
-    """A task was cancelled. Also raised inside the task: clean up quickly and do not suppress
-    it.
-    """
+    """A task was cancelled. The exception is also raised inside the task: clean up quickly and do
+    not suppress it."""
 
 
 class JobFailed(KilnError):

@@ -77,9 +77,9 @@ class Future(Generic[T_co]):
     def id(self) -> str:
         """The id of the task, a dashed UUID; `kiln.future(id)` finds the task from any process.
 
-        Available at once, except for calls with a `key=`: then it waits until the dispatcher
-        reports which task has the key. The call is sent before the id is returned, so that another
-        process that gets the id finds the task.
+        The id is available at once, except for calls with a `key=`: for these, this waits until the
+        dispatcher reports which task has the key. The call is sent before the id is returned, so
+        that another process that gets the id finds the task.
         """
         text = ids.task_text(self.task)
         if self._end is None:
@@ -141,8 +141,9 @@ class Future(Generic[T_co]):
     def cancel(self, *, recursive: bool = True) -> bool:
         """Cancel the task, whether it waits or runs; return False if it has finished already.
 
-        `recursive`: also cancel all tasks that it has spawned (default: True, since no other task
-        waits for them). `done()` returns True once every process that the task started has ended.
+        `recursive`: also cancel all tasks that the task has spawned (default: True, since no other
+        task waits for them). `done()` returns True once every process that the task started has
+        ended.
         """
         raise NotImplementedError
 
@@ -190,7 +191,7 @@ class Future(Generic[T_co]):
             self._call(hooks)
 
     def forget(self, hook: Hook) -> None:
-        """Remove a hook that `when_done` added; may be called more than once."""
+        """Remove a hook that `when_done` added; does nothing if it is no longer there."""
         if self._hooks:
             try:
                 self._hooks.remove(hook)
@@ -438,7 +439,7 @@ class PartFuture(Future[T_co]):
 class Futures(Sequence[Future[T]]):
     """The futures of a map, in the order of its arguments.
 
-    As an argument of a call, it becomes the list of their results.
+    As an argument of a call, a `Futures` becomes the list of the results.
     """
 
     __slots__ = ("_items",)

@@ -121,10 +121,10 @@ class DeployedJob:
         self._options = options
 
     def submit(self, /, **options: Any) -> "JobRun[Any]":
-        """Create a Job with these values of its options; return at once.
+        """Create a Job with these values of the JobConfig's options; return at once.
 
         Values are JSON; dates and members of enums are written as texts. Raises NoSession,
-        ConfigurationError if there is no such JobConfig, and BadOption for values that its options
+        ConfigurationError if there is no such JobConfig, and BadOption for values that the options
         do not allow.
         """
         return submit(self.name, self._values(options), self._options)

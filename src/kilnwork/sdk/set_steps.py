@@ -163,7 +163,7 @@ class StepOwner:
     """The methods of a SyncSet that its steps call."""
 
     of: str
-    """The SyncSet, for messages."""
+    """How error messages name the SyncSet: `kiln.SyncSet('NAME')`."""
 
     def take_name(self, wanted: str, *, instead_of: str = "") -> str:
         """Reserve a unique name for a step and return it. Raises BadOption."""

@@ -62,8 +62,8 @@ class Shard:
         """Yield the lines of the shard without line feed, file by file. Raises BadRecord.
 
         A range of bytes has the lines that begin in it; a range of rows has that number of lines
-        from its first row on; a hash has the lines whose key belongs to the shard. The header of a
-        CSV file is not yielded.
+        from its first row on; a shard by hash has the lines whose key belongs to it. The header of
+        a CSV file is not yielded.
         """
         for line, _ in self._lines():
             yield line

@@ -13,8 +13,8 @@ from kilnwork.sdk import child_processes
 
 _SHORT_LIFE_S = 10.0
 _TRIES = 5
-"""A process that has ended `_TRIES` times in a row, each time within `_SHORT_LIFE_S` of its start,
-is not restarted any more."""
+"""A process that has ended more than `_TRIES` times in a row, each time within `_SHORT_LIFE_S` of
+its start, is not restarted any more."""
 
 _AGAIN = backoff.Backoff(base_s=0.2, max_s=5.0)
 _OUTPUT_BYTES = 1 << 16

@@ -62,7 +62,7 @@ POLL_S = 0.1
 """Interval in seconds at which a log that is followed is checked for more output. Files are read,
 not watched: a quiet log costs one read of zero bytes."""
 MAX_NAMED = 20
-"""Namespaces checked for the error message if the requested namespace does not exist."""
+"""Number of namespaces checked for the error message if the requested namespace does not exist."""
 
 MAX_WAIT_S = 60
 MAX_LIMIT = 1000

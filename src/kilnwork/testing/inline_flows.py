@@ -85,8 +85,8 @@ def run(
     params: Mapping[str, Any] | None,
     functions: Functions | None,
 ) -> Done:
-    """Run a flow as `run_flow` does, but return also the directories of its attempts; for
-    `run_set`.
+    """Run a flow as `run_flow` does, and also return the output directories of its successful
+    attempts; for `run_set`.
     """
     converted = _converted(declared)
     snapshots = {name: _snapshot(name, value) for name, value in (data or {}).items()}

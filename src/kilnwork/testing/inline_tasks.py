@@ -39,7 +39,9 @@ State = api_task.State
 Record = records.Record
 
 STACKED = 20
-"""So many tasks run on top of each other in one thread; the next goes on in another one."""
+"""Maximum number of tasks that run on top of each other in one thread; the next starts a new
+thread.
+"""
 
 _MORE = object()
 

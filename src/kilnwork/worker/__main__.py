@@ -1,11 +1,12 @@
 """`python -m kilnwork.worker`: runs one worker until it is asked to stop.
 
-Started by the Pods of a TaskCluster and by `kiln.start()`. Forks the zygote first and imports the
-agent's modules only afterwards: slots must not inherit asyncio, and no thread may exist before a
-fork. Modules that both need are imported before the fork, so that their memory is shared; the
-others are imported by name. An agent whose dispatcher is on the same machine does not import `ssl`,
-which saves each worker 1.5 MiB. Exit codes: 0 asked to stop; 1 no dispatcher for a minute, or a
-bug; 2 invalid environment; 3 refused by the dispatcher; 4 the zygote cannot be started.
+Started by the Pods of a TaskCluster and by `kiln.start()`. It forks the zygote first and imports
+the agent's modules only afterwards: slots must not inherit asyncio, and no thread may exist before
+a fork. Modules that both processes need are imported before the fork, so that their memory is
+shared; the others are imported by name. An agent whose dispatcher is on the same machine does not
+import `ssl`, which saves each worker 1.5 MiB. Exit codes: 0 asked to stop; 1 no dispatcher for a
+minute, or a bug; 2 invalid environment; 3 refused by the dispatcher; 4 the zygote cannot be
+started.
 """
 
 import gc
@@ -28,7 +29,7 @@ SHARED = (
     "kilnwork.kit.digests", "kilnwork.worker.line_buffer", "kilnwork.worker.slot_page", "mmap",
     "resource", "shutil", "termios",
 )  # fmt: skip
-"""What both agent and zygote import, with all that these import."""
+"""Modules that both agent and zygote import; with them come the modules that these import."""
 
 
 def main() -> int:
@@ -48,7 +49,7 @@ def main() -> int:
         code = 1
         try:
             processes.rename(zygote_link.ZYGOTE)
-            # Otherwise the zygote would never see the end of the link when the agent dies.
+            # Without this, the zygote would never see the end of the link when the agent dies.
             own_end.close()
             stderr = os.dup(2)
             os.dup2(errors_file, 2)
@@ -60,10 +61,11 @@ def main() -> int:
         finally:
             # No cleanup: exit handlers and buffered output belong to the agent.
             os._exit(code)
-    # Otherwise the agent would never see the end of the link when the zygote dies.
+    # Without this, the agent would never see the end of the link when the zygote dies.
     zygote_end.close()
     if given.remote is None:
-        # None makes `import ssl` fail. asyncio works without it, since some Pythons are built so.
+        # None makes `import ssl` fail. asyncio works without `ssl`, because some Pythons are built
+        # without.
         sys.modules["ssl"] = cast(ModuleType, None)
     serving = importlib.import_module("kilnwork.worker.agent_process")
     return int(serving.serve(given, zygote_link.ZygoteHandle(pid, own_end, errors_file)))
@@ -75,7 +77,7 @@ def share() -> None:
     """
     for name in SHARED:
         importlib.import_module(name)
-    # A collection writes to the header of every object that it visits; frozen ones it does not.
+    # A collection writes to the header of every object that it visits, but visits no frozen ones.
     gc.freeze()
 
 

@@ -1,9 +1,9 @@
 """The agent, which holds the worker's link to the dispatcher and its attempts.
 
 Started by `__main__`. The agent carries out orders and decides little: the dispatcher counts slots,
-so every Run is carried out. Its own responsibility is that no attempt runs here which another
-worker may start again: it ends all attempts before its lease expires, and starts none without a
-lease.
+so the agent carries out every Run. Its own responsibility is that no attempt runs here while
+another worker may start the same task again: it ends all attempts before its lease expires, and
+starts none without a lease.
 """
 
 import asyncio
@@ -40,11 +40,12 @@ from kilnwork.worker import (
 log = logging.getLogger(__name__)
 
 SHUTDOWN_GRACE_S = 8.0
-"""Between SIGTERM and SIGKILL of tasks when the worker itself is asked to stop: a Pod has 30 s by
-default, `kiln up` ends within 20."""
+"""Maximum seconds between SIGTERM and SIGKILL of the tasks when the worker itself is asked to stop:
+a Pod has 30 s by default, and `kiln up` ends within 20 s.
+"""
 
 LAST_WORDS_S = 2.0
-"""How long a worker that stops waits until its reports are acknowledged."""
+"""Seconds for which a stopping worker waits until its reports are acknowledged."""
 
 _UNKNOWN = outcome_rules.Halt(
     attempts.Ending.STOPPED, reasons.Reason.REPLACED.value, "the dispatcher does not know it"
@@ -156,16 +157,16 @@ class Agent:
         raises.
         """
         if self._containers is not None:
-            # Before the Hello, which proves that nothing of an earlier worker process runs.
+            # Must precede the Hello, which proves that nothing of an earlier worker process runs.
             await self._containers.clear(self._settings.pod_uid)
         commands.keep_descriptors_private()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Handlers of the loop run between coroutines, never in the middle of one.
+            # The loop runs these handlers between coroutines, never in the middle of one.
             loop.add_signal_handler(number, self._asked_to_stop)
         if self._settings.owner is not None:
             loop.add_reader(self._settings.owner, self._owner_gone, self._settings.owner)
-        # Before the first sweep, so that an exit status of the zygote is not dropped.
+        # Must precede the first sweep, which would drop the exit status of an unwatched zygote.
         self._supervisor.adopt(zygote)
         self._reaper.start()
         if self._relay is not None:
@@ -185,11 +186,12 @@ class Agent:
             if self._relay is not None:
                 await self._relay.stop()
             self._reaper.stop()
-            # Whatever is left by now: the end of the worker proves that nothing of it runs.
+            # Kill all processes that are left: the end of the worker proves that nothing of it
+            # runs.
             processes.signal_all(processes.descendants(os.getpid()), signal.SIGKILL)
             self._tools.stdout.close()
             self._tools.directories.close()
-            # Not the default action: a signal that comes late must not change the exit code.
+            # Ignored, not reset to the default action: a late signal must not change the exit code.
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
                 signal.signal(number, signal.SIG_IGN)
@@ -235,7 +237,7 @@ class Agent:
             else:
                 current.abandon(_UNKNOWN)
                 if current.over.is_set():
-                    # Its report was forgotten, so no acknowledgement will remove it.
+                    # Its report was forgotten, so no acknowledgement will remove the attempt.
                     del self._attempts[ref]
 
     def received(self, order: worker_side.Order) -> None:
@@ -284,7 +286,7 @@ class Agent:
 
     def _start(self, run: messages.Run) -> None:
         if run.ref in self._attempts:
-            # A Run that is repeated must not start the command twice.
+            # A repeated Run must not start the command twice.
             return
         if self._stopping.is_set():
             self._refuse(run.ref, _STOPPING)
@@ -300,12 +302,13 @@ class Agent:
     async def _run_attempt(self, current: attempt.Attempt) -> None:
         await current.run()
         if current.silent:
-            # It reports nothing, so no acknowledgement will remove it.
+            # A silent attempt reports nothing, so no acknowledgement will remove it.
             self._attempts.pop(current.ref, None)
 
     def _refuse(self, ref: attempts.AttemptRef, halt: outcome_rules.Halt) -> None:
-        """Report that an attempt ended before it started. Since no process was started, this is
-        proof that none runs.
+        """Report that an attempt ended before it started.
+
+        Since no process was started, the report is proof that none runs.
         """
         outcome = outcome_rules.halted_outcome(halt, at=self._tools.clock.wall())
         self._link.report(lambda serial: messages.Finished(serial, ref, outcome))
@@ -349,7 +352,7 @@ class Agent:
         """Shut down at once, because the process that started this worker has exited and wants no
         results.
         """
-        # At its end a descriptor stays readable: the loop would call this again and again.
+        # A closed descriptor stays readable: the loop would call this again and again.
         asyncio.get_running_loop().remove_reader(descriptor)
         self._at_once = True
         self._stopping.set()
@@ -357,7 +360,7 @@ class Agent:
     def _asked_to_stop(self) -> None:
         if self._stopping.is_set():
             for current in self._attempts.values():
-                # Shortens the grace periods that have begun.
+                # A second signal ends the grace periods that have begun.
                 current.halt(_STOPPING, grace_s=0)
         self._stopping.set()
 
@@ -367,11 +370,11 @@ class Agent:
             grace_s = 0.0 if self._at_once else min(current.grace_s, SHUTDOWN_GRACE_S)
             current.halt(_STOPPING, grace_s=grace_s)
         self._slots.kill_all(reasons.Reason.WORKER_STOPPING)
-        # The grace periods of the attempts run meanwhile.
+        # The grace periods of the attempts pass meanwhile.
         await self._supervisor.close(timeout_s=orphans.PATIENCE_S)
         try:
             async with asyncio.timeout(SHUTDOWN_GRACE_S + orphans.PATIENCE_S):
-                # A copy: acknowledgements remove attempts.
+                # A copy, because acknowledgements remove attempts.
                 for current in list(self._attempts.values()):
                     await current.over.wait()
         except TimeoutError:
@@ -388,8 +391,8 @@ class Agent:
 def _directories(given: settings.WorkerSettings) -> directories.Directories:
     """Create the base directory for attempts.
 
-    If commands run in containers of their own, it is in a place that the containers can see: below
-    the mounts, unless all containers share this machine's files.
+    If commands run in containers of their own, the directory is in a place that these containers
+    can see: below the mounts, unless all containers share this machine's files.
     """
     base = None if given.remote is None else given.remote.directory
     if base is None and given.containers and given.mounts == Path("/"):

@@ -1,5 +1,6 @@
-"""The agent's process from its start to its exit: the part of `__main__` that follows the fork of
-the zygote.
+"""The agent's process from its start to its exit.
+
+`__main__` imports and calls it after the fork of the zygote.
 """
 
 import asyncio

@@ -34,7 +34,9 @@ from kilnwork.worker import (
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
-"""A worker that cannot start anything keeps each slot so long, lest it swallow the whole queue."""
+"""Seconds that a failed start occupies its slot: without this pause, a worker that cannot start
+anything would soon use up the whole queue.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,9 @@ class Tools:
     environment: environment.Environment
     stdout: pod_log_writer.StdoutWriter
     explain_kill: Callable[[], str]
-    """See `memory_watch`."""
+    """Returns the message for a process that the kernel's OOM killer ended, else ""; see
+    `memory_watch`.
+    """
 
 
 class ClosableServer(Protocol):
@@ -65,7 +69,7 @@ class Attempt:
     """
 
     shares_files = True
-    """Whether its command has the file system of this process."""
+    """Whether the command has the same file system as this process."""
 
     def __init__(self, run: messages.Run, tools: Tools) -> None:
         self.ref = run.ref
@@ -109,7 +113,7 @@ class Attempt:
             await place.remove()
 
     def halt(self, halt: outcome_rules.Halt, *, grace_s: float) -> None:
-        """Send SIGTERM to the process group of the command, and SIGKILL after `grace_s`.
+        """Ask the command to end: send SIGTERM to its process group, and SIGKILL after `grace_s`.
 
         The first halt decides the ending that is reported.
         """
@@ -118,10 +122,10 @@ class Attempt:
         if self._halt is None:
             self._halt = halt
             if self._asking is not None:
-                # Cancels a request for variables: no process exists yet that could be signalled.
+                # Cancel a request for variables: no process exists yet that could be signalled.
                 self._asking.reschedule(asyncio.get_running_loop().time())
             self._signal(signal.SIGTERM)
-            # A process that is stopped handles SIGTERM only once it continues.
+            # A process that is stopped (SIGSTOP) handles SIGTERM only once it continues.
             self._signal(signal.SIGCONT)
         self._kill_after(grace_s)
 
@@ -142,16 +146,17 @@ class Attempt:
         self.halt(halt, grace_s=0)
 
     def reattach(self, offset: int) -> None:
-        """Continue on a new link with the attempt, which the dispatcher knows and whose output
-        below `offset` it has.
+        """Continue an attempt, which the dispatcher knows, on a new link: send its output from
+        `offset` on; the dispatcher has stored the rest.
         """
         self.silent = False
         if self._output is not None:
             self._output.send_again(offset)
 
     def container_seen(self, status: messages.ContainerSeen) -> None:
-        """Handle the start or end of the attempt's container; see `ephemeral_containers`. A command
-        without its own container has none.
+        """Handle the start or end of the attempt's container; see `ephemeral_containers`.
+
+        Does nothing here, because a command without its own container has none.
         """
 
     def drop_output_below(self, offset: int) -> None:
@@ -167,7 +172,7 @@ class Attempt:
         variables = tools.environment.for_attempt(self._run, place, values)
         spec = self._run.spec
         command = commands.start((*spec.command, *spec.args), variables)
-        # In the same turn of the loop: a sweep before it would drop the exit status.
+        # Must run in the same turn of the loop: a sweep before it would drop the exit status.
         ended = tools.reaper.watch(command.pid)
         self._command = command
         processes.offer_to_oom_killer(command.pid)
@@ -181,13 +186,14 @@ class Attempt:
         exited = await ended
         code = exited.code
         killed = code in (-signal.SIGKILL, outcome_rules.SHELL_SIGKILLED)
-        # Now: a kill by the kernel explains an end only for a while, and `clear` may take as long.
+        # Ask now: a kill by the kernel explains an end only for `FRESH_S`, and `clear` may take as
+        # long.
         oom = tools.explain_kill() if killed and self._halt is None else ""
         # From here on its pid may be reused.
         self._command = None
         proof = await tools.orphans.clear(root)
         await server.close()
-        # Only now: no process is left that could print.
+        # Read the rest only now, when no process is left that could print.
         self._output.finish()
         self._cancel_kill()
         finished = tools.clock.wall()
@@ -210,7 +216,7 @@ class Attempt:
         if api_variables.are_literal(self._run.spec.env) or self._halt is not None:
             return {}
         try:
-            # No limit until `halt` reschedules it.
+            # No time limit; `halt` sets one to cancel the request.
             async with asyncio.timeout(None) as self._asking:
                 response = await self._tools.link.request(
                     lambda serial: messages.GetVariables(serial, self.ref)
@@ -228,8 +234,8 @@ class Attempt:
     async def _serve(self, place: directories.AttemptDirectory) -> ClosableServer:
         """Start the HTTP server on the task's socket.
 
-        The server is imported only here: a worker that runs only calls does not need it, and it
-        takes 0.4 MiB.
+        Its module is imported only here: it takes 0.4 MiB, and a worker that runs only calls does
+        not need it.
         """
         task_socket = importlib.import_module("kilnwork.worker.task_socket")
         calls = task_socket.TaskSocket(
@@ -244,7 +250,7 @@ class Attempt:
     def _result(
         self, place: directories.AttemptDirectory, code: int
     ) -> attempts.Payload | errors.BadResult | None:
-        # After a failure or a halt the file may be half written.
+        # After a failure or a halt the file may be incomplete.
         return None if code != os.EX_OK or self._halt is not None else self._read(place)
 
     def _read(
@@ -267,7 +273,8 @@ class Attempt:
         reason = str(reasons.Reason.OUT_OF_MEMORY)
         if self._halt is None and not self.over.is_set():
             self._halt = outcome_rules.Halt(attempts.Ending.FAILED, reason, message)
-            self._signal(signal.SIGKILL)  # nothing gentler: it would go on to use more
+            # No SIGTERM first: the command would go on to use more memory.
+            self._signal(signal.SIGKILL)
 
     def _kill_after(self, grace_s: float) -> None:
         loop = asyncio.get_running_loop()

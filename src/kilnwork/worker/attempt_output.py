@@ -1,10 +1,10 @@
 """Transfer of the output of one attempt from its pipe to the dispatcher, without blocking the task.
 
 Used by `attempt`. Output that the dispatcher has not acknowledged is kept here, to be sent again on
-a new link. Once `KEPT_BYTES` are unacknowledged, further output waits here as well; beyond
-`TAIL_BYTES` of waiting output the oldest is dropped. So a task that prints faster than its output
-can be stored keeps running, and its log says how many bytes are missing. Nothing is dropped of the
-first `WHOLE_BYTES`, nor while the dispatcher reads nothing: then the pipe is not read and the task
+a new link. Once `KEPT_BYTES` are unacknowledged, further output waits here as well; if more than
+`TAIL_BYTES` wait, the oldest are dropped. So a task that prints faster than its output can be
+stored keeps running, and its log says how many bytes are missing. Nothing is dropped of the first
+`WHOLE_BYTES`, nor while the dispatcher reads nothing: then the pipe is not read and the task
 blocks, as it would on a slow disk. In either case this process does not grow.
 """
 
@@ -19,46 +19,62 @@ from kilnwork.api import attempts
 from kilnwork.worker import line_buffer, pod_log_writer
 
 KEPT_BYTES = 1 << 20
-"""Output of one attempt that may be unacknowledged (docs/decisions/0004)."""
+"""Maximum bytes of an attempt's output that were sent and not acknowledged (docs/decisions/0004);
+further output waits.
+"""
 
 READ_BYTES = 1 << 16
-"""Well below the largest frame."""
+"""Maximum bytes per read and per message; well below the largest frame."""
 
 PIPE_BYTES = 1 << 20
-"""So much may be printed between two reads, by a task that prints much; Linux allows it to
-everybody."""
+"""Size of the pipe of a task that prints much, and maximum bytes per read of it; Linux allows this
+size to every user.
+"""
 
 TAIL_BYTES = 2 << 20
-"""What waits to be sent when much is printed: the end of the output is there in one piece."""
+"""Maximum bytes that wait to be sent when a task prints much. The oldest are dropped, so the end of
+the output is kept in one piece.
+"""
 
 BEHIND_BYTES = TAIL_BYTES // 2
+"""Once this many bytes wait, only a piece is sent from time to time, so that followers see
+something: while a piece is sent, much more could have been read.
+"""
 BEHIND_S = 0.05
+"""Seconds between these pieces."""
 BEHIND_PIECE_BYTES = 256 * 1024
-"""With so much waiting, a piece is sent now and then, so that followers see something: each that
-is sent costs the time in which much more could be read."""
+"""Bytes of each of these pieces."""
 
 WHOLE_BYTES = 16 << 20
-"""Of so much nothing is dropped, however slowly it is kept: the log holds it all by default."""
+"""Number of bytes at the beginning of an output of which nothing is dropped, however slowly they
+are stored: by default this is what a log holds.
+"""
 
 DROPPED_PER_BYTE = 256
-"""How much may be dropped for each byte that the dispatcher has kept: it decides whether a task
-waits for a dispatcher that is away, and must not slow down one that only prints much."""
+"""Number of bytes that may be dropped for each byte that the dispatcher has stored. The ratio makes
+a task wait for a dispatcher that is away, but does not slow down a task that only prints much.
+"""
 
 SMALL_BYTES = 4096
+"""A read of fewer bytes is followed by a pause of `LINGER_S`."""
 LINGER_S = 0.005
-"""After a read of less than `SMALL_BYTES` the pipe is left alone so long, so that a program that
-writes line by line makes few frames, and not one for each line."""
+"""Seconds for which the pipe is not read after a short read, so that a program that writes line by
+line does not cause a frame per line.
+"""
 
 _LAST_READS = 64
-"""At the end at most so often: a process that could not be killed may go on printing."""
+"""Maximum number of reads after the end of the attempt: a process that could not be killed may go
+on printing.
+"""
 
 Send = Callable[[int, bytes], None]
-"""Takes an offset and the data that begins there; does nothing while there is no link."""
+"""Sends the data that begins at an offset of the output; does nothing while there is no link."""
 
 
 class AttemptOutput:
-    """The output of one attempt, read from the pipe `descriptor`, which it owns, until end of file
-    or `finish`.
+    """The output of one attempt, read from a pipe until end of file or `finish`.
+
+    `descriptor`: the read end of the pipe, which this object owns.
     """
 
     def __init__(self, descriptor: int, *, send: Send, shared: pod_log_writer.StdoutWriter) -> None:
@@ -97,7 +113,7 @@ class AttemptOutput:
             self._kept.popleft()
             if count < len(data):
                 self._kept.appendleft((start + count, data[count:]))
-        # An offset beyond what was read would make later acknowledgements look old.
+        # At most what was read: a greater offset would make later acknowledgements look old.
         self._kept_from = min(offset, self._read_up_to)
         self._pass_on()
         self._resume()
@@ -111,8 +127,9 @@ class AttemptOutput:
             self._send(start, data)
 
     def finish(self) -> None:
-        """Read the remaining output from the pipe, and close it. Call when no process of the
-        attempt is left.
+        """Read the remaining output from the pipe, and close the pipe.
+
+        Call when no process of the attempt is left.
         """
         for _ in range(_LAST_READS):
             if not self._open or not self._read():
@@ -130,7 +147,7 @@ class AttemptOutput:
 
     @property
     def _drops(self) -> bool:
-        """Return whether output beyond the limit may be dropped."""
+        """Return whether output beyond `TAIL_BYTES` may be dropped."""
         return self._may_drop > 0 and self._read_up_to >= WHOLE_BYTES
 
     def _resume(self) -> None:
@@ -141,7 +158,7 @@ class AttemptOutput:
             self._loop.add_reader(self._descriptor, self._readable)
         elif self._kept_bytes < KEPT_BYTES:
             self._await_room()
-        # otherwise `drop_below` resumes once more is acknowledged
+        # otherwise `drop_below` resumes reading once more is acknowledged
 
     def _await_room(self) -> None:
         if not self._awaits_room:
@@ -167,7 +184,7 @@ class AttemptOutput:
             self._loop.remove_reader(self._descriptor)
 
     def _readable(self) -> None:
-        # Output of another attempt may have taken the room since.
+        # Output of other attempts may have filled the worker's standard output since.
         if not self._has_room and not self._drops:
             self._pause()
             self._resume()
@@ -203,8 +220,8 @@ class AttemptOutput:
         return len(data)
 
     def _pass_on(self) -> None:
-        """Send the output just read, as far as there is room: immediately, unless much output is
-        waiting already.
+        """Send the waiting output as far as there is room: immediately, or in pieces from time to
+        time if much output waits.
         """
         if self._late_bytes < BEHIND_BYTES or not self._drops:
             while self._late and self._has_room:
@@ -223,14 +240,14 @@ class AttemptOutput:
 
     def _send_late(self, most: int) -> None:
         """Send about `most` bytes of waiting output, and keep them until they are acknowledged."""
-        # Where the gap is: after what was sent, before what follows.
+        # The line about dropped output stands at the gap: after what was sent, before what follows.
         if self._late and self._dropped:
             self._lines.write(attempts.dropped_line(self._dropped))
             self._dropped = 0
         while self._late and most > 0:
             first = self._late.popleft()
             if len(first) > READ_BYTES:
-                # Slices of bytes would copy the rest again for each piece.
+                # A slice of bytes would copy the rest again for each piece; a memoryview does not.
                 view = memoryview(first)
                 self._late.appendleft(view[READ_BYTES:])
                 first = view[:READ_BYTES]
@@ -247,7 +264,7 @@ class AttemptOutput:
         if self._open:
             self._pause()
             self._open = False
-            # After `_pause`: the loop must not watch a number that may be reused.
+            # After `_pause`: the loop must not watch a descriptor number that may be reused.
             os.close(self._descriptor)
             if self._lingers is not None:
                 self._lingers.cancel()

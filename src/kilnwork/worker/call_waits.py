@@ -1,10 +1,10 @@
-"""The waits of a call in a slot for other tasks: it releases the slot, and resumes when they have
-finished.
+"""The waits of a slot's calls for other tasks: a call releases the slot, and resumes when the tasks
+have finished.
 
 Used by `slot_session`, in whichever thread waits. In the main thread a task may wait *in place*:
-the task that it waits for runs on top of it in the same process, to any depth. This is not done
-while other code of the task may run (a thread of its own, an event loop), since then the parent of
-a submitted task would be ambiguous.
+the task that it waits for runs on top of it in the same process, to any depth. A task does not wait
+in place while other code of it may run (in a thread of its own, or in an event loop), since then
+the parent of a submitted task would be ambiguous.
 """
 
 import contextlib
@@ -24,10 +24,14 @@ from kilnwork.sdk import futures
 from kilnwork.worker import interrupts, slot_call_table
 
 LOOK_S = 0.5
-"""A task that waits looks so often for output of processes and threads that it has started."""
+"""Seconds between two looks of a waiting task for output of the processes and threads that it has
+started.
+"""
 
 HIDDEN_FRAMES = 40
-"""What C functions on the way count against the recursion limit, for each call on the stack."""
+"""Number of stack frames by which each call on the stack raises the recursion limit, for the C
+functions that count against it and are not seen as frames.
+"""
 
 
 class Runner(Protocol):
@@ -46,7 +50,7 @@ class CallWaits:
     the module.
 
     Create it in the main thread. `home`: the slot's working directory, as a descriptor. `base`: the
-    function that has one frame for each call on the stack.
+    function that has exactly one frame on the stack for each call.
     """
 
     def __init__(
@@ -90,9 +94,9 @@ class CallWaits:
                 return bool(self._runner.link.wait(done, timeout_s))
             finally:
                 self.resume(level)
-        # Not with a timeout: a call on top could run for longer.
+        # Not with a timeout: the call on top could run for longer.
         in_place = timeout_s is None and self._undivided()
-        # Code of ours runs from here on; `_wait` raises Cancelled itself.
+        # Not user code any more: `_wait` raises Cancelled itself.
         user, self._guard.user = self._guard.user, False
         self.release_slot(level, tasks, in_place=in_place, first=first)
         try:
@@ -109,11 +113,13 @@ class CallWaits:
         in_place: bool,
         first: bool = False,
     ) -> None:
-        """Report that the task waits, so that other tasks may use the slot, and return the queued
-        calls to the dispatcher.
+        """Report that the task waits, so that other tasks may use the slot; return the queued calls
+        to the dispatcher.
+
+        `in_place`: the awaited tasks may run on top of this one. `first`: see `Session.block`.
         """
         runner = self._runner
-        # The tasks must be submitted before the dispatcher reads that they are awaited.
+        # The dispatcher must read of the tasks before it reads that they are awaited.
         runner.gather()
         with self._held.lock:
             level.waits += 1
@@ -126,8 +132,8 @@ class CallWaits:
         runner.link.send(message)
 
     def resume(self, level: slot_call_table.StackLevel) -> None:
-        """End one wait of the task; report that the task has resumed when no other thread or
-        coroutine of it waits.
+        """End one wait of the task; if no other thread or coroutine of it waits, report that it has
+        resumed.
         """
         with self._held.lock:
             level.waits -= 1
@@ -140,10 +146,8 @@ class CallWaits:
         self._runner.link.send(messages.Resumed(level.ref))
 
     def _undivided(self) -> bool:
-        """Return whether no code of the task runs outside of the main thread, so that the whole
-        task waits.
-        """
-        # Without asyncio in memory no loop can be running.
+        """Return whether all of the task waits: no code of it runs outside of the main thread."""
+        # Without asyncio in memory no event loop can be running.
         events = sys.modules.get("asyncio.events")
         looping = events is not None and events._get_running_loop() is not None
         return not looping and threading.active_count() <= self._threads
@@ -160,7 +164,7 @@ class CallWaits:
         while True:
             left_s = LOOK_S if until is None else min(LOOK_S, until - self._monotonic())
             runner.link.wait(look, left_s)
-            # First: a call that is to end gets no result any more.
+            # Checked first: a call that must end gets no result any more.
             if due():
                 raise self._guard.cancelled()
             if done():
@@ -175,7 +179,7 @@ class CallWaits:
                     runner.settle(level)
 
     def _run_above(self, above: slot_call_table.StackLevel) -> None:
-        """Run another call on top of the waiting call, with as much stack as any call has, and
+        """Run another call on top of the waiting call, with as much stack as any call has; then
         restore what it has changed.
         """
         before, where = sys.getrecursionlimit(), self._open_working_directory()
@@ -189,7 +193,7 @@ class CallWaits:
 
     def _open_working_directory(self) -> int:
         """Return the working directory of the waiting call, as a descriptor."""
-        with contextlib.suppress(OSError):  # it was removed
+        with contextlib.suppress(OSError):  # the directory was removed
             if not os.path.samestat(os.stat("."), self._home_is):  # noqa: PTH116  half the time
                 return os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         return self._home

@@ -29,13 +29,16 @@ _NOT_A_COMMAND = frozenset(
     }
 )
 _RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Ignored by Python, which would be inherited; a command expects their default action."""
+"""Signals to reset to their default action: Python ignores them, a command would inherit that, and
+expects the default action.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that was started. `attempt_output`: read end of its output pipe, non-blocking; the
-    caller owns it.
+    """A command that was started.
+
+    `output`: read end of its output pipe, non-blocking; the caller owns it.
     """
 
     pid: int
@@ -47,7 +50,8 @@ class Command:
         Call only before the process was waited for: its pid may be reused afterwards.
         """
         try:
-            # The group rather than the process: a shell does not pass signals on to what it runs.
+            # The group rather than the process: a shell does not forward signals to the programs it
+            # runs.
             os.killpg(self.pid, number)
         except ProcessLookupError:
             return
@@ -72,9 +76,9 @@ def start(argv: Sequence[str], environment: Mapping[str, str]) -> Command:
                 (os.POSIX_SPAWN_DUP2, writing, 1),
                 (os.POSIX_SPAWN_DUP2, writing, 2),
             ),
-            # A session of its own, so that killpg reaches the command and nothing else.
+            # A session of its own, so that killpg reaches the command and no other process.
             setsid=True,
-            # The mask is inherited over an exec; a command expects an empty one.
+            # The signal mask is inherited over an exec; a command expects an empty one.
             setsigmask=(),
             setsigdef=_RESET_SIGNALS,
         )
@@ -85,7 +89,7 @@ def start(argv: Sequence[str], environment: Mapping[str, str]) -> Command:
             raise _refusal(program, error) from error
         raise
     finally:
-        # Only the command may hold it, or the pipe would never end.
+        # Only the command may hold the write end, or the pipe would never end.
         os.close(writing)
     return Command(pid=pid, output=reading)
 
@@ -111,8 +115,9 @@ def _pipe() -> tuple[int, int]:
 
 
 def _find(name: str, path: str) -> str:
-    """Return the path of a program, found as a shell does: a name with a slash is a path, any other
-    name is looked up in PATH.
+    """Return the path of a program, found as a shell does.
+
+    A name with a slash is a path; any other name is looked up in PATH.
     """
     if "/" in name:
         return name

@@ -44,7 +44,7 @@ class AttemptDirectory:
         return self.directory / "kubeconfig"
 
     async def remove(self) -> None:
-        """Delete the directory; a large one is deleted in a thread, so that the event loop is not
+        """Delete the directory; delete a large one in a thread, so that the event loop is not
         blocked.
         """
         self.listener.close()

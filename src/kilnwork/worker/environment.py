@@ -1,9 +1,9 @@
-"""The environment of a command, built of the Pod's variables, the Task's `env` and the worker
+"""The environment of a command, made from the Pod's variables, the Task's `env` and the worker
 contract.
 
 Used by `attempt`. The contract is docs/reference/worker-contract.md. A command gets KUBECONFIG only
-if the node has mounted a service account into the Pod; the worker itself never uses it. The
-kubeconfig is written as JSON, which is also YAML, so that a client needs no YAML parser.
+if the node has mounted a service account into the Pod; the worker itself never uses the account.
+The kubeconfig is written as JSON, which is also YAML, so that a client needs no YAML parser.
 """
 
 import os
@@ -18,7 +18,7 @@ from kilnwork.kit import ids
 from kilnwork.worker import directories, errors, orphans, settings
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes mounts token, ca.crt and namespace of a Pod's service account."""
+"""The directory where Kubernetes mounts token, ca.crt and namespace of a Pod's service account."""
 
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
@@ -61,12 +61,13 @@ class Environment:
         """
         kubernetes = self._kubernetes(run.namespace, place)
         if kubernetes:
-            place.kubeconfig.chmod(0o644)  # it names the token's file, and does not hold the token
+            # The kubeconfig names the token's file, but does not contain the token.
+            place.kubeconfig.chmod(0o644)
         return {**kubernetes, **_contract(run, place), "KILN_POD_UID": self._pod_uid}
 
     def _outputs(self, run: messages.Run) -> dict[str, str]:
         """Return the variable that names the directory for output files of the attempt's SyncSet,
-        if it has one.
+        and make that directory; return nothing without a SyncSet.
         """
         shared = self._base.get(sync_set_env.OUTPUTS, "")
         if not shared:
@@ -121,8 +122,9 @@ def _contract(run: messages.Run, place: directories.AttemptDirectory) -> dict[st
 
 
 def kubeconfig(*, server: str, account: Path, namespace: str) -> bytes:
-    """Return a kubeconfig with one context. The token is not copied but read from its file, where
-    the node renews it.
+    """Return a kubeconfig with one context.
+
+    The token is not copied but read from its file, where the node renews it.
     """
     name = "kilnwork"
     return msgspec.json.encode(

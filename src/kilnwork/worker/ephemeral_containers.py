@@ -1,10 +1,10 @@
 """Attempts whose commands run in ephemeral containers of their own, in this worker's Pod.
 
 Used by `agent`, which imports it by name where the TaskCluster says `runtime: EphemeralContainers`.
-The dispatcher has the container created (a worker has no rights in Kubernetes) and reports its
+A worker has no rights in Kubernetes, so the dispatcher has the container created and reports its
 status. Otherwise such an attempt is like any other: files, socket, result, report. No client can
 delete an ephemeral container, but the containers of the Pod share a process namespace, so the
-worker signals its processes.
+worker signals the container's processes.
 """
 
 import asyncio
@@ -24,14 +24,17 @@ from kilnwork.worker import attempt, directories, errors, orphans, outcome_rules
 log = logging.getLogger(__name__)
 
 POD_VARIABLE = "KILN_POD_UID"
-"""In the environment of each container, so that a worker that was restarted finds what is left."""
+"""Environment variable of each container, by which a restarted worker finds the processes that its
+predecessor has left.
+"""
 
 REPORT_S = 1.5
-"""How long a worker that is to end waits for reports of how its containers have ended: a kubelet
-says so once a second."""
+"""Seconds for which a worker that shuts down waits for reports of how its containers have ended: a
+kubelet reports their states once a second.
+"""
 
 LOOK_S = 0.1
-"""How often a container is looked at that was killed."""
+"""Seconds between two looks at the processes of a killed container."""
 
 _E = attempts.Ending
 
@@ -52,7 +55,7 @@ class ContainerAttempt(attempt.Attempt):
         self._stop: messages.StopContainer | None = None
         self._signalled: set[int] = set()
         self._was_over = False
-        """It had ended before it was to be stopped."""
+        """Whether the container had ended before it was to be stopped."""
         self._end: asyncio.Future[attempts.Outcome] = asyncio.get_running_loop().create_future()
         self._killed = False
 
@@ -78,16 +81,14 @@ class ContainerAttempt(attempt.Attempt):
 
     def reattach(self, offset: int) -> None:
         super().reattach(offset)
-        # The hub keeps these requests in memory only, and may have restarted.
+        # The dispatcher keeps these requests in memory only, and may have restarted.
         if self._wanted is not None and not self._end.done():
             self._tools.link.send(self._wanted)
             if self._stop is not None:
                 self._tools.link.send(self._stop)
 
     def candidate(self) -> None:
-        """Return None, since each container has a memory limit of its own or shares that of the
-        Pod.
-        """
+        """Return None: each container has a memory limit of its own, or shares that of the Pod."""
 
     async def _execute(self, place: directories.AttemptDirectory) -> attempts.Outcome:
         tools = self._tools
@@ -127,8 +128,8 @@ class ContainerAttempt(attempt.Attempt):
     def _ended_by_itself(self, outcome: attempts.Outcome) -> bool:
         """Return whether the container ended by itself, rather than because of the halt.
 
-        What ends the worker ends all containers of its Pod: that one ended first says nothing then,
-        unless it has succeeded.
+        When the Pod ends, so do the worker and all its containers, in any order: that this
+        container ended before its halt then proves nothing, unless the command has succeeded.
         """
         lost = self._halt is not None and self._halt.ending is _E.LOST
         return self._was_over and not (lost and outcome.ending is not _E.SUCCEEDED)
@@ -138,8 +139,8 @@ class ContainerAttempt(attempt.Attempt):
             self._end.set_result(outcome)
 
     def _signal(self, number: int) -> None:
-        """Send a signal to all processes of the container; after SIGKILL, repeat that until they
-        are gone.
+        """Send SIGTERM to all processes of the container, or SIGKILL repeatedly until they are
+        gone; ignore other signals.
         """
         if number == signal.SIGKILL:
             if not self._killed:
@@ -149,35 +150,35 @@ class ContainerAttempt(attempt.Attempt):
         if self._began is None or number != signal.SIGTERM:
             return
         found = processes_of(self._container, str(self.ref))
-        # No process is left, and none was ever signalled: the halt did not end it.
+        # No process is left, and none was ever signalled: the halt did not end the container.
         self._was_over = not found and not self._signalled
         self._signalled |= found
         _send(found, signal.SIGTERM)
 
     def _kill(self, deadline: float) -> None:
-        """Kill the container until its end is reported, or until its processes were seen and are
-        gone, which is proof as well.
+        """Send SIGKILL repeatedly until the container's end is reported, or until its processes
+        were seen and are gone, which is proof as well.
         """
         if self._end.done():
             return
         loop = asyncio.get_running_loop()
         found = processes_of(self._container, str(self.ref))
         _send(found, signal.SIGKILL)
-        # While the lease holds, the report of the container's end is awaited, which says more.
+        # While the lease holds, wait for the report of the container's end, which says more.
         if self._signalled and not found and not self._tools.link.lease_holds:
             self._finish(self._stopped(proof=True))
         elif loop.time() > deadline:
             log.error("a container does not end", extra={"attempt": str(self.ref)})
             self._finish(self._stopped(proof=False))
-        # After the check: they must have been found in one look, and be gone in a later one.
+        # After the check: the processes must be found in one look, and be gone in a later one.
         self._signalled |= found
         loop.call_later(LOOK_S, self._kill, deadline)
 
     def _end_without_report(self) -> None:
-        """End the attempt of a worker that shuts down, without the manager, which may be away: wait
-        only for the processes found.
+        """End the attempt of a worker that shuts down, once no process of the container is found;
+        do not wait for a report, because the manager may be away.
 
-        Processes that were never found prove nothing; the end of the Pod will.
+        If no process was ever found, that proves nothing; the end of the Pod will.
         """
         if self._end.done():
             return
@@ -192,8 +193,8 @@ class ContainerAttempt(attempt.Attempt):
 
 
 def processes_of(container: str, marker: str) -> set[int]:
-    """Return the pids of the processes of a container, found by its cgroup or by the marker in
-    their environment.
+    """Return the pids of a container's processes, found by the container's cgroup or by the marker
+    in their environment.
     """
     wanted = f"{orphans.MARKER}={marker}".encode()
     return {
@@ -210,7 +211,8 @@ async def clear(pod_uid: str) -> None:
     """Kill all processes that an earlier worker process of this Pod has left running, and wait
     until they are gone.
 
-    The dispatcher takes the new worker's Hello as proof that nothing of the old one runs.
+    The dispatcher takes the new worker's Hello as proof that nothing of the old one runs. Raises
+    WorkerError if a process does not end.
     """
     wanted = f"{POD_VARIABLE}={pod_uid}".encode()
     loop = asyncio.get_running_loop()

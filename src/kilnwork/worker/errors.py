@@ -16,7 +16,7 @@ class NoZygote(WorkerError):
 
 
 class CannotStart(WorkerError):
-    """The command cannot be started here or elsewhere (such as: no such program); the attempt
+    """The command cannot be started on any worker (for example: no such program); the attempt
     fails.
     """
 

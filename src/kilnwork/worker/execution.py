@@ -1,8 +1,8 @@
 """The execution of one call: find the function, decode its arguments, call it, return its outcome.
 
 Used by `slot_session`, in the main thread. Whatever user code does (raise, exit, return values that
-cannot be pickled) becomes a `CallEnd`. Only an interrupt that arrives a moment late can leave `run`
-as an exception.
+cannot be pickled) becomes a `CallEnd`. `run` raises only if an interrupt arrives just before it
+returns.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
 MAX_MESSAGE = 1024
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict, tuple})
-"""A result of one of these types is just that."""
+"""Types whose values are results as they are: no coroutine, future or generator."""
 
 _NOT_HERE = (
     "The workers of this cluster do not have it. Send it along: "
@@ -55,7 +55,7 @@ class Owner(Protocol):
     shares_files: bool
 
     def loaded(self) -> None:
-        """Handle that a function was imported, perhaps with a library that started threads."""
+        """Handle that a function was imported: its libraries may have started threads."""
         ...
 
     def needed(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
@@ -70,8 +70,9 @@ class Owner(Protocol):
 
 
 class _Refused(Exception):
-    """The call cannot be run, or its result cannot be accepted; `reason` is the reason to
-    report.
+    """The call cannot be run, or its result cannot be accepted.
+
+    `reason`: the reason to report.
     """
 
     def __init__(self, reason: reasons.Reason, error: BaseException) -> None:
@@ -81,11 +82,11 @@ class _Refused(Exception):
 
 
 class Template:
-    """The function and options that all calls of one template share; loaded when the first of them
-    runs.
+    """The function and options that all calls of one template share.
 
-    `held`: the object that was imported or read from the blob. `function`: the function of it to
-    call. `convert`: for jobs, turns option values into arguments.
+    The function is loaded when the first of these calls runs. `held`: the object that was imported
+    or read from the blob. `function`: its function to call. `convert`: for jobs, turns option
+    values into arguments.
     """
 
     __slots__ = ("call", "convert", "env", "function", "held")
@@ -111,10 +112,10 @@ class Execution:
         ask: Callable[[slot_call_table.StackLevel], messages.Response] | None = None,
         min_measured_s: float = usage.SHORT_S,
     ) -> None:
-        """Create the executor. `ask` fetches values of variables; None where calls have no
-        variables of their own.
+        """Create the executor.
 
-        `min_measured_s`: see `usage.Meter`.
+        `ask`: fetches the values of a call's variables; None where calls have no variables of their
+        own. `min_measured_s`: see `usage.Meter`.
         """
         self._owner = owner
         self._ask = ask
@@ -124,11 +125,10 @@ class Execution:
         self.guard: interrupts.Interrupts
 
     def run(self, level: slot_call_table.StackLevel, template: Template) -> calls.CallEnd:
-        """Run a call and return its outcome. May raise Cancelled; `failed` then returns the outcome
-        to report.
+        """Run a call and return its outcome.
 
-        A call that was asked to stop counts as stopped even if its function caught Cancelled and
-        returned.
+        May raise Cancelled; `failed` then returns the outcome to report. A call that was asked to
+        stop counts as stopped even if its function caught Cancelled and returned.
         """
         ref, guard = level.ref, self.guard
         level.inner = inner = context.Context(
@@ -150,7 +150,7 @@ class Execution:
                     end = self._called(level, template)
             return self.failed(level, guard.cancelled(), template) if level.stop else end
         except BaseException as error:  # noqa: BLE001  anything a user's function raises
-            # First: a second interrupt must not come while the end is made.
+            # First: a second interrupt must not come while the outcome is made.
             guard.user = False
             return self.failed(level, error, template)
         finally:
@@ -160,8 +160,9 @@ class Execution:
     def _surroundings(
         self, level: slot_call_table.StackLevel, template: Template
     ) -> Iterator[None]:
-        """Provide the environment variables and files of a call within the block. Variables come
-        first, since imports may read them.
+        """Provide the environment variables and files of a call within the block.
+
+        Variables come first, since imports may read them.
         """
         with contextlib.ExitStack() as stack:
             if template.env:
@@ -195,7 +196,8 @@ class Execution:
         guard = self.guard
         function = template.function or self._load(template)
         args, kwargs = self._arguments(level.run)
-        if template.convert is not None:  # before user code begins: only that may be interrupted
+        # Before `guard.user` is set: only user code may be interrupted.
+        if template.convert is not None:
             kwargs = template.convert(kwargs)
         self._meter.begin(level)
         level.began = self._monotonic()
@@ -207,7 +209,7 @@ class Execution:
             finally:
                 level.seconds = self._monotonic() - level.began
         else:
-            # Cancelled may be raised from here on, even before the `try`: `run` handles that.
+            # Cancelled may be raised from here on, even before the `try`; `run` handles that.
             guard.user = True
             try:
                 value = function(*args, **kwargs)
@@ -261,7 +263,7 @@ class Execution:
                 held = self._find(call)
             except data_errors.DataError as error:
                 raise _Refused(reasons.Reason.VALUE_MISSING, error) from error
-            # BaseException: a module may call sys.exit while it is imported.
+            # BaseException, because a module may call sys.exit while it is imported.
             except BaseException as error:
                 raise _Refused(reasons.Reason.FUNCTION_NOT_FOUND, error) from error
             self._loaded[known] = held
@@ -290,7 +292,7 @@ class Execution:
             return serialization.unpack_arguments(run.arguments, self._owner.blobs, resolve)
         except data_errors.DataError as error:
             raise _Refused(reasons.Reason.VALUE_MISSING, error) from error
-        # Waiting for a missing value may be cancelled, which is no fault of the arguments.
+        # Cancelled may be raised while a missing value is awaited; the arguments are not to blame.
         except errors.Cancelled:
             raise
         except BaseException as error:
@@ -314,7 +316,7 @@ class Execution:
         whole = serialization.unpack_value(value.payload, self._owner.blobs)
         return whole if index is None else whole[index]
 
-    # what user code returned, when it is not just a value
+    # returned values that are not of a `_PLAIN` type
 
     def _finish(
         self, level: slot_call_table.StackLevel, template: Template, value: Any
@@ -380,4 +382,4 @@ USER_CODE_CALLERS = (
     function_runner._driven,
     function_runner._next,
 )
-"""The functions that call user code: see `interrupts`."""
+"""The functions that call user code; see `interrupts`."""

@@ -1,9 +1,9 @@
 """Interrupts of the main thread of a slot: Cancelled is raised in user code, and nowhere else.
 
-Used by `slot_session`. The link's thread requests an interrupt by a signal. Its handler raises only
-if user code is on top of the stack at that moment, so that no function of ours or of the SDK is
-left half-way. Otherwise the next tick tries again; while the slot waits for results, `due` is
-polled instead.
+Used by `slot_session`. The link's thread requests an interrupt by a signal. The signal handler
+raises only if user code is on top of the stack at that moment, so that no function of kilnwork is
+left half-way. Otherwise the next tick tries again; while the slot waits for results, it polls `due`
+instead.
 """
 
 import importlib
@@ -16,19 +16,24 @@ from kilnwork.sdk import errors
 from kilnwork.worker import slot_call_table
 
 SIGNAL = signal.SIGRTMIN + 5
-"""One that user code hardly uses; its default action would end the process."""
+"""The signal of an interrupt: one that user code hardly uses. Its default action would end the
+process.
+"""
 
 _OURS = "kilnwork."
 
 _handler: Callable[[int], object] = importlib.import_module("_signal").getsignal
-"""What `signal.getsignal` calls. That looks for a member of an enum each time, which takes several
-microseconds, and this is done after each call."""
+"""The function that `signal.getsignal` calls.
+
+`signal.getsignal` also looks up a member of an enum, which takes several microseconds, and the
+handlers are checked after nearly every call.
+"""
 
 
 class Interrupts:
     """Interrupts of user code by a signal; see the module. Create it in the main thread.
 
-    `user`: true while user code runs or is about to return. `doors`: the functions that call user
+    `user`: True while user code runs or is about to return. `doors`: the functions that call user
     code; every frame above one of them belongs to user code.
     """
 
@@ -48,31 +53,35 @@ class Interrupts:
     def repair(self) -> None:
         """Restore the signal handlers that a call may have replaced.
 
-        With SIGCHLD ignored, every command of a later call would seem to succeed.
+        If SIGCHLD stayed ignored, every command of a later call would seem to succeed.
         """
         # Not `is not`: every access makes a new bound method.
         if _handler(SIGNAL) != self._raise:
             signal.signal(SIGNAL, self._raise)
-        # The kernel then reaps children itself, and subprocess takes ECHILD for exit code 0.
+        # When SIGCHLD is ignored, the kernel reaps children, and subprocess takes ECHILD for exit
+        # code 0.
         if _handler(signal.SIGCHLD) == signal.SIG_IGN:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def due(self) -> bool:
-        """Return whether the call on top of the stack must end, for itself or because a call that
-        waits for it must end.
+        """Return whether the call on top of the stack must end: it is to stop, or a call that waits
+        for it is.
         """
         return bool(self._stops) and bool(self._stack) and not self._stack[-1].raised
 
     def ask(self) -> None:
-        """Request an interrupt of the main thread. May be called from any thread, any number of
-        times.
+        """Request an interrupt of the main thread.
+
+        May be called from any thread, any number of times.
         """
-        # Also ends a blocking system call: Python runs the handler before it tries again.
+        # This also interrupts a blocking system call: Python runs the handler before it repeats the
+        # call.
         signal.pthread_kill(self._main, SIGNAL)
 
     def cancelled(self) -> errors.Cancelled:
-        """Return the exception to raise in user code now; it is raised only once for each
-        attempt.
+        """Return the exception to raise in user code now.
+
+        It is raised only once for each attempt.
         """
         top = self._stack[-1]
         top.raised = True
@@ -86,7 +95,7 @@ class Interrupts:
 
     def _in_ours(self, frame: FrameType | None) -> bool:
         while frame is not None and frame.f_code not in self._doors:
-            # User code has called the SDK, which must not be left half-way.
+            # User code has called kilnwork, whose functions must not be left half-way.
             if str(frame.f_globals.get("__name__")).startswith(_OURS):
                 return True
             frame = frame.f_back

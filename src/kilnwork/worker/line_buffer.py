@@ -1,18 +1,20 @@
-"""A buffer of output that passes on only whole lines, to a destination that others write to as
+"""A buffer of output that passes on whole lines only, to a destination that others write to as
 well.
 
 Used by `attempt_output` (commands) and `slot_output` (slots). A partial line is kept until its end
-arrives, it grows too long, or its task ends.
+arrives, it grows longer than `MAX_LINE_BYTES`, or its task ends.
 """
 
 from typing import Protocol
 
 MAX_LINE_BYTES = 16 * 1024
-"""A line that grows longer is passed on in pieces, as container runtimes do."""
+"""Maximum bytes of a partial line; a longer one is passed on in pieces, as container runtimes
+do.
+"""
 
 
 class Sink(Protocol):
-    """Receiver of whole lines: one or more at a time, each with its newline."""
+    """Receiver of whole lines: one or more per call, each with its newline."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -36,7 +38,7 @@ class Lines:
         self._begun = text[end:]
 
     def close(self) -> None:
-        """Pass on the rest of the output, a last line that has no newline."""
+        """Pass on the rest of the output: a last line without a newline."""
         if self._begun:
             self._sink.write(self._begun + b"\n")
         self._begun = b""

@@ -34,11 +34,11 @@ class ManagerAccess(Protocol):
 
 
 class ManagerConnector:
-    """Connector to the manager over TLS, which checks the manager's certificate by the CA that the
-    Pod was given.
+    """Connector to the manager over TLS, which verifies the manager's certificate by the CA that
+    the Pod was given.
 
-    Implements `manager_client.Connector`. `timeout_s`: how long the next connection attempt may
-    take. Raises ConfigurationError for a CA that is no certificate in PEM.
+    Implements `manager_client.Connector`. `timeout_s`: returns the seconds that the next connection
+    attempt may take. Raises ConfigurationError if the CA is not a certificate in PEM.
     """
 
     def __init__(self, given: ManagerAccess, timeout_s: Callable[[], float]) -> None:
@@ -66,12 +66,12 @@ class ManagerConnector:
         }
 
     def refused(self) -> None:
-        """Do nothing after a refusal, because there is no other token than that in the file."""
+        """Do nothing after a refusal, because there is no token other than that in the file."""
 
 
 def _tls_context(ca: str) -> ssl.SSLContext:
     try:
-        if not ca:  # Python would take the CAs of the system instead
+        if not ca:  # Python would use the CAs of the system instead
             raise ValueError("it is empty")
         return ssl.create_default_context(cadata=ca)
     except (ValueError, ssl.SSLError) as error:

@@ -1,9 +1,9 @@
 """Measurement of the memory that this worker may use and does use, from the kernel's files.
 
 Used by `memory_watch`. The limit is that of the container's cgroup (version 1 or 2) or of a cgroup
-above it. Where there is none (on the local node, Pods are processes without cgroups of their own)
-it is the limit that the Pod states, and the memory of its processes is added up. Page cache that
-the kernel can reclaim does not count as used. This module only measures.
+above it. Where no cgroup has a limit (on the local node, Pods are processes without cgroups of
+their own), the limit is that which the Pod states, and the memory of its processes is added up.
+Page cache that the kernel can reclaim does not count as used. This module only measures.
 """
 
 import os
@@ -14,10 +14,12 @@ from pathlib import Path
 from kilnwork.kit import processes
 
 _MAX_READ_BYTES = 1 << 14
-"""Of one of the kernel's files here."""
+"""Maximum bytes that are read of one of the kernel's files."""
 
 _UNLIMITED = 1 << 60
-"""Version 1 has no word for "no limit": it gives the largest multiple of a page."""
+"""A limit of cgroup version 1 from which on it means "no limit": version 1 has no word for that,
+and shows the largest multiple of a page.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,9 @@ class Group:
         return None if number is None or number >= _UNLIMITED else number
 
     def used(self, *, precise_from: int) -> int | None:
-        """Return the bytes that the cgroup uses and the kernel cannot reclaim: exact if at least
-        `precise_from`, else an upper bound.
+        """Return the bytes that the cgroup uses and the kernel cannot reclaim.
+
+        The number is exact if at least `precise_from` bytes are used, else an upper bound.
         """
         used = self._number(self._names.used)
         if used is None or used < precise_from:
@@ -71,19 +74,19 @@ class Group:
         return max(0, used - sum(counts.get(name, 0) for name in self._names.cache))
 
     def peak(self) -> int | None:
-        """Return the highest memory use of the cgroup so far, cache included; None on kernels
-        before 5.19.
+        """Return the highest memory use of the cgroup so far in bytes, page cache included; None on
+        kernels before 5.19.
         """
         return self._number(self._names.peak)
 
     def oom_kills(self) -> int | None:
-        """Return how many processes of this cgroup the OOM killer has killed, for the cgroup's
-        limit or the machine's.
+        """Return how many processes of this cgroup the OOM killer has killed, at the cgroup's limit
+        or at the machine's.
         """
         return _counts(self._text(self._names.events)).get(b"oom_kill")
 
     def _number(self, name: str) -> int | None:
-        # "max" in version 2: no limit.
+        # In version 2 the text is "max" if there is no limit.
         text = self._text(name).strip()
         return int(text) if text.isdigit() else None
 
@@ -95,7 +98,7 @@ class Group:
         try:
             if name not in self._open:
                 self._open[name] = os.open(self.directory / name, os.O_RDONLY)
-            # Reading at offset 0 again makes the kernel compute the content again.
+            # Reading from offset 0 makes the kernel compute the content again.
             return os.pread(self._open[name], _MAX_READ_BYTES, 0)
         except OSError:
             # ENODEV once the cgroup has been removed.
@@ -110,7 +113,7 @@ def groups(process: Path = Path("/proc/self")) -> list[Group]:
     """Return the visible cgroups of a process: its own first, then those above it."""
     mounts = list(_mounts(process))
     paths = dict(_paths(process))
-    # Version 1 first: hybrid hosts mount version 2 too, without its memory controller.
+    # Version 1 first: hybrid hosts mount version 2 too, but without its memory controller.
     for names, kind in ((_V1, "memory"), (_V2, "")):
         for found, root, mount in mounts:
             if found == kind and kind in paths:
@@ -128,15 +131,17 @@ def machine_oom_kills() -> int | None:
 
 
 def estimate(pids: Iterable[int]) -> int:
-    """Return an estimate of the bytes that processes use, quickly: shared memory is counted once
-    for each process.
+    """Return an estimate of the bytes that processes use.
+
+    Fast: memory that processes share is counted once for each of them.
     """
     return sum(_of_status(pid) for pid in pids)
 
 
 def share_of(pids: Iterable[int]) -> int:
-    """Return the bytes that processes use, with shared memory counted once. Slow, since the kernel
-    walks their page tables.
+    """Return the bytes that processes use, with shared memory counted once.
+
+    Slow, since the kernel walks the page tables of the processes.
     """
     return sum(_kilobytes(_read(Path(f"/proc/{pid}/smaps_rollup")), b"Pss:") for pid in pids)
 
@@ -144,8 +149,9 @@ def share_of(pids: Iterable[int]) -> int:
 def is_leaving(pid: int) -> bool:
     """Return whether a process is exiting and has not returned its memory yet.
 
-    Such a process says that it uses none while its cgroup still counts all of it (exit_mm, or other
-    threads of it that have not got so far). A zombie has returned everything.
+    Such a process reports no memory of its own while its cgroup still counts all of it (the kernel
+    is in exit_mm, or other threads of the process have not got so far). A zombie has returned
+    everything.
     """
     text = _read(Path(f"/proc/{pid}/status"))
     is_zombie = b"\nState:\tZ" in text and b"\nThreads:\t1\n" in text
@@ -177,8 +183,9 @@ def _counts(text: bytes) -> dict[bytes, int]:
 
 
 def _paths(process: Path) -> Iterator[tuple[str, str]]:
-    """Yield the cgroups of a process as (controller, path); the controller is "memory" for version
-    1, "" for version 2.
+    """Yield the cgroups of a process as (controller, path).
+
+    The controller is "memory" for version 1, "" for version 2.
     """
     for line in os.fsdecode(_read(process / "cgroup")).splitlines():
         number, _, rest = line.partition(":")
@@ -207,12 +214,12 @@ def _mounts(process: Path) -> Iterator[tuple[str, str, Path]]:
 def _directory(path: str, root: str, mount: Path) -> Path:
     """Return the directory of cgroup `path` in a mount whose root is cgroup `root`.
 
-    A container sees its own cgroup at the mount point, but may know it by the name outside.
+    A container sees its own cgroup at the mount point, but may know the cgroup by its name outside.
     """
     if root != "/" and path.startswith(root):
         path = path[len(root) :]
     directory = mount / path.lstrip("/")
-    # A cgroup outside the cgroup namespace is shown as a path with "..".
+    # The path of a cgroup outside the cgroup namespace contains "..".
     return directory if ".." not in directory.parts and directory.is_dir() else mount
 
 

@@ -2,10 +2,10 @@
 of its own choice.
 
 Used by `agent`. At the container's limit the kernel kills some process or, when the kubelet has set
-`memory.oom.group` (cgroup v2), the whole container: the worker with all its tasks. So
-the watch ends the largest slot or command a little below the limit; its task fails with
-`OutOfMemory`, and the message names limit and use. The watch samples often only near the limit, and
-also notices when the kernel did kill a process.
+`memory.oom.group` (cgroup v2), the whole container: the worker with all its tasks. So the watch
+ends the largest slot or command a little below the limit; its task fails with `OutOfMemory`, and
+the message names limit and use. The watch samples often only near the limit. It also notices when
+the kernel has killed a process.
 """
 
 import asyncio
@@ -20,37 +20,46 @@ from kilnwork.worker import memory_measurement
 log = logging.getLogger(__name__)
 
 MAX_GROWTH_BYTES_S = 2 << 30
-"""Bytes a second that a worker takes at most: it is looked at again before it could be there."""
+"""Maximum bytes per second by which the memory of a worker is expected to grow: the next sample is
+taken before the limit could be reached at this rate.
+"""
 
 MIN_PAUSE_S = 0.01
+"""Minimum seconds between two samples."""
 MAX_PAUSE_S = 1.0
+"""Maximum seconds between two samples."""
 
 REFRESH_S = 2.0
-"""How often processes are looked for in all of /proc, and limits are read again."""
+"""Seconds after which limits are read again, and all of /proc is searched for new processes."""
 
 NEAR_LIMIT_SHARE = 0.5
-"""Of the limit: with less room than this it is known what each task has started."""
+"""Share of the limit: with less room than this, the watch finds the processes that each task has
+started.
+"""
 
 COST = 50
-"""Adding up what many processes share takes at most one part in so many of one core."""
+"""Measuring shared memory takes at most one part in `COST` of the time of a core."""
 
 SHARED_BYTES = 32 << 20
-"""What a slot has in common with the others is less than that."""
+"""Upper bound of the bytes that a slot shares with other slots."""
 
 MIN_SHARE = 0.01
-"""Of the limit: what uses less is not ended, since it is not what fills the memory."""
+"""Share of the limit: a task that uses less is not ended, since it is not what fills the memory."""
 
 GONE_S = 5.0
-"""A killed process may need so long to give its memory back; then the next one is ended."""
+"""Seconds for which a killed process may take to return its memory; after that the next task is
+ended.
+"""
 
 FRESH_S = 10.0
-"""A kill by the kernel explains the end of a process that is seen within this."""
+"""Seconds for which a kill by the kernel explains the end of a process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A slot or command that can be ended to free memory. `root`: its first process. `end`: ends it
-    with a message.
+    """A slot or command that can be ended to free memory.
+
+    `root`: pid of its first process. `end`: ends it with a message.
     """
 
     root: int
@@ -59,7 +68,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A memory limit, and the bytes that are used of it."""
+    """A memory limit, and how many bytes of it are used."""
 
     used: int
     limit: int
@@ -73,8 +82,9 @@ class _State:
 class MemoryWatch:
     """Watch over the memory of all tasks of the worker; see the module.
 
-    `stated`: the Pod's own limit in bytes, used where no cgroup has one. `share`: part of the limit
-    at which the largest task is ended; 0 for never. `groups`: see `memory_measurement.groups`.
+    `stated`: the Pod's own limit in bytes, used where no cgroup has a lower or equal one. `share`:
+    the share of the limit at which the largest task is ended; 0 for never. `groups`: see
+    `memory_measurement.groups`.
     """
 
     def __init__(
@@ -91,7 +101,7 @@ class MemoryWatch:
         self._share = share
         self._groups = groups
         self._monotonic = clock.monotonic
-        # Kills before this worker started explain nothing.
+        # Kills from before the start of this worker explain nothing.
         self._explained = self._kills() or 0
         self._risen: float | None = None
         self._ending: int | None = None
@@ -124,10 +134,11 @@ class MemoryWatch:
         return min(MAX_PAUSE_S, max(MIN_PAUSE_S, tightest.room / MAX_GROWTH_BYTES_S))
 
     def explain_kill(self) -> str:
-        """Return the message for a process that this worker did not kill, if the kernel's OOM
-        killer did; else "".
+        """Return the message for a process that the kernel's OOM killer has killed; "" if it has
+        not.
 
-        Each kill by the OOM killer explains only one end.
+        Call for a process that this worker did not kill. Each kill by the OOM killer explains only
+        one end.
         """
         self._note_kills()
         kills = self._kills()
@@ -155,9 +166,7 @@ class MemoryWatch:
             self._find_families()
 
     def _find_families(self) -> None:
-        """Find the processes of each candidate and of the whole worker; none if the worker is
-        idle.
-        """
+        """Find the processes of each candidate and of the whole worker; none without candidates."""
         self._families = {}
         candidates = self._candidates()
         if candidates:
@@ -182,8 +191,10 @@ class MemoryWatch:
         return stated is not None and not any(limit <= stated for _, limit in self._limits)
 
     def _used_by_processes(self, threshold: int) -> int:
-        """Return the bytes that all processes of the worker use; shared pages are subtracted only
-        near the threshold.
+        """Return the bytes that all processes of the worker use.
+
+        Only near the threshold is memory that they share counted once; elsewhere the number is an
+        estimate.
         """
         roots = {each.root for each in self._candidates()}
         pids = self._families.get(os.getpid(), set()) | roots
@@ -203,7 +214,7 @@ class MemoryWatch:
         if self._ending is not None and now - self._ended_at < GONE_S:
             if processes.identify(self._ending) is None:
                 self._ending = None
-            return  # its memory is being returned, or was when this was measured
+            return  # its memory is being returned, or was when `state` was measured
         families = [
             (self._families.get(each.root, set()) | {each.root}, each)
             for each in self._candidates()
@@ -214,7 +225,8 @@ class MemoryWatch:
             None,
         )
         if leaving is not None and leaving != self._ending:
-            # The kernel may have killed it: it seems to use nothing, and the next one the most.
+            # The kernel may have killed this process: then its task seems to use nothing, and the
+            # next largest task would be ended in its place.
             self._ending, self._ended_at = leaving, now
             return
         size, largest = max(sizes, key=lambda pair: pair[0], default=(0, None))
@@ -224,8 +236,8 @@ class MemoryWatch:
                 log.warning("memory is almost used up, not by tasks", extra=_facts(state))
             return
         if all(fresh.room > 0 for fresh in self._states()):
-            # The largest may have been killed between the two readings: the one that is largest
-            # now would be ended for memory that is free again.
+            # The largest task may have been killed between the two measurements: then the task that
+            # is largest now would be ended for memory that is free again.
             return
         self._ending, self._ended_at = largest.root, now
         log.warning("memory is almost used up: the largest task is ended", extra=_facts(state))
@@ -235,8 +247,8 @@ class MemoryWatch:
         )
 
     def _note_kills(self) -> None:
-        """Record new kills by the OOM killer, and forget kills that explained no end for a while,
-        since they hit other processes.
+        """Record new kills by the OOM killer, and forget kills that explained no end within
+        `FRESH_S`, since they hit other processes.
         """
         kills, now = self._kills(), self._monotonic()
         if kills is None or kills <= self._explained:

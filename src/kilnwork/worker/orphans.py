@@ -1,11 +1,11 @@
 """Search and killing of the processes that a command leaves behind, with proof that none is left.
 
-Used by `attempt`. Since the worker is a subreaper, everything a task ever started is below it. Once
-the command has exited, the rest hangs below orphans: children of the worker that no code watches.
-The attempt of an orphan is found by, in this order, the marker in its initial environment, its
-session, and its start time. An orphan that hides all three is counted to the attempt that ends, if
-it is younger than that attempt: it is better to kill one daemon too many than to report a task as
-ended that still runs.
+Used by `attempt`. Since the worker is a subreaper, every process that a task ever started is below
+it. Once the command has exited, the remaining processes are orphans, which are children of the
+worker that no code watches, or are below orphans. The attempt of an orphan is found by, in this
+order, the marker in its initial environment, its session, and its start time. An orphan that hides
+all three is counted to the attempt that ends, if it is younger than that attempt: it is better to
+kill one daemon too many than to report a task as ended that still runs.
 """
 
 import asyncio
@@ -25,7 +25,9 @@ MARKER = "KILN_ATTEMPT_ID"
 """Environment variable that every process of an attempt starts with."""
 
 PATIENCE_S = 10.0
-"""A killed process that is not gone by then is stuck in the kernel: there is no proof."""
+"""Seconds after which a killed process that still exists counts as stuck in the kernel: then there
+is no proof.
+"""
 
 _FIRST_PAUSE_S = 0.0005
 _MAX_PAUSE_S = 0.05
@@ -33,7 +35,10 @@ _MAX_PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class RootProcess:
-    """The first process of an attempt, which leads its session. `started`: in clock ticks."""
+    """The first process of an attempt, which leads its session.
+
+    `started`: its start time in clock ticks.
+    """
 
     pid: int
     started: int
@@ -54,7 +59,7 @@ class Orphans:
         """Register the root process of an attempt, just started with `MARKER=marker` in its
         environment.
         """
-        # Without a start time every orphan without a marker is counted to this attempt.
+        # Without a start time, every orphan without a marker is counted to this attempt.
         identity = processes.identify(pid)
         root = RootProcess(pid=pid, started=identity.started if identity else 0, marker=marker)
         self._roots[marker] = root
@@ -64,9 +69,9 @@ class Orphans:
         """Kill the processes that an attempt has left behind; return True as proof that none is
         left.
 
-        Call after `root` was waited for. The proof: if any process of it lived, its eldest ancestor
-        would be an unwatched child of this process, and a child stays in /proc until it is waited
-        for, even if it exits meanwhile.
+        Call after `root` was waited for. The proof: if any process of the attempt lived, its eldest
+        ancestor would be an unwatched child of this process, and a child stays in /proc until it is
+        waited for, even if it exits meanwhile.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_S
@@ -81,8 +86,8 @@ class Orphans:
                 if loop.time() > deadline:
                     self._abandon(orphans, stats)
                     return False
-                # The whole tree at once: otherwise its levels would become orphans one after the
-                # other.
+                # Kill the whole tree at once: otherwise its levels would become orphans one after
+                # the other.
                 left = orphans | processes.descendants_in(orphans, stats)
                 _kill(left, groups=self._groups({stats[pid].group for pid in left}, root))
                 await asyncio.sleep(pause_s)
@@ -104,12 +109,12 @@ class Orphans:
         }
 
     def _groups(self, found: set[int], root: RootProcess) -> set[int]:
-        """Return the process groups to kill, since a signal to a group also reaches a process
-        forked a moment ago.
+        """Return the process groups to kill: a signal to a group also reaches a process forked a
+        moment ago.
 
         A group never spans sessions, so it contains no process of another attempt.
         """
-        # Every root leads a group of its own number.
+        # Every root process leads the group that has its pid as number.
         others = {other.pid for other in self._roots.values() if other is not root}
         return found - others - {os.getpgrp()}
 
@@ -121,13 +126,13 @@ class Orphans:
         marker = _marker_of(pid)
         if marker == root.marker:
             return True
-        # Left by an attempt that has ended already: it is killed now.
+        # An attempt that has ended already has left it: it is killed now.
         if marker is not None:
             return marker not in self._roots
         sessions = {other.pid for other in self._roots.values() if other is not root}
         if stat.session in sessions:
             return False
-        # The kernel does not reuse the number of a session while a process of it is left.
+        # The kernel does not reuse the number of a session while it has a process.
         return stat.session == root.pid or stat.started >= root.started
 
 

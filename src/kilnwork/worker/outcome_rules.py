@@ -1,6 +1,6 @@
 """The rules that decide the outcome of an attempt which has ended. Pure.
 
-Used by `attempt`. The rules are docs/reference/worker-contract.md; 75 is EX_TEMPFAIL of sysexits.h.
+Used by `attempt`. The rules are those of docs/reference/worker-contract.md.
 """
 
 import signal
@@ -10,12 +10,15 @@ from kilnwork.api import attempts, reasons
 from kilnwork.worker import errors
 
 RETRY = 75
+"""Exit code by which a command requests a retry: EX_TEMPFAIL of sysexits.h."""
 
 SHELL_SIGKILLED = 137
-"""A shell says so of a child that was killed: 128 + SIGKILL."""
+"""Exit code of a shell whose child was killed: 128 + SIGKILL."""
 
 MAX_MESSAGE = 1024
-"""Longer messages are cut: they hold paths and names that users choose."""
+"""Maximum characters of a message; longer ones are cut, since they contain paths and names that
+users choose.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,8 @@ class Halt:
 class CommandEnd:
     """The end of a command that was started.
 
-    `code`: 0 to 255, or minus the signal. `oom`: the message if the kernel's OOM killer ended it,
-    else "".
+    `code`: exit code 0 to 255, or minus the signal. `oom`: the message if the kernel's OOM killer
+    ended it, else "".
     """
 
     code: int
@@ -46,8 +49,9 @@ class CommandEnd:
 def command_outcome(
     seen: CommandEnd, *, halt: Halt | None, result: attempts.Payload | errors.BadResult | None
 ) -> attempts.Outcome:
-    """Return the outcome of a command that ran. If a halt was requested before its end, the halt
-    decides, whatever the exit code.
+    """Return the outcome of a command that ran.
+
+    If a halt was requested before the command's end, the halt decides, whatever the exit code.
     """
     if halt is not None:
         return _outcome(seen, halt.ending, reason=halt.reason, message=halt.message)
@@ -95,7 +99,10 @@ def halted_outcome(halt: Halt, *, at: float) -> attempts.Outcome:
 
 
 def describe_slot_end(code: int | None) -> str:
-    """Return a sentence about the end of a slot's process; `code` as in `CommandEnd`."""
+    """Return a sentence about the end of a slot's process.
+
+    `code`: as in `CommandEnd`.
+    """
     if code is None:
         return "the slot's process was not started"
     if code < 0:

@@ -2,10 +2,10 @@
 
 Started by executor `pod` as the only container of the Pod. It opens the same kind of session as a
 slot, for a single call: it receives function and arguments over its link to the dispatcher, submits
-children in the name of the attempt, and reports how the call ended. The report counts once the
-dispatcher has stored it; a dispatcher that is away is waited for. SIGTERM raises Cancelled in the
-function, and nothing is reported: the executor knows why it ended the Pod. Exit codes: 0 the call
-returned, or the attempt had already ended; 1 it raised; 143 asked to stop; 70 refused by the
+children in the name of the attempt, and reports how the call ended. The process exits only once the
+dispatcher has stored that report, and waits for a dispatcher that is away. SIGTERM raises Cancelled
+in the function, and nothing is reported: the executor knows why it ended the Pod. Exit codes: 0 the
+call returned, or the attempt had already ended; 1 it raised; 143 asked to stop; 70 refused by the
 dispatcher.
 """
 
@@ -33,10 +33,12 @@ from kilnwork.worker import execution, interrupts, manager_connector, slot, slot
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-"""How often a wait for other tasks looks whether it is to end."""
+"""Seconds between two checks of a waiting call whether it must end."""
 
 TICK_S = 0.05
-"""The same for user code that was just somewhere where it cannot be interrupted."""
+"""Seconds between two attempts to interrupt a call that must end and could not be interrupted where
+it was.
+"""
 
 CONNECT_S = 10.0
 
@@ -48,14 +50,16 @@ _UNIX = "unix:"
 _OWN_VARIABLES = (
     "KILN_TOKEN_FILE", "KILN_NAMESPACE", "KILN_CHANNEL", "KILN_CA", "KILN_BLOBS", "KILN_POD",
 )  # fmt: skip
-"""Meant for this program itself: what the function starts does not inherit them."""
+"""Environment variables for this program itself: processes that the function starts do not inherit
+them.
+"""
 
 
 class PodCallSettings(NamedTuple):
-    """Settings of the call's process, from the Pod's `KILN_…` variables; see
-    `sidecar_settings.SidecarSettings`.
+    """Settings of the call's process, from the Pod's `KILN_…` variables.
 
-    `shares_blobs`: the manager's directory of blobs is mounted here.
+    `shares_blobs`: whether the manager's directory of blobs is mounted here. The other fields: see
+    `sidecar_settings.SidecarSettings`.
     """
 
     token_file: Path
@@ -73,8 +77,9 @@ class PodCallSettings(NamedTuple):
 
 
 def from_environment(environment: Mapping[str, str]) -> PodCallSettings:
-    """Read the settings from environment variables. Raises KeyError or ValueError: the executor
-    sets all variables.
+    """Read the settings from environment variables, all of which the executor sets.
+
+    Raises KeyError or ValueError.
     """
     return PodCallSettings(
         token_file=mount_paths.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
@@ -149,7 +154,7 @@ class PodCall(session.Session):
             _exit(RETURNED if end.ending is execution.SUCCEEDED else RAISED)
         if end.ending not in (execution.SUCCEEDED, execution.FAILED):
             return STOPPED
-        self.link.flush()  # what it has submitted goes before its end
+        self.link.flush()  # tasks that it has submitted must precede its end
         self._report = messages.CallsEnded(1, (end,))
         self.link.send(self._report)
         self.link.wait(lambda: self._is_acknowledged or self._is_over)
@@ -171,8 +176,9 @@ class PodCall(session.Session):
             self._held.stops.clear()
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        """Handle SIGTERM: interrupt the function, or never start it. If it has ended already, the
-        end is still reported.
+        """Handle SIGTERM: interrupt the function, or exit if no call has arrived.
+
+        If the function has ended already, its end is still reported.
         """
         if self._call is None:
             # No user code has begun.
@@ -182,9 +188,11 @@ class PodCall(session.Session):
             self._guard.ask()
 
     def _after_fork(self) -> None:
-        """Disable reports in a child process, in which the function may return."""
+        """Record that this is a child process, which must report nothing: the function may return
+        in it.
+        """
         self._forked = True
-        # The child may run other programs' code, which SIGTERM must end as usual.
+        # The child may execute other programs, which SIGTERM must end as usual.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     # session.Session: called by the task, in any thread
@@ -197,14 +205,15 @@ class PodCall(session.Session):
         *,
         first: bool = False,
     ) -> bool:
-        """Wait until `done()` returns True. In the main thread, raises Cancelled when the task must
-        end.
+        """Wait until `done()` returns True; return False if the timeout expires first.
+
+        In the main thread, raises Cancelled when the task must end.
         """
         if threading.get_ident() != self._main:
             return self.link.wait(done, timeout_s)
         until = None if timeout_s is None else self._monotonic() + timeout_s
         guard = self._guard
-        # Code of ours runs from here on; Cancelled is raised below instead.
+        # Not user code any more; Cancelled is raised below instead.
         user, guard.user = guard.user, False
         try:
             while True:
@@ -220,8 +229,11 @@ class PodCall(session.Session):
             guard.user = user
 
     def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
-        """Return the attempt that is the parent of a submitted task, and the ordinal of this call
-        of the function within it.
+        """Return the parent of a task that is being submitted, which is this attempt, and an
+        ordinal.
+
+        The ordinal is that of this submission of `function` within the attempt, from 1; 0 if
+        `keyed`.
         """
         if not self._held.stack:
             raise errors.NotInTask(
@@ -264,8 +276,10 @@ class PodCall(session.Session):
         )
 
     def attached(self, message: messages.Attached) -> list[frames.Sent]:
-        """Return the messages to send first on a new link: those of any submitter, and the call's
-        end if it is not stored.
+        """Return the messages to send first on a new link.
+
+        These are the messages of any submitter, and the report of the call's end if it is not
+        stored.
         """
         first_messages = super().attached(message)
         self._is_over = self._ref in message.unknown
@@ -274,7 +288,7 @@ class PodCall(session.Session):
         return first_messages
 
     def received(self, message: Any) -> None:
-        """Handle a message: accept the call, once, or handle the messages that every submitter
+        """Handle a message: accept the call, once, or handle a message that every submitter
         receives.
         """
         match message:
@@ -303,8 +317,8 @@ class PodCall(session.Session):
 
 
 def _session(given: PodCallSettings, directory: Path) -> PodCall:
-    """Connect to the dispatcher over its Unix socket, or over TLS with a blob cache in `directory`;
-    return the session.
+    """Return a session that is connected to the dispatcher over its Unix socket, or over TLS with a
+    blob cache in `directory`.
     """
     if given.channel.startswith(_UNIX):
         path = given.channel.removeprefix(_UNIX)
@@ -326,7 +340,7 @@ def _session(given: PodCallSettings, directory: Path) -> PodCall:
 
 
 def _exit(code: int) -> NoReturn:
-    """Exit at once, so that threads which the function left behind do not keep the Pod running."""
+    """Exit at once, so that threads that the function left behind do not keep the Pod running."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -339,7 +353,7 @@ def main() -> int:
     given = from_environment(os.environ)
     for name in _OWN_VARIABLES:
         os.environ.pop(name, None)
-    # Not a terminal: Python would buffer blocks, and a Pod that is killed would lose them.
+    # Without a terminal Python would buffer blocks, which a Pod that is killed would lose.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     directory = scratch.Scratch(_DIRECTORY_PREFIX)

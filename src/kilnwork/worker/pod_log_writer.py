@@ -1,9 +1,10 @@
 """Copies of the tasks' output on the worker's standard output, for `kubectl logs` of its Pod.
 
-Used by `attempt_output`. It writes whole lines, so that those of concurrent tasks do not mix. A
-write must never block the event loop, or a slow reader of the Pod's log would cost the lease: at
-most `PIPE_BUF` bytes are written at a time, and only when poll(2) reports room. Nothing is dropped:
-while much output waits here, tasks wait too, as any container does whose log is not read.
+Used by `attempt_output`. The writer writes whole lines, so that those of concurrent tasks do not
+mix. A write must never block the event loop, or a slow reader of the Pod's log would cost the
+lease: at most `PIPE_BUF` bytes are written at a time, and only when poll(2) reports room. Nothing
+is dropped: while much output waits here, tasks wait too, as any container does whose log is not
+read.
 """
 
 import asyncio
@@ -14,13 +15,13 @@ import stat
 from collections.abc import Callable
 
 FULL_BYTES = 256 * 1024
-"""With this much waiting, readers of task output pause."""
+"""Number of waiting bytes from which on no more output of tasks is read."""
 
 _PIECE = select.PIPE_BUF
 
 
 class StdoutWriter:
-    """Writer to `descriptor` that never blocks, and stops quietly when its reader is gone.
+    """Writer to `descriptor` that never blocks; once its reader is gone, it drops all data.
 
     The descriptor's flags are left alone: other processes that have the descriptor share them.
     """
@@ -77,7 +78,7 @@ class StdoutWriter:
             self._forget()
         self._watch(bool(self._waiting))
         if not self.full and self._on_room:
-            # Exchanged first: a call may register itself again.
+            # Exchange the list first: a callback may register itself again.
             calls, self._on_room = self._on_room, []
             for call in calls:
                 call()

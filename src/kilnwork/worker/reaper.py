@@ -1,9 +1,9 @@
-"""The reaper, which waits for child processes; no other code of the worker does.
+"""The reaper, which is the only code of the worker that waits for child processes.
 
 The worker is a subreaper, so it becomes the parent of every process that its tasks leave behind.
 One sweep waits for every child that has exited, hands the exit status of a watched child to its
-watcher, and drops those of orphans. If other code in this process waited for a child, its exit
-status would be lost.
+watcher, and drops the exit status of an orphan. If other code in this process waited for a child,
+the child's exit status would be lost.
 """
 
 import asyncio
@@ -17,8 +17,10 @@ from kilnwork.kit import processes
 
 
 class ProcessExit(NamedTuple):
-    """The exit of a child process. `code`: 0 to 255, or minus the signal that ended it. `used`: the
-    resources used by it and by the children that it waited for.
+    """The exit of a child process.
+
+    `code`: exit code 0 to 255, or minus the signal that ended it. `used`: the resources used by it
+    and by the children that it waited for.
     """
 
     code: int
@@ -28,8 +30,8 @@ class ProcessExit(NamedTuple):
     def usage(self) -> attempts.Usage:
         """Return the CPU time and peak memory that the process has used.
 
-        A peak that is not above that of the process that started it is left out: ru_maxrss is kept
-        over an exec (getrusage(2)), so such a value says nothing about the command.
+        A peak that does not exceed that of this worker is left out: ru_maxrss is kept over an exec
+        (getrusage(2)), so such a value says nothing about the command.
         """
         used, peak = self.used, self.used.ru_maxrss << 10
         known = peak > _own_peak_bytes()
@@ -37,8 +39,9 @@ class ProcessExit(NamedTuple):
 
 
 def _own_peak_bytes() -> int:
-    """Return the peak memory of this process. It is not ru_maxrss, which may be that of the process
-    before exec.
+    """Return the peak memory of this process in bytes.
+
+    This is not ru_maxrss, which may be that of the process before exec.
     """
     with open("/proc/self/status", "rb") as file:  # noqa: PTH123  as in `usage`
         line = next(line for line in file if line.startswith(b"VmHWM:"))
@@ -52,13 +55,13 @@ class Reaper:
         self._watched: dict[int, asyncio.Future[ProcessExit]] = {}
 
     def start(self) -> None:
-        """Become a subreaper, and sweep at once and at every SIGCHLD; call in the running event
-        loop.
+        """Become a subreaper, and sweep now and at every SIGCHLD; call in the running event loop.
 
         The first sweep handles a SIGCHLD from before this call.
         """
         processes.become_subreaper()
-        # asyncio calls it from the loop, so a sweep never interrupts other code of this process.
+        # asyncio calls this handler from the loop, so a sweep never interrupts other code of this
+        # process.
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.sweep)
         self.sweep()
 
@@ -66,7 +69,7 @@ class Reaper:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
 
     def watch(self, pid: int) -> asyncio.Future[ProcessExit]:
-        """Return a future of the exit of the child `pid`.
+        """Return a future for the exit of the child `pid`.
 
         Call in the same turn of the event loop in which the child was started, so that no sweep
         comes between.
@@ -84,12 +87,12 @@ class Reaper:
         """Wait for all children that have exited; return True if no child is left, not even a
         running one.
 
-        The kernel says so (ECHILD), and it is proof: every process that a task started is below
-        this one.
+        That no child is left is the kernel's statement (ECHILD), and proof: every process that a
+        task started is below this one.
         """
         while True:
             try:
-                # SIGCHLDs are merged: one may stand for many children, hence the loop.
+                # The kernel merges SIGCHLDs: one may stand for many children, hence the loop.
                 pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return True

@@ -23,10 +23,14 @@ from kilnwork.worker import settings
 log = logging.getLogger(__name__)
 
 JOIN_S = 5.0
-"""For TCP, TLS and the Upgrade together: a manager that hangs must not keep us from the next."""
+"""Maximum seconds for TCP, TLS and the Upgrade together; then the connection is closed, so that the
+agent or slot tries again: a manager that hangs must not keep it from the next manager.
+"""
 
 DRAIN_S = 5.0
-"""One end is gone: what the other has not read by then it does not get."""
+"""Maximum seconds for which a connection whose other end is gone stays open, to send the remaining
+data; after that they are dropped.
+"""
 
 _UPGRADE = http1_client.request_head(
     "GET",
@@ -62,7 +66,7 @@ class _End(asyncio.Protocol):
             self.partner.write(data)
 
     def pause_writing(self) -> None:
-        # What cannot be sent here is not read there, so that nothing piles up.
+        # While data cannot be sent here, none is read there, so that nothing piles up.
         if self.partner is not None and self.partner.transport is not None:
             self.partner.transport.pause_reading()
 
@@ -82,7 +86,7 @@ class _End(asyncio.Protocol):
             self.transport.write(data)
 
     def close(self) -> None:
-        """Close the connection after all written data was sent, within `DRAIN_S`."""
+        """Close the connection once all written data is sent, or after `DRAIN_S`."""
         if self.transport is not None:
             self.transport.close()
             asyncio.get_running_loop().call_later(DRAIN_S, self.transport.abort)
@@ -92,15 +96,16 @@ class _End(asyncio.Protocol):
             self.transport.abort()
 
     def join(self, partner: "_End") -> None:
-        """Forward all data to `partner` from now on, beginning with what has been kept."""
+        """Forward all data to `partner` from now on, beginning with the data kept so far."""
         self.partner = partner
         while self._early:
             partner.write(self._early.popleft())
 
 
 class _Near(_End):
-    """The local end of a forwarded connection, from an agent or slot of this worker. Nothing is
-    read before the remote end is connected.
+    """The local end of a forwarded connection, from an agent or slot of this worker.
+
+    Nothing is read before the remote end is connected.
     """
 
     def __init__(self, relay: "Relay", *, upgrade: bool) -> None:
@@ -121,7 +126,7 @@ class _Far(_End):
         super().__init__()
         self._head = b""
         self.switched: asyncio.Future[None] | None = None
-        """Set while the response to the Upgrade is awaited."""
+        """The future of the response to the Upgrade; None unless it is awaited."""
 
     async def switch(self) -> None:
         """Send the Upgrade request for the channel. Raises CannotJoin."""
@@ -147,7 +152,7 @@ class _Far(_End):
             return
         if head.status == 101:
             self.switched.set_result(None)
-            # Frames may come along with the 101.
+            # Frames may arrive together with the status 101.
             if cut[1]:
                 self._early.append(cut[1])
             return
@@ -165,7 +170,7 @@ class _Far(_End):
 class Relay:
     """Forwarder of local connections to the manager; see the module.
 
-    `problem`: why the last connection could not be made; "" if it could.
+    `problem`: why the last connection failed; "" if it did not.
     """
 
     def __init__(self, given: settings.RemoteManager) -> None:
@@ -178,9 +183,7 @@ class Relay:
 
     @property
     def address(self) -> str:
-        """Return the address of the manager for use in messages, with the current problem if there
-        is one.
-        """
+        """Return the address of the manager for messages, with the current problem if any."""
         where = f"{self._given.host}:{self._given.port}"
         return f"{where} ({self.problem})" if self.problem else where
 
@@ -220,14 +223,14 @@ class Relay:
             raise
         self._worked()
         self._ends = {end for end in self._ends if not end.over} | {near, far}
-        # One of them may have closed while the other was being connected.
+        # One end may have closed while the other was being connected.
         if near.over or far.over or near.transport is None:
             near.close()
             far.close()
             return
         near.join(far)
         far.join(near)
-        # Last: what the near end sends must find its partner.
+        # Last: data of the near end must find the partner.
         near.transport.resume_reading()
 
     async def _connect(self, far: _Far) -> None:
@@ -237,7 +240,7 @@ class Relay:
             self._given.host,
             self._given.port,
             ssl=self._tls(),
-            # The name in the manager's certificate, whatever the address.
+            # The name in the manager's certificate, whatever its address.
             server_hostname=manager_access.SERVER_NAME,
             ssl_handshake_timeout=JOIN_S,
             ssl_shutdown_timeout=DRAIN_S,
@@ -250,7 +253,7 @@ class Relay:
         try:
             pem = path.read_bytes()
             if self._context is None or self._context[0] != pem:
-                if not pem.strip():  # Python would take the CAs of the system instead
+                if not pem.strip():  # Python would use the CAs of the system instead
                     raise ValueError("it is empty")
                 made = ssl.create_default_context(cadata=pem.decode("ascii"))
                 self._context = pem, made

@@ -1,4 +1,4 @@
-"""Blobs and job files for slots whose manager is on another machine, fetched by way of the relay.
+"""Blobs and job files for slots whose manager is on another machine, fetched over the relay.
 
 Used by `zygote`, which imports it by name before it forks slots. All slots of a worker share one
 cache directory, so each blob is fetched once.
@@ -15,8 +15,9 @@ from kilnwork.worker import settings
 
 
 class _RelayConnector:
-    """Connector to the manager over the relay, which authenticates with the token of the worker's
-    cluster, as the agent does.
+    """Connector to the manager over the relay.
+
+    It authenticates with the token of the worker's cluster, as the agent does.
     """
 
     def __init__(self, given: settings.WorkerSettings, path: str) -> None:
@@ -40,7 +41,7 @@ class _RelayConnector:
         }
 
     def refused(self) -> None:
-        """Do nothing after a refusal, because there is no other token than that in the file."""
+        """Do nothing after a refusal, because there is no token other than that in the file."""
 
 
 def open_blobs(given: settings.WorkerSettings, namespace: str) -> local_blobs.Blobs:

@@ -1,8 +1,8 @@
 """The result that a command wrote to its output file.
 
-Used by `attempt` after exit 0, and by `sidecar_result` when the containers of a Pod have ended. The
-task controls that file, so it may be anything: a pipe, a device, a link to gigabytes of zeros. At
-most one byte more than allowed is read.
+Used by `attempt` after exit code 0, and by `sidecar_result` when the containers of a Pod have
+ended. The task controls that file, so it may be anything: a pipe, a device, a link to gigabytes of
+zeros. At most one byte more than allowed is read.
 """
 
 import codecs
@@ -23,7 +23,7 @@ from kilnwork.worker import errors
 JSON, BYTES = "application/json", "application/octet-stream"
 
 MAX_BYTES = 1 << 30
-"""Of the result of a Pod, which becomes a blob when it does not fit the journal."""
+"""Maximum bytes of the result of a Pod, which becomes a blob if it is too large for the journal."""
 
 _PIECE_BYTES = 1 << 20
 
@@ -31,8 +31,11 @@ _NOT_REGULAR = "KILN_OUTPUT is not a regular file any more"
 
 _CLASSES = bytes.maketrans(b"123456789E", b"000000000e")
 _SUSPECTS = (b"0" * 200, b"0e000", b"0e+000")
-"""What a number that is out of range has in it once all its digits are 0 (floats end at 1.8e308,
-integers at 4,300 digits): looked for first, as that takes 5 ns a byte, and `_SUSPECT` up to 90."""
+"""Texts of which a JSON file contains one, once all its digits are replaced by 0, if a number in it
+is out of range (floats end at 1.8e308, integers at 4,300 digits).
+
+They are looked for first: that takes 5 ns per byte, and a search for `_SUSPECT` up to 90 ns.
+"""
 
 _SUSPECT = re.compile(rb"[\[,:\s](-?(?:[0-9]{200}|[0-9]+(?:\.[0-9]+)?[eE]\+?[0-9]{3})[0-9.eE+-]*)")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
@@ -62,10 +65,10 @@ def read(path: Path, *, output_type: str, follow_links: bool = True) -> attempts
 
 
 def _content(path: Path, flags: int) -> bytes:
-    # O_NONBLOCK: opening a FIFO would wait for a writer.
+    # O_NONBLOCK: without it, opening a FIFO would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
-        # On the descriptor: the path may lead to another file by now.
+        # Check the descriptor: the path may lead to another file by now.
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _invalid(_NOT_REGULAR)
         return file.read(attempts.MAX_INLINE_BYTES + 1) or b""
@@ -87,7 +90,7 @@ def _not_json(error: Exception) -> errors.BadResult:
 
 
 def _unreadable(error: OSError) -> errors.BadResult:
-    # ENXIO: it is a socket.
+    # ENXIO: the file is a socket.
     if error.errno in (errno.EISDIR, errno.ENXIO):
         return _invalid(_NOT_REGULAR)
     if error.errno == errno.ELOOP:
@@ -100,11 +103,10 @@ def _invalid(message: str) -> errors.BadResult:
 
 
 class OutputFile:
-    """The result file of a Pod, of any size. Raises `BadResult` if it is not a regular file or not
-    valid.
+    """The result file of a Pod, of any size.
 
-    Links are not followed: they would be resolved in the sidecar's file system rather than in that
-    of the container which made them.
+    Raises `BadResult` if the file is not regular or not valid. Links are not followed: they would
+    be resolved in the sidecar's file system rather than in that of the container that made them.
     """
 
     def __init__(self, path: Path, *, output_type: str) -> None:
@@ -114,7 +116,7 @@ class OutputFile:
             raise _unreadable(error) from error
         self.media_type = BYTES if output_type == "bytes" else JSON
         seen = os.fstat(self._file)
-        # Noted once: of a file that still grows no more is read.
+        # The size is read once: what is appended later is not read.
         self.size = seen.st_size
         try:
             self._check(seen.st_mode)
@@ -131,7 +133,7 @@ class OutputFile:
     @property
     def descriptor_path(self) -> Path:
         """Return a path by which this process can open the same file again."""
-        # Not by its name, which may lead to another file by now.
+        # Not by name: its path may lead to another file by now.
         return Path(f"/proc/self/fd/{self._file}")
 
     def payload(self) -> attempts.Payload | None:
@@ -172,13 +174,13 @@ class OutputFile:
             for piece in self.pieces():
                 decoder.decode(piece)
             decoder.decode(b"", final=True)
-            # The containers have ended; reading a map of a file that shrinks would raise SIGBUS.
+            # The containers have ended, so the file does not shrink; that would raise SIGBUS.
             with mmap.mmap(self._file, self.size, access=mmap.ACCESS_READ) as mapped:
                 view = memoryview(mapped)
                 try:
                     msgspec.json.decode(view, type=msgspec.Raw)
                     number = _number_out_of_range(view) if self._has_suspects() else None
-                    if number is not None:  # at which `Raw` has not looked
+                    if number is not None:  # `Raw` does not check numbers
                         msgspec.json.decode(number)
                 finally:
                     # Closing a map that is still exported raises BufferError.
@@ -207,7 +209,7 @@ def _number_out_of_range(json: memoryview) -> bytes | memoryview | None:
             continue
         while string is not None and string.end() <= at:
             string = next(strings, None)
-        if string is None or string.start() > at:  # it is not in a text
+        if string is None or string.start() > at:  # not within a string
             return number
     return json if json[0] in b"-0123456789" else None
 

@@ -1,7 +1,7 @@
 """Settings of a worker, from the environment of its Pod: the channel, its identity, its slots.
 
 Read once at start from the variables that the TaskCluster controller sets. The channel token is in
-a file, so that it shows in no task's environment, process list or dump.
+a file, so that it does not show in the environment, process list or dump of a task.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from kilnwork.kit import errors, mount_paths
 
 DIRECTORY_PREFIX = "kiln-w-"
-"""Of what a worker makes in the temporary directory."""
+"""Prefix of the names of all directories that a worker makes in the temporary directory."""
 
 OWN_VARIABLES = frozenset(
     {
@@ -34,31 +34,33 @@ OWN_VARIABLES = frozenset(
         "KILN_RUNTIME",
     }
 )
-"""Meant for the worker itself: tasks do not inherit them."""
+"""Environment variables for the worker itself: tasks do not inherit them."""
 
 
 DEFAULT_MEMORY_SHARE = 0.95
-"""The rest is what a task may take between two samples and until it is gone; with a lower share
-that much memory would never be used."""
+"""Default share of the memory limit at which the largest task is ended. The rest is what a task may
+take between two samples and until it is gone; with a lower share more memory would never be used.
+"""
 
 VOLUME = Path("/var/run/kilnwork")
-"""Where a volume is mounted that the worker shares with the containers of its attempts."""
+"""The mount path of a volume that the worker shares with the containers of its attempts."""
 
 NETWORK = "tls://"
-"""How KILN_CHANNEL begins where the dispatcher is elsewhere."""
+"""Prefix of KILN_CHANNEL where the dispatcher is on another machine."""
 
 _MAX_DIRECTORY = 50
-"""Of the temporary directory in which the relay's sockets get a directory: paths of sockets are
-short."""
+"""Maximum bytes of the path of the temporary directory; if it is longer, the relay's sockets get a
+directory in /tmp, because paths of sockets must be short.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteManager:
-    """The connection data of a manager on another machine, which is reached through the worker's
+    """The connection data of a manager on another machine, which is reached over the worker's
     `relay`.
 
-    `ca_file`: PEM certificates to verify it by. `directory`: private to this worker, made by the
-    agent; holds the relay's sockets and the slots' blob cache.
+    `ca_file`: PEM certificates to verify the manager's certificate. `directory`: private to this
+    worker, made by the agent; holds the relay's sockets and the slots' blob cache.
     """
 
     host: str
@@ -89,18 +91,10 @@ class RemoteManager:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """The settings of one worker; see the module.
-
-    `channel`: path of the dispatcher's Unix socket, or of the relay's. `remote`: the dispatcher on
-    another machine; None if it is on this one. `mounts`: see `kit.mount_paths`. `workdir`:
-    working directory of slots; None for the worker's own. `pythonpath`: directories that slots
-    append to sys.path. `owner`: a descriptor; when its other end is closed, the worker ends
-    everything at once. `memory_limit`: bytes that the Pod states, used where no cgroup enforces it.
-    `memory_share`: part of the limit at which the largest task is ended; 0 for never. `containers`:
-    commands run in ephemeral containers.
-    """
+    """The settings of one worker; see the module."""
 
     channel: str
+    """Path of the dispatcher's Unix socket, or of the relay's."""
     token_file: Path
     namespace: str
     cluster: str
@@ -109,18 +103,27 @@ class WorkerSettings:
     node: str
     slots: int
     mounts: Path
+    """The directory below which this process finds the mounts of its Pod; see `kit.mount_paths`."""
     workdir: Path | None = None
+    """Working directory of slots; None for the worker's own."""
     pythonpath: tuple[str, ...] = ()
+    """Directories that slots append to sys.path."""
     memory_limit: int | None = None
+    """Bytes that the Pod states as its limit, used where no cgroup enforces it."""
     memory_share: float = DEFAULT_MEMORY_SHARE
+    """Share of the limit at which the largest task is ended; 0 for never."""
     owner: int | None = None
+    """A descriptor; when its other end is closed, the worker ends everything at once."""
     containers: bool = False
+    """Whether commands run in ephemeral containers."""
     remote: RemoteManager | None = None
+    """The manager on another machine; None if the dispatcher is on this one."""
 
 
 def name_directory(environment: MutableMapping[str, str]) -> None:
-    """Set the environment variable that names the relay's directory, if there is a relay, so that
-    agent, zygotes and slots agree on it.
+    """Set the environment variable that names the relay's directory, if there is a relay.
+
+    So agent, zygotes and slots agree on the directory.
     """
     if environment.get("KILN_CHANNEL", "").startswith(NETWORK):
         temporary = environment.get("TMPDIR") or "/tmp"  # noqa: S108  the directory will be private
@@ -132,8 +135,9 @@ def name_directory(environment: MutableMapping[str, str]) -> None:
 
 
 def from_environment(environment: Mapping[str, str]) -> WorkerSettings:
-    """Read the settings from environment variables. Raises ConfigurationError, which names the
-    variable and the expected value.
+    """Read the settings from environment variables.
+
+    Raises ConfigurationError, which names the variable and the expected value.
     """
     mounts = mount_paths.mount_root(environment)
     remote, channel = _channel(environment, mounts)
@@ -209,7 +213,7 @@ def _descriptor(text: str) -> int | None:
     if not text:
         return None
     try:
-        # Also checks that it is open.
+        # Raises OSError unless the descriptor is open.
         os.set_inheritable(int(text), False)
     except (OSError, ValueError) as error:
         raise errors.ConfigurationError(

@@ -39,20 +39,25 @@ if TYPE_CHECKING:
 
 
 READY_S = 60
-"""How long inputs may take; after that the sidecar ends, and the kubelet starts it again."""
+"""Maximum seconds for which inputs may take; after that the sidecar exits, and the kubelet starts
+it again.
+"""
 
 READY = ".ready"
-"""Name of the pipe that the hook waits at, see `executors.pod.sidecar_container`."""
+"""Name of the pipe at which the startup hook waits; see `executors.pod.sidecar_container`."""
 
 
 class Ending:
-    """Flag that SIGTERM has arrived. `descriptor` is readable from then on."""
+    """Flag that SIGTERM has arrived.
+
+    `descriptor` is readable from then on.
+    """
 
     def __init__(self) -> None:
         self.descriptor, self._writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.at: float | None = None
-        """When, monotonic; None while it has not."""
-        # Requires a non-blocking descriptor, or a signal handler could hang.
+        """Monotonic time at which SIGTERM arrived; None before."""
+        # The descriptor must be non-blocking, or a signal handler could hang.
         _signal.set_wakeup_fd(self._writing)
         for number in (_signal.SIGTERM, _signal.SIGINT):
             _signal.signal(number, self._note)
@@ -72,14 +77,15 @@ class Listener:
             os.unlink(self._hidden)  # noqa: PTH108
         self.socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
         self.socket.bind(self._hidden)
-        # bind(2) applies the umask.
+        # chmod, since bind(2) applies the umask.
         os.chmod(self._hidden, 0o666)  # noqa: PTH101, S103
         self.socket.listen(BACKLOG)
         self.is_published = False
 
     def publish(self) -> None:
-        """Rename the socket to its final name, by which the other containers learn that all files
-        exist and that they may start.
+        """Rename the socket to its final name, which tells the other containers to start.
+
+        Call when all files exist.
         """
         if self.is_published:
             return
@@ -89,7 +95,7 @@ class Listener:
         try:
             hook = os.open(f"{self._directory}/{READY}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
-            # ENXIO: the hook does not wait yet, and looks for the socket before it does.
+            # ENXIO: the hook does not wait yet, and looks for the socket before it waits.
             return
         os.write(hook, b"\n")
         os.close(hook)
@@ -103,8 +109,8 @@ def run() -> "NoReturn":
 
 
 def main() -> int:
-    """Serve the worker contract until SIGTERM; return 0 when the result, if there is one, is
-    stored.
+    """Serve the worker contract until SIGTERM, then store the result, if there is one; return the
+    exit code.
     """
     ending = Ending()
     _signal.signal(_signal.SIGALRM, lambda *_: os._exit(1))
@@ -122,7 +128,7 @@ def main() -> int:
 
 
 def _mount_path(name: str) -> str:
-    """Return the real path of a mount, given the variable that holds its path; see
+    """Return the real path of a mount, whose mount path is in the environment variable `name`; see
     `kit.mount_paths`.
     """
     return os.environ.get("CONTAINER_SANDBOX_MOUNT_POINT", "") + os.environ[name]
@@ -133,13 +139,11 @@ def _module(name: str) -> "Any":
 
 
 def _is_wanted(listener: Listener, ending: Ending) -> bool:
-    """Wait for a client or for SIGTERM; return True when a client connects, False when SIGTERM
-    comes first.
-    """
+    """Wait for a client or for SIGTERM; return False if SIGTERM comes first, else True."""
     polling = select.poll()
     polling.register(listener.socket.fileno(), select.POLLIN)
     polling.register(ending.descriptor, select.POLLIN)
-    # SIGTERM comes first if both are ready.
+    # If both are ready, SIGTERM counts.
     return all(ready != ending.descriptor for ready, _ in polling.poll())
 
 
@@ -150,7 +154,7 @@ def _leave_result(directory: str, ending: Ending) -> int:
         result: _Result = _module("sidecar_result")
         message, code = result.message(began=began)
     try:
-        # No O_CREAT: where it is not mounted, the file would be read by no process.
+        # No O_CREAT: a file that is not mounted would be read by no process.
         file = os.open(_mount_path("KILN_MESSAGE_FILE"), os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
     except FileNotFoundError:
         return code

@@ -1,8 +1,8 @@
 """The server of a Pod's task socket, which handles requests over a link to the dispatcher.
 
-Used by `sidecar` once a client has connected to the socket, or to fetch inputs. The calls are those
-of any task, see `task_socket`. The link is like an agent's, but for one attempt; and when no
-dispatcher is there, nothing is ended: the sidecar waits for it.
+Used by `sidecar` once a client has connected to the socket, or to fetch inputs. The requests are
+those of any task, see `task_socket`. The link is like an agent's, but for one attempt; and if no
+dispatcher is there, the sidecar ends nothing but waits for one.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class _Children:
 
 
 class _Sidecar:
-    """The owner of the link for one attempt. Implements `peer.Owner`."""
+    """The owner of the link for one attempt. Implements `worker_side.Owner`."""
 
     def __init__(self, given: sidecar_settings.SidecarSettings, listener: sidecar.Listener) -> None:
         self._given = given
@@ -76,7 +76,7 @@ class _Sidecar:
         """Fetch the inputs, if there are any, and serve requests until SIGTERM."""
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
-        # asyncio keeps the wake-up descriptor as it is while it handles no signals itself.
+        # asyncio leaves the wake-up descriptor alone as long as it handles no signals itself.
         loop.add_reader(ending.descriptor, stopping.set)
         try:
             async with self._channel_path() as path:
@@ -114,7 +114,7 @@ class _Sidecar:
     async def _linked(self, link: worker_side.Peer) -> None:
         """Serve the link to the dispatcher until it is refused for good.
 
-        After a final refusal requests get no response: the attempt that makes them has ended.
+        After a final refusal, requests get no response: the attempt that makes them has ended.
         """
         try:
             await link.serve()
@@ -123,7 +123,9 @@ class _Sidecar:
 
     @contextlib.asynccontextmanager
     async def _channel_path(self) -> AsyncIterator[str]:
-        """Provide the path of the dispatcher's Unix socket, or that of a relay to it."""
+        """Provide the path of the dispatcher's Unix socket, or of the socket of a relay to the
+        dispatcher.
+        """
         given = self._given
         if given.channel.startswith(_UNIX):
             yield given.channel.removeprefix(_UNIX)
@@ -157,13 +159,13 @@ class _Sidecar:
     def welcomed(self, welcome: messages.Welcome) -> None:
         """Send the progress that was kept while there was no link.
 
-        The peer itself sends open requests again.
+        The peer itself repeats the requests without a response.
         """
         self._calls.welcomed()
 
     def received(self, order: worker_side.Order) -> None:
         """Accept the inputs that the dispatcher sends."""
-        # Once: the containers may read the file already.
+        # Only once: the other containers may be reading the file already.
         if isinstance(order, messages.Run) and not self._listener.is_published:
             _write(self._given.directory / "input", order.inputs or b"{}")
             self._listener.publish()
@@ -183,7 +185,7 @@ def _write(path: Path, content: bytes) -> None:
         new.unlink()
     descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
     with os.fdopen(descriptor, "wb") as file:
-        # The mode given to open(2) is reduced by the umask.
+        # fchmod, since the mode given to open(2) is reduced by the umask.
         os.fchmod(file.fileno(), 0o644)
         file.write(content)
     new.rename(path)

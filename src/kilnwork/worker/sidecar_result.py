@@ -1,8 +1,8 @@
 """The termination message of the sidecar, made from the result that the other containers have
 written.
 
-Used by `sidecar` when they have ended. A small result is put into the message; a larger one is
-stored as a blob of the manager first, and the message names the blob.
+Used by `sidecar` when these containers have ended. A small result is put into the message; a larger
+one is first stored as a blob of the manager, and the message names the blob.
 """
 
 import importlib
@@ -20,7 +20,9 @@ _MESSAGE_LENGTH = 512
 _NO_ROOM = "so many containers leave no room for its name in the Pod's status: write it to a store"
 
 LAST_S = 1.0
-"""How long before the end of its grace it says that it could not hand over a result."""
+"""Seconds before the end of the grace period at which the sidecar stops trying to store a result,
+so that it can still report the failure.
+"""
 
 
 class _Blob(Protocol):
@@ -38,7 +40,7 @@ class _Blob(Protocol):
 def message(*, began: float | None) -> tuple[bytes, int]:
     """Return the termination message and the exit code of the sidecar.
 
-    `began`: monotonic time at which SIGTERM arrived.
+    `began`: monotonic time at which SIGTERM arrived; None for now.
     """
     given = sidecar_settings.from_environment(os.environ)
     began = sidecar_settings.CLOCK.monotonic() if began is None else began
@@ -74,10 +76,10 @@ def message(*, began: float | None) -> tuple[bytes, int]:
 def _cut(
     output: termination_message.AttemptOutput, given: sidecar_settings.SidecarSettings
 ) -> bytes:
-    """Return the termination message, cut to the permitted length."""
+    """Return the encoded termination message, cut to the permitted length."""
     while True:
         encoded = msgspec.json.encode(output)
-        # Measured as JSON, in which escapes make a text longer.
+        # The length is that of the JSON, in which escapes make a text longer.
         if len(encoded) <= given.message_bytes or not output.message:
             return encoded
         output = msgspec.structs.replace(output, message=output.message[: len(output.message) // 2])

@@ -25,7 +25,7 @@ def store_result(
                 new.write(piece)
             digest, size = new.commit()
         return attempts.Payload(found.media_type, b"", digest, size)
-    # A blob is sent under its digest, so the file is read once more to send it.
+    # The request names the blob's digest, so the file is read once before it is sent.
     hashing = hashlib.sha256()
     for piece in found.pieces():
         hashing.update(piece)

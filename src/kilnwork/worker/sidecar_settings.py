@@ -36,8 +36,9 @@ class SidecarSettings(NamedTuple):
 
 
 def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
-    """Read the settings from environment variables. Raises KeyError or ValueError: the executor
-    sets all variables.
+    """Read the settings from environment variables, all of which the executor sets.
+
+    Raises KeyError or ValueError.
     """
     blobs = environment.get("KILN_BLOBS", "")
     return SidecarSettings(

@@ -19,22 +19,23 @@ from kilnwork.kit import processes
 from kilnwork.worker import slot_page, slot_session
 
 NAME = "kiln-slot"
-"""What `ps` calls it."""
+"""Name of a slot's process, as `ps` shows it."""
 
 STACK_BYTES = 120 << 20
-"""How far the stack of the main thread may grow. Linux keeps 128 MiB free below it when a program
-starts, whatever the limit is then (mmap_base in arch/x86/mm/mmap.c)."""
+"""Maximum bytes of the stack of the main thread. When a program starts, Linux keeps 128 MiB free
+below its stack, whatever the limit is then (mmap_base in arch/x86/mm/mmap.c).
+"""
 
 _OURS = ("kilnwork.channel", "kilnwork.data", "kilnwork.worker")
-"""Loggers of what goes on beneath a task; all others are the task's."""
+"""Names of the loggers that belong to the slot; all other loggers are the task's."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotSurroundings:
     """The resources that all slots of a worker share.
 
-    `channel`: the dispatcher's Unix socket. `open_blobs`: opens the blobs of a namespace, where the
-    dispatcher's directory cannot be read.
+    `channel`: path of the dispatcher's Unix socket. `open_blobs`: opens the blobs of a namespace;
+    None where the dispatcher's directory can be read.
     """
 
     channel: str
@@ -46,7 +47,8 @@ class SlotSurroundings:
 class SlotParameters:
     """The identity of one slot, and the descriptors that it owns.
 
-    `zygote`: pid of the process that forks it. `page`, `reading`, `writing`: see `zygote_link`.
+    `zygote`: pid of the process that forks the slot. `page`, `reading`, `writing`: see
+    `zygote_link`.
     """
 
     zygote: int
@@ -58,10 +60,13 @@ class SlotParameters:
 
 
 def run_slot(here: SlotSurroundings, parameters: SlotParameters) -> None:
-    """Run the calls of a slot until the link is closed; return only if it could not be opened."""
-    # Ctrl-C at the worker's terminal must not reach the slot.
+    """Run the calls of a slot until the link is closed.
+
+    Return only if the link could not be opened.
+    """
+    # A session of its own: Ctrl-C at the worker's terminal must not reach the slot.
     os.setsid()
-    # The signal comes when the thread that forked ends; the zygote has only one.
+    # The kernel sends this signal when the forking thread ends; the zygote has only one thread.
     processes.die_with_parent(parameters.zygote)
     processes.become_subreaper()
     processes.rename(NAME)
@@ -87,8 +92,9 @@ def run_slot(here: SlotSurroundings, parameters: SlotParameters) -> None:
 
 
 def _widen_stack() -> None:
-    """Raise the stack limit for this process and its children; threads keep the size that their
-    library has read already.
+    """Raise the stack limit for this process and its children.
+
+    Threads keep the stack size that their library has already read.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
     wanted = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
@@ -108,7 +114,7 @@ def quieten_logs() -> None:
             handler.setStream(stream)
     for name in _OURS:
         ours = logging.getLogger(name)
-        # Copied before the root's list is cleared below.
+        # The list is copied, since the root's list is cleared below.
         ours.handlers[:] = root.handlers
         ours.propagate = False
         ours.setLevel(logging.WARNING)

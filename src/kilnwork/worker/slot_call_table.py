@@ -20,29 +20,39 @@ Report = messages.Started | messages.CallsEnded
 class StackLevel:
     """One attempt that has started; other attempts may run on top of it while it waits for them.
 
-    `started`: wall clock, in seconds. `began`: the same by the monotonic clock, once its arguments
-    are there. `seconds`: how long its function took. `cpu_began`: CPU seconds of the process at
-    that time plus those of attempts on top since. `below`: the attempt that it runs on top of.
-    `usage`: what it used itself, once ended. `stop`: why it is to end; "" while it may run.
-    `raised`: Cancelled was raised in it. `waits`: how many of its threads and coroutines wait now.
-    `announced`: the message that reported those waits to the dispatcher. `inner`: what user code
-    sees of it. The defaults are class attributes because one object is created for every call.
+    The defaults are class attributes, because one object is created for every call.
     """
 
     began = 0.0
+    """Monotonic time at which its function was called, in seconds."""
     seconds = 0.0
+    """How long its function ran."""
     cpu_began = 0.0
+    """CPU seconds of the process when the measurement began, plus those of the attempts that ran on
+    top since.
+    """
     below: "StackLevel | None" = None
+    """The attempt that it runs on top of."""
     usage: attempts.Usage | None = None
+    """What the attempt used itself, without attempts on top of it; None until it has ended."""
     printed = 0
+    """Bytes of its output that were read."""
     stop = ""
+    """The reason for which it must end; "" while it may run."""
     raised = False
+    """Whether Cancelled was raised in it."""
     reported = False
+    """Whether its start was reported."""
     over = False
+    """Whether it has left the stack."""
     waits = 0
+    """How many of its threads and coroutines wait for tasks now."""
     announced: messages.Waiting | None = None
+    """The message that reported these waits to the dispatcher."""
     ordinals: dict[str, int] | None = None
+    """The number of submissions without a key so far, by function."""
     inner: context.Context | None = None
+    """The context that user code sees."""
 
     def __init__(self, run: calls.CallRun, started: float) -> None:
         self.run = run
@@ -50,8 +60,8 @@ class StackLevel:
         self.started = started
 
     def next_ordinal(self, function: str) -> int:
-        """Return the ordinal, from 1, of this submission of `function` among the submissions
-        without a key.
+        """Return the ordinal of this submission of `function` among the submissions without a key,
+        from 1.
         """
         if self.ordinals is None:
             self.ordinals = {}
@@ -66,7 +76,8 @@ class SlotCalls:
     """
 
     def __init__(self) -> None:
-        # Not reentrant: `Link.flush` must be called without it, since it calls `gather`.
+        # Not reentrant: `Link.flush` calls `gather`, which takes the lock, so call it without the
+        # lock.
         self.lock = threading.Lock()
         self.stack: list[StackLevel] = []
         self.stops: set[StackLevel] = set()
@@ -76,7 +87,7 @@ class SlotCalls:
         self._serial = 0
         self._reports: dict[int, Report] = {}
 
-    # Each method below needs the lock.
+    # Callers of the methods below must hold the lock.
 
     def take_in(self, runs: Iterable[calls.CallRun]) -> list[attempts.AttemptRef]:
         """Queue calls that were received; return the attempts that cannot run here now."""
@@ -88,7 +99,7 @@ class SlotCalls:
             if run.in_place and in_place:
                 self.placed.append(run)
             elif run.in_place or waits:
-                # The wait for which it was placed may be over.
+                # It was placed on a wait that is over.
                 returned.append(run.ref)
             else:
                 self.queue.append(run)
@@ -101,9 +112,7 @@ class SlotCalls:
         return refs
 
     def take_back(self, count: int) -> list[attempts.AttemptRef]:
-        """Remove up to `count` of the newest calls that have not started, and return their
-        attempts.
-        """
+        """Remove up to `count` of the newest queued calls, and return their attempts."""
         return [self.queue.pop().ref for _ in range(min(count, len(self.queue)))]
 
     def withdraw(self, ref: attempts.AttemptRef) -> bool:
@@ -134,7 +143,7 @@ class SlotCalls:
         self.ends.append(end)
 
     def templates(self) -> set[int]:
-        """Return the numbers of the templates in use."""
+        """Return the numbers of the templates that started and queued calls use."""
         runs = [level.run for level in self.stack]
         return {run.template for run in (*runs, *self.placed, *self.queue)}
 
@@ -147,8 +156,10 @@ class SlotCalls:
         return tuple(dict.fromkeys((*running, *waiting, *ended, *reported)))
 
     def drop(self, unknown: set[attempts.AttemptRef]) -> bool:
-        """Drop attempts that the dispatcher does not know; return True if any of them is
-        running.
+        """Drop attempts that the dispatcher does not know; return True if any of them is on the
+        stack.
+
+        Those on the stack are left to the caller.
         """
         for waiting in (self.queue, self.placed):
             remaining = [run for run in waiting if run.ref not in unknown]
@@ -174,9 +185,7 @@ class SlotCalls:
         return report
 
     def report_ends(self) -> messages.CallsEnded | None:
-        """Return a report of the ended calls that no report contains yet, or None if there are
-        none.
-        """
+        """Return a report of the ended calls that are in no report yet; None if there are none."""
         if not self.ends:
             return None
         self._serial += 1

@@ -1,9 +1,9 @@
 """The output of a slot's process, assigned to the call that printed it and sent to the dispatcher.
 
-Used by `slot_session`. File descriptors 1 and 2 are one pipe, which is read here: at the end of
-each call, since the next one may print then, and from time to time while a call runs. The agent has
-the read end too, and reads what a slot that died has left. Output goes to the dispatcher and, line
-by line, to the worker's own standard output. A call that prints faster than output can be sent does
+Used by `slot_session`. File descriptors 1 and 2 are one pipe, which is read here: from time to time
+while a call runs, and at the end of each call, before the next one may print. The agent has the
+read end too, and reads what a slot that died has left. Output goes to the dispatcher and, line by
+line, to the worker's own standard output. A call that prints faster than output can be sent does
 not block: its oldest output is dropped, the end is kept, and its log says how many bytes are
 missing.
 """
@@ -26,41 +26,57 @@ from kilnwork.channel import messages
 from kilnwork.worker import line_buffer, slot_call_table, slot_page
 
 READ_BYTES = 1 << 16
+"""Maximum bytes per read and per message."""
 PIPE_BYTES = 1 << 20
-"""So much may be printed at once before it has to be read; Linux allows it to every user."""
+"""Size of the pipe: how much may be printed before the pipe must be read. Linux allows this size to
+every user.
+"""
 
 KEPT_BYTES = 1 << 20
-"""Of what was sent last, to be sent again on a new connection."""
+"""Maximum bytes of sent output that are kept, to be sent again on a new connection; the newest are
+kept.
+"""
 
 AWAY_BYTES = KEPT_BYTES // 2
-"""So much is read while it cannot be sent."""
+"""Maximum bytes that are read while they cannot be sent; then the pipe fills, and the call
+waits.
+"""
 
 MAX_READ_BYTES = 16 << 20
-"""At one look: a process may print faster than we read."""
+"""Maximum bytes that are read at a time: a process may print faster than the slot reads."""
 
 TAIL_BYTES = 8 << 20
-"""Of what is read and not passed on yet. What is older is dropped, while the link takes some."""
+"""Maximum bytes that were read and wait to be sent; the oldest are dropped."""
 
 BUSY_BYTES = 256 * 1024
-"""Read at one look: more will be there at once. Meanwhile so much is passed on at each look."""
+"""A read of this many bytes means that more output will follow at once. Then only about this many
+bytes are sent after each read.
+"""
 
 WHOLE_BYTES = 16 << 20
-"""After so much of one call, which is what a log holds, output is passed on only now and then while
-much is printed: the call waits whenever its pipe is full, and it is not read meanwhile."""
+"""Bytes of one call's output, as many as a log holds, after which output is sent only in pieces
+with pauses between them. The pipe is not read while a piece is sent, and the call waits whenever
+its pipe is full.
+"""
 
 PIECE_S = 0.01
+"""Maximum seconds that sending such a piece takes."""
 PACE_S = 0.05
+"""Minimum seconds between two such pieces."""
 PACE_SHARE = 4
-"""Then that takes about so long each time, with a pause between of `PACE_S` or of so many times
-what it took: the worker's own output may have a slow reader, such as a node that keeps the Pod's
-log."""
+"""The pause after such a piece is at least this many times as long as sending it took: the worker's
+own output may have a slow reader, such as a node that keeps the Pod's log.
+"""
 
 STDOUT_TAIL_BYTES = 1 << 20
-"""Where output was dropped, so much of the end goes to the worker's own output."""
+"""Maximum bytes that are written to the worker's own output where output was dropped: those from
+the end.
+"""
 
 BUSY_MS = 1
+"""Milliseconds for which a read waits for more output from a busy call."""
 MAX_PAUSES = 16
-"""A look goes on as long as much comes so soon, but the link and the call have other needs too."""
+"""Maximum number of such waits per read: the link and the call need the thread too."""
 
 _STDOUT, _STDERR = 1, 2
 
@@ -68,8 +84,8 @@ _STDOUT, _STDERR = 1, 2
 class SlotOutput:
     """Reader of a slot's output; see the module. Every method needs `SlotCalls.lock`.
 
-    `pipe`: both ends, which it owns. `send` sends output; `room` returns whether the dispatcher
-    reads.
+    `pipe`: read end and write end, which this object owns. `send`: sends output. `room`: returns
+    whether the dispatcher reads what is sent.
     """
 
     def __init__(
@@ -88,7 +104,7 @@ class SlotOutput:
         self._monotonic = monotonic
         self._next_piece_at = 0.0
         self._away_bytes = 0
-        # Before `_attach`, which replaces descriptor 1.
+        # Must precede `_attach`, which replaces descriptor 1.
         self._shared = SharedOutput(os.dup(_STDOUT))
         self._lines = line_buffer.Lines(self._shared)
         self._late: collections.deque[bytes] = collections.deque()
@@ -101,20 +117,20 @@ class SlotOutput:
         self._err: TextIO
         with contextlib.suppress(OSError):  # EPERM: the user's limit for pipes is reached
             fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        # Tells the pipe from what a call may have put in place of its descriptors.
+        # Its inode distinguishes the pipe from files that a call may put on descriptors 1 and 2.
         self._inode = os.fstat(writing).st_ino
         self._nothing = select.poll()
         self._attach()
 
     def settle(self, level: slot_call_table.StackLevel) -> bool:
-        """Assign all output so far to an attempt that has just ended; return whether there was any
-        output.
+        """Assign all output so far to an attempt that has just ended, and send it; return whether
+        there was any.
         """
         try:
             self._out.flush()
             self._err.flush()
         except (OSError, ValueError):
-            # A call may have closed them.
+            # A call may have closed these files.
             self._attach()
         fcntl.ioctl(self._reading, termios.FIONREAD, self._count)
         if not self._count[0] and not self._page.is_spilled and not self._late:
@@ -125,10 +141,11 @@ class SlotOutput:
         return True
 
     def drain_some(self, level: slot_call_table.StackLevel) -> bool:
-        """Send some output of the running attempt; return True if there is so much that the caller
-        should call again at once.
+        """Read output of the running attempt, and send it.
 
-        It may have to wait until there is room to send, while the pipe is full.
+        Return True if there is so much output that the caller should call again at once. While the
+        dispatcher does not read, no more than `AWAY_BYTES` are read; then the call waits as soon as
+        its pipe is full.
         """
         most = MAX_READ_BYTES
         if self._room():
@@ -148,7 +165,8 @@ class SlotOutput:
         return busy
 
     def _pass_on_piece(self, level: slot_call_table.StackLevel, most: int) -> None:
-        """Send as much waiting output as `PIECE_S` allows, if it is time for that.
+        """Send as much waiting output as `PIECE_S` allows, unless the pause after the last piece
+        goes on.
 
         A slow reader of the worker's own output blocks this thread, and with it the call once its
         pipe is full.
@@ -160,12 +178,12 @@ class SlotOutput:
             self._next_piece_at = ended + max(PACE_S, PACE_SHARE * (ended - began))
 
     def _take(self, level: slot_call_table.StackLevel, most: int) -> int:
-        """Read output, up to a limit, from the agent's spill and from the pipe; return the number
-        of bytes.
+        """Read up to about `most` bytes of output, from the agent's spill and from the pipe; return
+        their number.
         """
         count = 0
         with self._page.locked():
-            # First the spill, which was taken from the pipe before what is there now.
+            # First the spill, whose output left the pipe before that which is in the pipe now.
             while data := self._page.fetch(READ_BYTES):
                 count += self._add(level, data)
             pauses = 0
@@ -198,7 +216,7 @@ class SlotOutput:
         """Send about `most` bytes of waiting output, the oldest first; stop at the monotonic time
         `until`.
         """
-        skipped = 0  # of what the worker's own output would get
+        skipped = 0  # number of bytes that the worker's own output does not get
         if most and self._dropped:
             skipped = max(0, min(most, self._late_bytes) - STDOUT_TAIL_BYTES)
             self._lines.write(attempts.dropped_line(self._dropped + skipped))
@@ -253,8 +271,9 @@ class SlotOutput:
 
 
 class SharedOutput:
-    """The worker's own standard output, which all slots share. Writes pieces so small that a pipe
-    does not split them.
+    """The worker's own standard output, which all slots share.
+
+    Writes pieces that are so small that a pipe does not split them.
     """
 
     def __init__(self, descriptor: int) -> None:

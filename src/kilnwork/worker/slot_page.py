@@ -1,13 +1,14 @@
-"""The page: memory shared by a slot and the agent, with the attempt that runs in the slot.
+"""The page: memory that a slot and the agent share, with a record of the attempt that runs in the
+slot.
 
 The slot writes the page; the agent reads it after the slot has died, so that only the attempt that
-ran is blamed. It has two records and a byte that says which one is valid: the slot fills the other
-record and then flips the byte, so the agent reads a complete record whenever the slot dies.
+ran is blamed. The page has two records and a byte that says which of them is valid: the slot fills
+the other record and then flips the byte, so the agent reads a complete record whenever the slot
+dies.
 
 After the page comes the *spill*: output that the agent has read from the slot's pipe because the
-slot could not (native code holding the interpreter lock). The slot reads it later, so that all
-output still passes through the slot in order. The process that reads the pipe holds the page's
-lock.
+slot could not (native code held the interpreter lock). The slot reads it later, so that all output
+still passes through the slot in order. The process that reads the pipe holds the page's lock.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from kilnwork.kit import ids
 
 PAGE_BYTES = mmap.PAGESIZE
 MAX_SPILLED_BYTES = 64 << 20
-"""Of one slot, in all its life; it is memory."""
+"""Maximum bytes that are spilled in the whole life of one slot: the spill is in memory."""
 
 _NUMBER = struct.Struct("=Q")
 _SPILLED_FLAG = 1
@@ -34,8 +35,9 @@ _NO_ATTEMPT = bytes(16)
 
 
 class RunningAttempt(NamedTuple):
-    """The attempt that runs in a slot. `started`: wall clock, in seconds. `printed`: bytes of its
-    output already processed.
+    """The attempt that runs in a slot.
+
+    `started`: wall clock, in seconds. `printed`: bytes of its output already processed.
     """
 
     ref: attempts.AttemptRef
@@ -71,7 +73,7 @@ class SlotPage:
         """Record the attempt that runs now."""
         spare = 1 - self._active
         self._pack(self._memory, _RECORDS[spare], ref.task, ref.run, ref.attempt, started, printed)
-        # Last, and one byte: the agent sees either the old record or the new one.
+        # This byte last: the agent sees either the old record or the new one.
         self._memory[0] = self._active = spare
 
     def clear(self) -> None:
@@ -90,17 +92,20 @@ class SlotPage:
         if at == end:
             self._memory[_SPILLED_FLAG] = 0
             return b""
-        # pread: agent and slot share the open file, and so its position.
+        # pread, because agent and slot share the open file and so its position.
         data = os.pread(self._descriptor, min(most, end - at), PAGE_BYTES + at)
         _NUMBER.pack_into(self._memory, _FETCHED, at + len(data))
         return data
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock on the slot's pipe within the block, so that the agent does not read it.
+        """Hold the lock on the slot's pipe within the block, so that the agent does not read the
+        pipe.
+
         The lock ends with the process.
         """
-        # A record lock (fcntl(2)): closing any descriptor of the page would release it as well.
+        # This is a record lock (fcntl(2)): closing any descriptor of the page would release it as
+        # well.
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
         try:
             yield
@@ -110,8 +115,8 @@ class SlotPage:
     # the agent
 
     def read(self) -> RunningAttempt | None:
-        """Return the attempt that runs in the slot, or that ran when the slot died; None if there
-        is none.
+        """Return the attempt that runs in the slot, or that ran when the slot died; None if none
+        did.
         """
         record = _RECORD.unpack_from(self._memory, _RECORDS[self._memory[0] & 1])
         task, run, attempt, started, printed = record
@@ -121,9 +126,11 @@ class SlotPage:
 
     def spill(self, pipe: int, most: int) -> None:
         """Move up to `most` bytes from the slot's pipe to the spill, from which the slot reads them
-        later. Raises OSError.
+        later.
+
+        Raises OSError.
         """
-        # First: a slot that sees the flag too early finds nothing, which does no harm.
+        # The flag first: a slot that sees it too early finds nothing, which does no harm.
         self._memory[_SPILLED_FLAG] = 1
         at, data = self._number(_SPILLED), os.read(pipe, most)
         os.pwrite(self._descriptor, data, PAGE_BYTES + at)
@@ -134,8 +141,9 @@ class SlotPage:
         return self._number(_SPILLED) < MAX_SPILLED_BYTES
 
     def try_lock(self) -> bool:
-        """Lock the slot's pipe and return True, or return False if the slot is reading it. Call
-        `unlock` soon.
+        """Lock the slot's pipe and return True, or return False if the slot is reading it.
+
+        Call `unlock` soon.
         """
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,7 +3,7 @@
 Used by `slot`. It is a `Session` like a driver's, so tasks that a call submits go over the slot's
 own link, with the running attempt as parent. The main thread runs user code. Messages are read by
 whichever thread waits, or by the link's thread while user code runs. A task that waits for others
-releases its slot, and may run them on top of itself, in place.
+releases its slot, and may run the others on top of itself, in place.
 """
 
 import math
@@ -33,25 +33,34 @@ from kilnwork.worker import (
 )
 
 FLUSH_ENDS = 64
+"""Number of ended calls that are reported without delay."""
 FLUSH_BYTES = 256 * 1024
+"""Total bytes of results that are reported without delay."""
 FLUSH_S = 0.002
-"""Ends are reported when there are so many or so large ones, or when the first has waited so long;
-and whenever there is nothing to run."""
+"""Maximum seconds for which the report of an ended call is delayed while other calls run; if there
+is nothing to run, it is sent at once.
+"""
 
 STARTED_S = 0.05
-"""A call that runs longer is reported as started."""
+"""Seconds after which a call that still runs is reported as started."""
 
 BUSY_S = 0.001
-"""Between looks at the output of a call that prints as fast as it can."""
+"""Seconds between two reads of the output of a call that prints as fast as it can."""
 
 TIDY_S = 500e-9
-"""A function that took less has made no system call, so it has left nothing to clear away."""
+"""Seconds: a function that took less has made no system call, so it has left nothing to clear
+away.
+"""
 
 PATIENCE_S = math.inf
-"""With a dispatcher that is away: the agent ends its slots when the lease is over."""
+"""Seconds for which a slot waits for a dispatcher that is away. There is no limit, because the
+agent ends its slots when the lease ends.
+"""
 
 HOME = "KILN_HOME_ID"
-"""In the environment of what `kiln.start` has started: there all slots see the same files."""
+"""Environment variable of the processes that `kiln.start` has started: with it, all slots see the
+same files.
+"""
 
 
 class SlotSession(session.Session):
@@ -83,7 +92,7 @@ class SlotSession(session.Session):
             cluster=os.environ.get(sync_set_env.SPAWN_CLUSTER),
         )
         self.shares_files = self.one_cluster = HOME in os.environ
-        self.inherited = dict(os.environ)  # as it is before any call has changed it
+        self.inherited = dict(os.environ)  # copied before any call can change the environment
         self._slot = slot
         self._page = page
         self._wall, self._monotonic = clock.wall, clock.monotonic
@@ -125,7 +134,7 @@ class SlotSession(session.Session):
             if level is not None:
                 self.run(level, self._home)
             else:
-                # A slot that dies while it waits must blame no attempt.
+                # A slot that dies while it waits for calls must blame no attempt.
                 self._page.clear()
                 self.link.wait(lambda: bool(held.queue))
 
@@ -137,7 +146,7 @@ class SlotSession(session.Session):
         with held.lock:
             if not waiting:
                 return None
-            # Output so far belongs to the call below.
+            # The output so far belongs to the call below.
             if self._stack:
                 self.settle(self._stack[-1])
             level = slot_call_table.StackLevel(waiting.popleft(), self._wall())
@@ -159,7 +168,7 @@ class SlotSession(session.Session):
             self.environment = template.call.environment
             end = self._execution.run(level, template)
         except BaseException as error:  # noqa: BLE001  an interrupt that came a moment late
-            # First: a second interrupt must not come while the end is made.
+            # First: a second interrupt must not come while the outcome is made.
             self._guard.user = False
             end = self._execution.failed(level, error, template)
         self.environment = before
@@ -181,7 +190,7 @@ class SlotSession(session.Session):
         self._report(end)
 
     def settle(self, level: slot_call_table.StackLevel) -> None:
-        """Assign all output so far to a call; needs the lock."""
+        """Assign all output so far to a call; the caller must hold the lock."""
         if self._output.settle(level):
             self._page.write(level.ref, level.started, level.printed)
 
@@ -200,8 +209,8 @@ class SlotSession(session.Session):
             self._flush_at = now + FLUSH_S
 
     def _tidy(self, where: int) -> None:
-        """Undo the changes of a call to the process that would disturb the next call, or the call
-        below it.
+        """Undo the changes of a call to the process that would disturb the next call or the call
+        below.
 
         `where`: the working directory, as a descriptor.
         """
@@ -213,8 +222,8 @@ class SlotSession(session.Session):
             sys.setrecursionlimit(self._recursion)
 
     def _look_for_children(self) -> None:
-        """Kill this process if an interrupted call has left child processes, since only that ends
-        them.
+        """Kill this process if an interrupted call has left child processes that run: nothing else
+        ends them.
         """
         while True:
             try:
@@ -226,8 +235,10 @@ class SlotSession(session.Session):
                 self._die()
 
     def _die(self) -> None:
-        """Kill this process, after which the zygote kills all that it has started, and the agent
-        reports which attempt ran.
+        """Kill this process.
+
+        Then the zygote kills all processes that it has started, and the agent reports which attempt
+        ran.
         """
         with self._held.lock:
             if self._stack:
@@ -239,7 +250,10 @@ class SlotSession(session.Session):
         self._forked = True
 
     def _leave_fork(self, end: calls.CallEnd) -> None:
-        """Exit a child process in which a function has returned, because it is not a slot."""
+        """Exit this process, in which a function that has called os.fork has returned as the child.
+
+        This process is not the slot, and must report nothing.
+        """
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0 if end.ending is execution.SUCCEEDED else 1)
@@ -267,8 +281,10 @@ class SlotSession(session.Session):
         return self._waits.block(done, timeout_s, tasks, first=first)
 
     def suspended(self, tasks: Sequence[ids.TaskId]) -> None:
-        """Handle that a coroutine of the task awaits other tasks, while more coroutines of it may
-        run.
+        """Release the slot while a coroutine of the task awaits other tasks, until `resumed` is
+        called.
+
+        Other coroutines of the task may run meanwhile.
         """
         if self._stack:
             self._waits.release_slot(self._stack[-1], tasks, in_place=False)
@@ -278,8 +294,11 @@ class SlotSession(session.Session):
             self._waits.resume(self._stack[-1])
 
     def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
-        """Return the running attempt, which is the parent of a submitted task, and the ordinal of
-        this call of the function within it.
+        """Return the parent of a task that is being submitted, which is the running attempt, and an
+        ordinal.
+
+        The ordinal is that of this submission of `function` within the attempt, from 1; 0 if
+        `keyed`.
         """
         if not self._stack:
             raise errors.NotInTask(
@@ -307,15 +326,16 @@ class SlotSession(session.Session):
         return messages.SlotHello(messages.VERSION, self._slot, self._credential(), epoch, refs)
 
     def attached(self, message: messages.Attached) -> list[frames.Sent]:
-        """Return the messages to send first on a new link: those of any submitter, then waits,
-        output and ends of calls.
+        """Return the messages to send first on a new link.
+
+        These are the messages of any submitter, then waits, output, and ends of calls.
         """
         held = self._held
         # Under the lock for the reason that `gather` gives.
         with held.lock:
             first_messages = super().attached(message)
             if held.drop(set(message.unknown)):
-                # A call that runs cannot be dropped in any other way.
+                # A call that runs can be dropped only by the end of this process.
                 os.kill(os.getpid(), signal.SIGKILL)
             first_messages += [
                 level.announced for level in self._stack if level.announced is not None
@@ -326,7 +346,7 @@ class SlotSession(session.Session):
         return [*first_messages, *self._variables.pending()]
 
     def received(self, message: Any) -> None:
-        """Handle a message: calls, orders about them, or what every submitter receives."""
+        """Handle a message: calls, orders about them, or messages that every submitter receives."""
         match message:
             case messages.Calls():
                 with self._held.lock:
@@ -339,7 +359,7 @@ class SlotSession(session.Session):
             case messages.Template():
                 self._call_templates[message.number] = execution.Template(message.spec)
             case messages.Forget():
-                # Calls that wait or run may still need theirs.
+                # Calls that are queued or run may still need these templates.
                 with self._held.lock:
                     needed = self._held.templates()
                 for number in set(message.numbers) - needed:
@@ -358,7 +378,7 @@ class SlotSession(session.Session):
     def gather(self) -> None:
         """Send the tasks that a call has submitted, before the report of its end.
 
-        Runs under the lock: otherwise a call could submit and end in the main thread while another
+        Holds the lock: otherwise a call could submit and end in the main thread while another
         thread is here, and its children would arrive after its end and be refused.
         """
         if not self._held.ends:
@@ -372,8 +392,8 @@ class SlotSession(session.Session):
                 self.link.send(report)
 
     def tick(self) -> None:
-        """Send the output of the running call, its start, and ends of earlier calls; interrupt the
-        call if it must end.
+        """Send the output of the running call, the report of its start, and ends of earlier calls;
+        interrupt the call if it must end.
 
         Called at intervals while user code runs.
         """
@@ -383,7 +403,8 @@ class SlotSession(session.Session):
             tick_s, self.tick_s = self.tick_s, STARTED_S
             if level is not None:
                 busy = self._output.drain_some(level)
-                # Slower by steps: the pipe may be empty for a moment, and full a millisecond later.
+                # Double the interval at most: the pipe may be empty for a moment, and full a
+                # millisecond later.
                 self.tick_s = BUSY_S if busy else min(2 * tick_s, STARTED_S)
                 self._page.write(level.ref, level.started, level.printed)
                 if not level.reported and self._wall() - level.started >= STARTED_S:
@@ -397,7 +418,7 @@ class SlotSession(session.Session):
     def link_ended(self, error: Exception) -> None:
         """Exit the process after the link has ended, because nothing can be reported any more."""
         if isinstance(error, channel_errors.LinkForked):
-            # In a child that a task has forked: the slot itself goes on.
+            # This is a child that a task has forked: the slot itself goes on.
             super().link_ended(error)
         elif self._stack:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -405,7 +426,7 @@ class SlotSession(session.Session):
             os._exit(0)
 
     def progress(self, ref: attempts.AttemptRef, fraction: float | None, message: str) -> None:
-        """Send the progress of a call. These messages may be lost."""
+        """Send the progress of a call; the message may be lost."""
         self.link.send(messages.Progress(ref, fraction, message))
 
     def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None:
@@ -422,7 +443,7 @@ class SlotSession(session.Session):
             self._held.stop(level, order.reason)
         if self._guard.due():
             self._guard.ask()
-            # Wakes a main thread that waits, which then looks at `due`.
+            # Wake a main thread that waits, which then checks `due`.
             self.link.wake()
 
     def _is_read(self) -> bool:

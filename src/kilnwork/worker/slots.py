@@ -1,8 +1,8 @@
-"""The worker's slots, which are forked and killed as ordered, and whose ends are reported.
+"""The worker's slots: forks and kills them as ordered, and reports their ends.
 
-Used by `agent`. What a slot runs is between it and the dispatcher. The agent has only the page, on
-which the slot records what runs, and the read end of its output pipe, in which a slot that died may
-have left its last output.
+Used by `agent`. The slot and the dispatcher agree on what the slot runs, without the agent. The
+agent has only the page, on which the slot records what it runs, and the read end of its output
+pipe, in which a slot that died may have left its last output.
 """
 
 import array
@@ -34,37 +34,44 @@ from kilnwork.worker import (
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
-"""A slot that ended before it ran anything is reported so much later: no storm of openings."""
+"""Seconds by which the end of a slot that ended before it ran anything is reported later, so that
+slots are not opened in quick succession.
+"""
 
 DRAIN_S = 1.0
+"""Seconds between two checks for full pipes; see `drain_full_pipes`."""
 DRAIN_BYTES = 1 << 20
-"""How often a full pipe is looked at, and how much is taken of it then; see `drain_full_pipes`."""
+"""Maximum bytes that are taken from a full pipe at each check."""
 
 MAX_LAST_WORDS_BYTES = 1 << 20
-"""Bytes that are read of the output of a slot that died: as many as its pipe holds."""
+"""Maximum bytes that are read of the output of a slot that died: as many as its pipe holds."""
 
 
 @dataclass(slots=True)
 class _Slot:
-    """One slot that the dispatcher has requested.
-
-    `reading`: read end of its output pipe; -1 once everything was read. `opened`: the event loop's
-    clock. `asked`, `reason`: see `messages.SlotGone`. `stuck`: the attempt that was on top when the
-    pipe was last seen full. `message`: why the agent ended it.
-    """
+    """One slot that the dispatcher has requested."""
 
     opening: messages.SlotOpening
     page: slot_page.SlotPage
     reading: int
+    """Read end of its output pipe; -1 once everything was read."""
     opened: float
+    """Time of the event loop's clock at which it was opened."""
     asked: bool = False
+    """Whether its end was requested; see `messages.SlotGone`."""
     reason: str = ""
+    """The reason for which it was ended, if not on request; see `messages.SlotGone`."""
     message: str = ""
+    """Why the agent ended it."""
     stuck: slot_page.RunningAttempt | None = None
+    """The attempt that was on top when the pipe was last seen full; None if it was not full."""
 
 
 class Slots:
-    """All slots of a worker; see the module. `explain_kill`: see `memory_watch`."""
+    """All slots of a worker; see the module.
+
+    `explain_kill`: see `memory_watch`.
+    """
 
     def __init__(
         self,
@@ -90,7 +97,7 @@ class Slots:
         return tuple(slot.opening for slot in self._slots.values())
 
     def open(self, name: bytes) -> None:
-        """Fork a slot; call after the dispatcher was sent the digest of its secret."""
+        """Fork a slot, after sending the dispatcher the digest of its secret."""
         if name in self._slots:
             return
         secret = os.urandom(32).hex()
@@ -150,7 +157,7 @@ class Slots:
             slot.reason = str(reasons.Reason.OUT_OF_MEMORY) if slot.message else ""
         self._send_last_words(slot, top)
         loop = asyncio.get_running_loop()
-        # Not if its end was requested: the dispatcher waits for that proof.
+        # No delay if its end was requested: the dispatcher waits for that proof.
         early = loop.time() - slot.opened < PAUSE_S and top is None and not slot.asked
         if early and not self._supervisor.closing:
             self._late[report.slot] = loop.call_later(PAUSE_S, self._report_end, slot, report, None)
@@ -178,14 +185,15 @@ class Slots:
 
     def _drain_full_pipe(self, slot: _Slot) -> None:
         page, pipe = slot.page, slot.reading
-        # Twice full with the same attempt and count: the slot has read nothing in between.
+        # Full twice with the same attempt and byte count: the slot has read nothing in between.
         before, slot.stuck = slot.stuck, page.read() if _is_full(pipe) else None
         if slot.stuck is None or before != slot.stuck or not page.has_room:
             return
-        # The slot drains its own pipe under this lock; both at once would mix up the output.
+        # The slot reads its own pipe under this lock; if both read at once, they would mix up the
+        # output.
         if page.try_lock():
             try:
-                # Again, under the lock: the slot may have read it by now.
+                # Checked again under the lock: the slot may have read the pipe by now.
                 if _is_full(pipe):
                     page.spill(pipe, DRAIN_BYTES)
             except OSError as error:
@@ -216,9 +224,7 @@ class Slots:
         log.debug("slot over", extra={"slot": name.hex(), "code": code, "proof": report.proof})
 
     def _send_last_words(self, slot: _Slot, top: slot_page.RunningAttempt | None) -> None:
-        """Send the remaining output in a dead slot's pipe as output of the attempt that ran
-        last.
-        """
+        """Send the remaining output of a dead slot as output of the attempt that ran last."""
         copied = line_buffer.Lines(self._stdout)
         offset = 0 if top is None else top.printed
         for data in _last_words(slot):
@@ -233,11 +239,11 @@ class Slots:
 
 def _last_words(slot: _Slot) -> Iterator[bytes]:
     left = MAX_LAST_WORDS_BYTES
-    # Bounded: a process that could not be killed may go on writing.
+    # Limited, because a process that could not be killed may go on writing.
     while left > 0 and (data := slot.page.fetch(attempt_output.READ_BYTES)):
         left -= len(data)
         yield data
-    # After the spill, which was taken from the pipe earlier.
+    # After the spill, whose output left the pipe earlier.
     with contextlib.suppress(BlockingIOError):
         while left > 0 and (data := os.read(slot.reading, attempt_output.READ_BYTES)):
             left -= len(data)
@@ -252,9 +258,10 @@ def _is_full(pipe: int) -> bool:
 
 
 def _descriptors() -> list[int]:
-    """Create the page and the output pipe of a slot.
+    """Create the page and the output pipe of a slot; return their descriptors.
 
-    Returns the page, both pipe ends, and, once more for the agent, the page and the read end.
+    These are the page, the read end and the write end of the pipe and, once more for the agent, the
+    page and the read end.
     """
     made: list[int] = []
     try:
@@ -265,6 +272,6 @@ def _descriptors() -> list[int]:
         for descriptor in made:
             os.close(descriptor)
         raise
-    # O_NONBLOCK belongs to the open file, so it holds for the slot's copy too.
+    # O_NONBLOCK belongs to the open file, so it applies to the slot's copy too.
     os.set_blocking(made[1], False)
     return made

@@ -3,7 +3,7 @@ set its progress.
 
 Used by `attempt`, and by `sidecar_calls` for attempts in Pods. There is one socket per attempt, so
 the parent of a child is the owner of the socket, never a field of the request. The requests are
-docs/reference/worker-contract.md. Responses of the dispatcher are passed on unchanged.
+described in docs/reference/worker-contract.md. Responses of the dispatcher are passed on unchanged.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from kilnwork.worker import unix_http_server
 T = TypeVar("T")
 
 MAX_WAIT_S = 3600.0
-"""Longest `?wait=`; ask again for longer."""
+"""Maximum seconds of `?wait=`; a client that wants to wait longer asks again."""
 
 _CALLS = "POST /tasks, GET /tasks/{id}?wait=SECONDS and POST /progress"
 
@@ -37,8 +37,8 @@ class _Child(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _ClusterOf(msgspec.Struct, frozen=True, rename="camel"):
-    """A task's spec as it is decoded here: only whether it names a cluster. The rest is checked
-    later.
+    """The part of a task's spec that is decoded here: whether it names a cluster. The rest is
+    checked later.
     """
 
     cluster_name: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -52,8 +52,9 @@ class _Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TaskSocket:
-    """Handler of the requests of one attempt. `children`: counts the children requested without a
-    key.
+    """Handler of the requests of one attempt.
+
+    `children`: returns the next ordinal of a child that is requested without a key.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class TaskSocket:
         self._count_child = children or itertools.count(1).__next__
 
     async def handle(self, request: unix_http_server.HttpRequest) -> unix_http_server.HttpResponse:
-        """Carry out one request; raises `unix_http_server.HttpError`."""
+        """Carry out one request. Raises `unix_http_server.HttpError`."""
         address = urlsplit(request.target)
         match address.path.strip("/").split("/"):
             case ["tasks"]:
@@ -123,7 +124,7 @@ class TaskSocket:
         until = self._clock.monotonic() + _wait_s(query)
 
         def make(serial: int) -> messages.GetTask:
-            # Less each time: a new link makes the message again.
+            # Only the rest of the time: the request is made again for each new link.
             left_s = max(0.0, until - self._clock.monotonic())
             return messages.GetTask(serial=serial, parent=self._ref, task=asked, wait_s=left_s)
 
@@ -132,7 +133,7 @@ class TaskSocket:
     def _progress(self, body: bytes) -> unix_http_server.HttpResponse:
         shown = _decode(body, _Progress)
         progress = messages.Progress(self._ref, shown.fraction, shown.message)
-        # The last report counts: an older one must not follow it.
+        # Only the last report counts: an older one must not follow it.
         self._unsent = None
         if self._link.congested:
             self._unsent = progress
@@ -157,8 +158,10 @@ class TaskSocket:
 
 
 async def serve(calls: TaskSocket, listener: socket.socket) -> unix_http_server.UnixHttpServer:
-    """Serve the requests of a task on a listening socket, which the server owns from now on, until
-    the server is closed.
+    """Return a server of the requests of a task on a listening socket, which the server owns from
+    now on.
+
+    The caller closes the server.
     """
     server = unix_http_server.UnixHttpServer(calls.handle)
     await server.start(listener)

@@ -1,8 +1,8 @@
 """A small HTTP/1.1 server on one Unix socket, sufficient for curl and common HTTP libraries.
 
 Used by `task_socket`, which handles the requests. Supports one request at a time per connection,
-keep-alive, `Content-Length` and chunked bodies, `Expect: 100-continue`. When a client closes its
-side, its request is cancelled. Not for the network: only the task itself can reach the socket.
+keep-alive, `Content-Length` and chunked bodies, and `Expect: 100-continue`. When a client closes
+its side, its request is cancelled. Not for the network: only the task itself can reach the socket.
 Oversized or malformed requests are refused without effect on other connections.
 """
 
@@ -22,17 +22,25 @@ from kilnwork.kit import coroutines, errors
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 256 * 1024
+"""Maximum bytes of the body of a request; a longer one is refused with 413."""
 MAX_HEAD_BYTES = 16 * 1024
+"""Maximum bytes of the head of a request; a longer one is refused with 431."""
 MAX_CONNECTIONS = 64
+"""Maximum number of connections; any further one is closed at once."""
 MAX_PIPELINED = 16
+"""Maximum number of requests that wait on a connection; more are refused with 503."""
 LINGER_S = 2.0
-"""How long a refused client may go on sending; if we closed at once, its write would fail before it
-has read why (RFC 9112 §9.6)."""
+"""Seconds for which a refused client may go on sending. If the server closed at once, the client's
+write would fail before it has read why (RFC 9112 §9.6).
+"""
 
 
 @dataclass(slots=True)
 class HttpRequest:
-    """One HTTP request; `target` is path and query as sent."""
+    """One HTTP request.
+
+    `target`: path and query as sent.
+    """
 
     method: str = ""
     target: str = ""
@@ -42,7 +50,10 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """One HTTP response; `body` is JSON, or empty."""
+    """One HTTP response.
+
+    `body`: JSON, or empty.
+    """
 
     status: int
     body: bytes = b""
@@ -64,7 +75,7 @@ class HttpError(errors.KilnError):
 
 
 Handle = Callable[[HttpRequest], Awaitable[HttpResponse]]
-"""Handles one request; raises `HttpError`. Cancelled when the connection closes."""
+"""Handles one request; raises `HttpError`. It is cancelled when the connection closes."""
 
 
 class UnixHttpServer:
@@ -137,7 +148,8 @@ class _Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._refuse(HttpError(400, "this socket speaks HTTP/1.1 only"))
         except httptools.HttpParserError as error:
-            # httptools raises an error of its own when a callback raises; ours is its context.
+            # httptools raises an error of its own when a callback raises; our error is the context
+            # of it.
             cause = error.__context__
             known = cause if isinstance(cause, HttpError) else None
             self._refuse(known or HttpError(400, f"not an HTTP request: {error}"))
@@ -185,8 +197,10 @@ class _Connection(asyncio.Protocol):
             self._responding = self._background.start("respond", self._respond_to_all())
 
     def _continue(self) -> None:
-        """Have the client send the body that it holds back, in turn: not before the responses to
-        its earlier requests.
+        """Send the interim response for which a client holds back its body (`Expect:
+        100-continue`).
+
+        It is sent in turn: not before the responses to earlier requests of the connection.
         """
         if self._expects_100 and self._responding is None:
             self._expects_100 = False
@@ -222,7 +236,7 @@ class _Connection(asyncio.Protocol):
             return
         self._closing = True
         self._transport.write(_encode(error.reply(), keep_alive=False))
-        # Only half-closed: the client may read why while it still sends; see `LINGER_S`.
+        # Only half-closed: the client may read the error while it still sends; see `LINGER_S`.
         self._transport.write_eof()
         self._linger = asyncio.get_running_loop().call_later(LINGER_S, self.abort)
 

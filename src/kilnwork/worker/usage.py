@@ -13,33 +13,38 @@ from kilnwork.api import attempts
 from kilnwork.worker import slot_call_table
 
 SHORT_S = 0.001
-"""Shorter calls of a slot are not measured: that would cost a tenth of their slot's throughput."""
+"""Seconds: shorter calls of a slot are not measured, which would cost a tenth of the slot's
+throughput.
+"""
 
 RAISED_BYTES = 16 << 20
-"""A peak is set back when the memory in use has fallen by so much since."""
+"""Bytes: a peak is reset when the memory in use has fallen by this much since."""
 
 _RESET_PEAK = b"5"
-"""For /proc/self/clear_refs (proc_pid_clear_refs(5)): the peak is what is resident now."""
+"""Text for /proc/self/clear_refs (proc_pid_clear_refs(5)) that resets the peak to the memory that
+is resident now.
+"""
 
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
 class Meter:
-    """Meter of the calls of one process, in its main thread; calls shorter than `min_s` are not
-    measured.
+    """Meter of the calls of one process, in its main thread.
+
+    `min_s`: calls that take fewer seconds are not measured.
     """
 
     def __init__(self, *, min_s: float = SHORT_S) -> None:
         self._min_s = min_s
         self._newest: slot_call_table.StackLevel | None = None
-        """What runs, on top of what waits for it."""
+        """The call that runs, on top of the calls that wait for it."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         self._children_s = before.ru_utime + before.ru_stime
         self._children_peak = before.ru_maxrss
         self._peak = 0
 
     def begin(self, level: slot_call_table.StackLevel) -> None:
-        """Start to measure a call, which may run on top of one that waits for it."""
+        """Start to measure a call, which may run on top of a call that waits for it."""
         level.below, self._newest = self._newest, level
         level.cpu_began = time.process_time()
 
@@ -47,9 +52,9 @@ class Meter:
         """Return the usage of a call that ended after `level.seconds`; None if it was short or
         never started.
 
-        The cost of reporting its failure does not count.
+        The cost of reporting a call's failure does not count.
         """
-        # It never began, or was measured already.
+        # The call never began, or was measured already.
         if self._newest is not level:
             return level.usage
         self._newest = below = level.below
@@ -57,7 +62,7 @@ class Meter:
         if used_s >= self._min_s:
             level.usage = self._measured(level)
             used_s = level.usage.cpu_s
-        # CPU time of what ran on top is not that of the call below.
+        # CPU time of a call on top does not count for the call below.
         if below is not None:
             below.cpu_began += used_s
         return level.usage
@@ -69,7 +74,8 @@ class Meter:
         used_s = own.ru_utime + own.ru_stime - level.cpu_began + children_s - self._children_s
         self._children_s = children_s
         peak = own.ru_maxrss << 10
-        # The kernel has one peak for all children: it says something only when it has risen.
+        # The kernel has one peak for all children: it says something about this call only if it has
+        # risen.
         if children.ru_maxrss > self._children_peak:
             self._children_peak = children.ru_maxrss
             peak = max(peak, children.ru_maxrss << 10)
@@ -77,7 +83,9 @@ class Meter:
         return attempts.Usage(max(0.0, used_s), peak)
 
     def _settled(self, peak: int) -> int:
-        """Return the peak memory with which the next call starts."""
+        """Return the peak memory, in bytes, with which the next call starts; reset the peak if it
+        is too high.
+        """
         if peak < self._peak + RAISED_BYTES:
             return peak
         try:

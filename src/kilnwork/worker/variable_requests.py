@@ -13,9 +13,7 @@ from kilnwork.worker import slot_call_table
 
 
 class VariableRequests:
-    """The requests for variables that have no response yet; they are sent again on each new
-    link.
-    """
+    """The requests for variables without a response; they are sent again on each new link."""
 
     def __init__(
         self,
@@ -29,8 +27,9 @@ class VariableRequests:
         self._responses: dict[int, messages.Response] = {}
 
     def request(self, level: slot_call_table.StackLevel) -> messages.Response:
-        """Request the variables of a call and return the response. Raises Cancelled if the call
-        must stop meanwhile.
+        """Request the variables of a call and return the response.
+
+        Raises Cancelled if the call must stop meanwhile.
         """
         self._serial += 1
         serial = self._serial

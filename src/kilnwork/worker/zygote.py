@@ -1,13 +1,13 @@
 """The zygote: a single-threaded process that forks slots, waits for them, and proves that they have
 ended.
 
-`__main__` forks it before the agent imports asyncio, so that agent, zygote and slots share memory
-pages. A replacement is executed (`python -m kilnwork.worker.zygote`, with its socket as standard
-input). The zygote runs no user code. It is a subreaper, so processes that a slot leaves behind
-become its children: any child that is not a slot belongs to a slot that has died, and is killed. A
-slot is a subreaper too, so nothing of a living slot gets here. When the agent is gone the zygote
-kills all slots and exits. When the zygote dies, its slots die with it (PR_SET_PDEATHSIG), and the
-agent kills what they leave behind.
+`__main__` forks the first zygote before the agent imports asyncio, so that agent, zygote and slots
+share memory pages. A zygote that replaces it is a new program (`python -m kilnwork.worker.zygote`,
+with its socket as standard input). The zygote runs no user code. It is a subreaper, so processes
+that a slot leaves behind become its children: any child that is not a slot belongs to a slot that
+has died, and is killed. A slot is a subreaper too, so no process of a living slot becomes a child
+of the zygote. When the agent is gone, the zygote kills all slots and exits. When the zygote dies,
+its slots die with it (PR_SET_PDEATHSIG), and the agent kills the processes that they leave behind.
 """
 
 import contextlib
@@ -31,14 +31,17 @@ from kilnwork.worker import settings, slot, zygote_link
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 10.0
-"""A killed process that is not gone by then is stuck in the kernel: there is no proof."""
+"""Seconds after which a killed process that still exists counts as stuck in the kernel: then there
+is no proof.
+"""
 
 EX_SLOT_NOT_STARTED = 70
-"""Exit code of a slot that could not begin (EX_SOFTWARE, sysexits.h)."""
+"""Exit code of a slot that could not begin (EX_SOFTWARE of sysexits.h)."""
 
 COMMON = ("cloudpickle",)
-"""What most slots need, so that they share it: functions of a script or notebook come by it. A slot
-that imports it for itself takes 1 MiB more, and starts no sooner.
+"""Modules that most slots need: the zygote imports them, so that slots share their memory.
+cloudpickle transfers the functions of scripts and notebooks. A slot that imported it by itself
+would take 1 MiB more, and leaving it out would not make slots start sooner.
 """
 
 _FIRST_PAUSE_S = 0.0005
@@ -57,8 +60,9 @@ class _Ended:
 
 
 class Zygote:
-    """The main loop of the zygote, which forks and reaps slots; see the module. `run_slot`: the
-    main function of a slot, called in its process.
+    """The main loop of the zygote, which forks and reaps slots; see the module.
+
+    `run_slot`: the main function of a slot, called in the slot's process.
     """
 
     def __init__(self, link: socket.socket, *, clock: clock.Clock, run_slot: RunSlot) -> None:
@@ -82,7 +86,8 @@ class Zygote:
         # A SIGCHLD between the sweep and the poll leaves a byte in the pipe, so that the poll
         # returns.
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        # With the default action Python installs no handler in C, and nothing wakes the poll.
+        # With the default action Python installs no handler in C, so that nothing would wake the
+        # poll.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
@@ -94,7 +99,8 @@ class Zygote:
             if self._link.fileno() in ready and not self._obey():
                 poll.unregister(self._link)
                 self._orphaned = True
-                # Safe by pid: only `_sweep` waits for slots, so no pid in `_slots` is reused.
+                # Pids are safe here: only `_sweep` waits for slots, so no pid in `_slots` is
+                # reused.
                 processes.signal_all(self._slots, signal.SIGKILL)
             self._sweep()
 
@@ -120,7 +126,7 @@ class Zygote:
                     pids = [pid for pid, name in self._slots.items() if name == order.slot]
                     processes.signal_all(pids, signal.SIGKILL)
         finally:
-            # The child has its own copies; here they would add up with every slot.
+            # The child has its own copies; the zygote's copies would accumulate with every slot.
             for descriptor in descriptors:
                 os.close(descriptor)
         return order is not None
@@ -137,15 +143,16 @@ class Zygote:
             why = f"the worker cannot fork: {error.strerror}"
             self._report(zygote_link.SlotEnded(order.slot, None, why, True))
             return
-        # Never returns: a child in the loop of `serve` would obey orders too.
+        # `_become` never returns: a child in the loop of `serve` would obey orders too.
         if pid == 0:
             self._become(order, descriptors)
         self._slots[pid] = order.slot
         self._report(zygote_link.SlotForked(order.slot, pid))
 
     def _become(self, order: zygote_link.ForkSlot, descriptors: list[int]) -> NoReturn:
-        """Turn the child of a fork into a slot; nothing of the zygote's state is used from here
-        on.
+        """Turn the child of a fork into a slot.
+
+        Nothing of the zygote's state is used from here on.
         """
         code = EX_SLOT_NOT_STARTED
         try:
@@ -157,7 +164,7 @@ class Zygote:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             for end in (self._link, self._woken, self._waker):
                 end.close()
-            # `run` has disabled it for the zygote.
+            # `run` has disabled collections for the zygote.
             gc.enable()
             page, reading, writing = descriptors
             self._run_slot(
@@ -179,7 +186,7 @@ class Zygote:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                # ECHILD: no child is left, so none was left behind.
+                # ECHILD: no child is left, so dead slots have left none behind.
                 alone = True
                 break
             if pid == 0:
@@ -194,10 +201,10 @@ class Zygote:
             self._settle(proof=True)
 
     def _kill_orphans(self) -> bool:
-        """Kill the processes that dead slots left behind; return False when there are none.
+        """Kill the processes that dead slots left behind; return False if there are none.
 
         The kernel hands a process's children to the subreaper before the process can be waited for,
-        and lists them until we wait for them: a process that is not seen here does not exist.
+        and lists them until they are waited for: a process that is not seen here does not exist.
         """
         stats = processes.read_all()
         orphans = {
@@ -212,13 +219,13 @@ class Zygote:
         if self._clock.monotonic() > self._ended[-1].until:
             self._abandoned |= {processes.ProcessId(pid, stats[pid].started) for pid in orphans}
             log.error("processes of a slot cannot be killed", extra={"pids": sorted(orphans)})
-            # It is unknown which slot left them, so no slot that waits gets a proof.
+            # It is unknown which slot left them, so no ended slot gets a proof.
             self._settle(proof=False)
             return True
         left = orphans | processes.descendants_in(orphans, stats)
         # No signal may reach a living slot, or the zygote itself.
         groups = {stats[pid].group for pid in left} - self._slots.keys() - {os.getpgrp()}
-        # Groups first: a signal to a group also reaches what was forked since the reading.
+        # Groups first: a signal to a group also reaches processes forked since /proc was read.
         processes.signal_all((-group for group in groups), signal.SIGKILL)
         processes.signal_all(left, signal.SIGKILL)
         self._pause_s = min(2 * self._pause_s, _MAX_PAUSE_S)
@@ -237,8 +244,8 @@ class Zygote:
 
 
 def prepare(given: settings.WorkerSettings) -> None:
-    """Set up the state that all slots inherit: working directory, imports, and nothing of the
-    agent's.
+    """Set up the state that all slots inherit: the working directory and imports, and nothing of
+    the agent's.
     """
     if given.workdir is not None:
         os.chdir(given.workdir)
@@ -252,7 +259,7 @@ def prepare(given: settings.WorkerSettings) -> None:
 def run(link: socket.socket, given: settings.WorkerSettings, *, stderr: int) -> None:
     """Run the zygote in its own process until the agent is gone.
 
-    `stderr`: becomes standard error once start-up has succeeded (see `ZygoteHandle.errors`).
+    `stderr`: becomes standard error once the zygote is ready (see `ZygoteHandle.errors`).
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -270,7 +277,7 @@ def run(link: socket.socket, given: settings.WorkerSettings, *, stderr: int) -> 
     # A collection in a slot would write to the header of each object, and so copy shared pages.
     gc.freeze()
     here = slot.SlotSurroundings(given.channel, clock.SystemClock(), open_blobs)
-    # What was printed so far belongs to the file, not to the new descriptor 2.
+    # Output so far belongs to the errors file, not to the new descriptor 2.
     sys.stderr.flush()
     os.dup2(stderr, 2)
     os.close(stderr)
@@ -284,14 +291,14 @@ def _empty_stdin() -> None:
 
 
 def main() -> None:
-    """Run a zygote that replaces a dead one; the argument is `stderr` of `run`."""
+    """Run a zygote that replaces a dead one; its argument is `stderr` of `run`."""
     logs.setup()
-    # Copied: descriptor 0 is the link, and `_empty_stdin` replaces it.
+    # A copy: descriptor 0 is the link, and `_empty_stdin` replaces it.
     link = socket.socket(fileno=os.dup(0))
     stderr = int(sys.argv[1])
     # It had to be inheritable for the exec.
     os.set_inheritable(stderr, False)
-    os.environ.pop("KILN_OWNER_FD", None)  # was not inherited
+    os.environ.pop("KILN_OWNER_FD", None)  # the descriptor was not inherited
     run(link, settings.from_environment(os.environ), stderr=stderr)
 
 

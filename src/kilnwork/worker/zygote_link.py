@@ -1,8 +1,8 @@
 """Messages between agent and zygote, over a pair of sockets that preserves message boundaries.
 
 `ForkSlot` is sent with three descriptors: the slot's page, and both ends of the pipe for its
-output. The secret by which the slot authenticates to the dispatcher is sent here only: it is in no
-environment, argument list or file.
+output. The secret by which the slot authenticates to the dispatcher is sent over this link only: it
+is in no environment, argument list or file.
 """
 
 import array
@@ -15,15 +15,16 @@ import msgspec
 
 MAX_PACKET = 4096
 ZYGOTE = "kiln-zygote"
-"""What `ps` calls it."""
+"""Name of the zygote's process, as `ps` shows it."""
 
 DESCRIPTORS = 3
-"""Of a `ForkSlot`: page, read end, write end."""
+"""Number of descriptors that are sent with a `ForkSlot`: page, read end, write end."""
 
 
 class ForkSlot(msgspec.Struct, frozen=True, array_like=True, tag="fork"):
-    """Order to fork the slot `slot` (16 bytes), which authenticates to the dispatcher with
-    `secret`.
+    """Order to fork a slot.
+
+    `slot`: its name, 16 bytes. `secret`: by which it authenticates to the dispatcher.
     """
 
     slot: bytes
@@ -44,10 +45,10 @@ class SlotForked(msgspec.Struct, frozen=True, array_like=True, tag="forked"):
 
 
 class SlotEnded(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
-    """Report that a slot has ended. `code`: 0 to 255, or minus the signal; None if it was never
-    started.
+    """Report that a slot has ended.
 
-    `message`: why it was not started. `proof`: no process that it started is left.
+    `code`: exit code 0 to 255, or minus the signal; None if the slot was never started. `message`:
+    why it was not started. `proof`: whether no process that it started is left.
     """
 
     slot: bytes
@@ -57,7 +58,9 @@ class SlotEnded(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
-    """Report that the zygote has imported everything and carries out orders; its first report."""
+    """Report that the zygote has imported everything and carries out orders; the first report of a
+    zygote.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ def make_pair() -> tuple[socket.socket, socket.socket]:
 
 def open_errors_file() -> int:
     """Return the descriptor of a new file in memory, for `ZygoteHandle.errors`, close-on-exec.
+
     Raises OSError.
     """
     # A file, not a pipe: writing never blocks, and it can be read after its writer has died.
@@ -96,17 +100,20 @@ def open_errors_file() -> int:
 def send(
     link: socket.socket, message: ForkSlot | KillSlot | Report, descriptors: Sequence[int] = ()
 ) -> None:
-    """Send one message over the link. Raises BlockingIOError when a non-blocking `link` is full,
-    OSError when it is closed.
+    """Send one message over the link.
+
+    Raises BlockingIOError if `link` is non-blocking and full, OSError if it is closed.
     """
-    # The kernel holds the open files while they are in transit: the sender may close its own.
+    # The kernel keeps the files open while they are in transit: the sender may close its
+    # descriptors.
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
     link.sendmsg([_encoder.encode(message)], rights if descriptors else [])
 
 
 def receive_order(link: socket.socket) -> tuple[ForkSlot | KillSlot | None, list[int]]:
-    """Return the next order to the zygote and its descriptors, close-on-exec; None as order when
-    the agent is gone.
+    """Return the next order to the zygote and its descriptors, close-on-exec.
+
+    The order is None when the agent is gone.
     """
     data, descriptors, _, _ = socket.recv_fds(link, MAX_PACKET, DESCRIPTORS)
     for descriptor in descriptors:
@@ -116,8 +123,9 @@ def receive_order(link: socket.socket) -> tuple[ForkSlot | KillSlot | None, list
 
 
 def receive_report(link: socket.socket) -> Report | None:
-    """Return the next report of the zygote; None when it is gone. Raises BlockingIOError when there
-    is no report yet.
+    """Return the next report of the zygote; None when the zygote is gone.
+
+    Raises BlockingIOError when there is no report yet.
     """
     data = link.recv(MAX_PACKET)
     return _reports.decode(data) if data else None

@@ -1,8 +1,8 @@
-"""The agent's side of the zygote, which has slots forked and killed, and reports their ends.
+"""The agent's side of the zygote: has slots forked and killed, and reports their ends.
 
-Used by `slots`. `__main__` forked the first zygote. When a zygote dies its slots die with it, the
-agent kills what they leave behind, and the next fork starts a new zygote. When several in a row die
-before they are ready, the worker shuts down and logs what they wrote.
+Used by `slots`. `__main__` forked the first zygote. When a zygote dies, its slots die with it, the
+agent kills the processes that they leave behind, and the next fork starts a new zygote. When
+several zygotes in a row die before they are ready, the worker shuts down and logs what they wrote.
 """
 
 import asyncio
@@ -20,10 +20,14 @@ from kilnwork.worker import errors, orphans, outcome_rules, reaper, zygote_link
 log = logging.getLogger(__name__)
 
 MAX_FAILED_STARTS = 3
-"""Once may be a stray kill or a moment without memory; the dispatcher pauses between starts."""
+"""Number of failed starts in a row after which the worker shuts down. One may be due to a stray
+kill or a moment without memory; the dispatcher pauses between starts.
+"""
 
 START_S = 60.0
-"""How long a zygote may take to be ready: some imports, on a machine that is very busy."""
+"""Maximum seconds for which a zygote may take to be ready, on a very busy machine; after that it is
+killed. It only has some modules to import.
+"""
 
 _LAST_BYTES = 16 * 1024
 _MARKER = "zygote"
@@ -61,7 +65,7 @@ class ZygoteSupervisor:
         self._alive: dict[bytes, int] = {}
         self._unsent: collections.deque[_Packet] = collections.deque()
         self._closing = False
-        self._over = asyncio.Event()  # of the newest zygote
+        self._over = asyncio.Event()  # set when the newest zygote has exited
 
     @property
     def closing(self) -> bool:
@@ -71,7 +75,8 @@ class ZygoteSupervisor:
     def adopt(self, zygote: zygote_link.ZygoteHandle) -> None:
         """Use an existing zygote from now on.
 
-        Call in the turn of the event loop in which it was started, or before the loop's first turn.
+        Call in the turn of the event loop in which the zygote was started, or before the loop's
+        first turn.
         """
         self._zygote = zygote
         self._ready = False
@@ -79,14 +84,14 @@ class ZygoteSupervisor:
         self._count += 1
         zygote.link.setblocking(False)
         root = self._orphans.register(zygote.pid, marker=f"{_MARKER}-{self._count}")
-        # Before the next sweep, which would otherwise drop its exit status.
+        # Before the next sweep, which would otherwise drop the zygote's exit status.
         ended = self._reaper.watch(zygote.pid)
         asyncio.get_running_loop().add_reader(zygote.link, self._readable, zygote)
         self._background.start("zygote", self._keep(zygote, ended, root))
         asyncio.get_running_loop().call_later(START_S, self._overdue, zygote.pid, ended)
 
     def fork_slot(self, slot: bytes, secret: str, descriptors: tuple[int, ...]) -> None:
-        """Have the zygote fork a slot; closes the descriptors in this process. Raises OSError."""
+        """Have the zygote fork a slot; close the descriptors in this process. Raises OSError."""
         if self._zygote is None:
             try:
                 self.adopt(_execute())
@@ -103,7 +108,7 @@ class ZygoteSupervisor:
     def kill(self, slot: bytes) -> None:
         """Have the zygote send SIGKILL to a slot that was forked."""
         if slot in self._alive:
-            # By name: the order follows that of the fork, whose pid may not be known yet.
+            # By name, since the pid may not be known yet; the order arrives after that of the fork.
             self._send(zygote_link.KillSlot(slot))
 
     async def close(self, *, timeout_s: float) -> None:
@@ -112,7 +117,8 @@ class ZygoteSupervisor:
         if self._zygote is not None:
             # Orders that were not sent would only start slots that are to be killed.
             asyncio.get_running_loop().remove_writer(self._zygote.link)
-            # Only this direction: the zygote sees the end, and can still report the ends of slots.
+            # Only this direction: the zygote sees that the link has ended, and can still report
+            # ends of slots.
             self._zygote.link.shutdown(socket.SHUT_WR)
             try:
                 async with asyncio.timeout(timeout_s):
@@ -128,11 +134,12 @@ class ZygoteSupervisor:
     ) -> None:
         """Wait until the zygote has exited, and report the ends of its slots.
 
-        Its slots are dead then, and this process inherits the processes that they left.
+        The slots are dead then, and this process becomes the parent of the processes that they
+        left.
         """
         over = self._over
         code, _ = await ended
-        # First: it may have reported ends of slots, with their codes, before it died.
+        # First: the zygote may have reported ends of slots, with their codes, before it died.
         self._read_all(zygote)
         loop = asyncio.get_running_loop()
         loop.remove_reader(zygote.link)
@@ -142,7 +149,7 @@ class ZygoteSupervisor:
         while self._unsent:
             _close(self._unsent.popleft()[1])
         message = self._explain(zygote, code)
-        # Before the await, as all of the above: what comes meanwhile belongs to the next zygote.
+        # All this precedes the await: slots that are requested meanwhile belong to the next zygote.
         remaining, self._alive = self._alive, {}
         proof = await self._orphans.clear(root)
         for slot in remaining:
@@ -164,15 +171,15 @@ class ZygoteSupervisor:
         return message
 
     def _overdue(self, pid: int, ended: asyncio.Future[reaper.ProcessExit]) -> None:
-        """Kill a zygote that hangs while it starts, and treat it like a zygote that died."""
-        # Once `ended` is done, another process may have its pid, even before `_keep` sees the end.
+        """Kill a zygote that has not become ready in time; it then counts as a zygote that died."""
+        # Once `ended` is done, another process may have its pid, even before `_keep` resumes.
         if not ended.done() and not self._ready:
             log.error("the process that starts slots is not ready", extra={"after_s": START_S})
             os.kill(pid, signal.SIGKILL)
 
     def _readable(self, zygote: zygote_link.ZygoteHandle) -> None:
         if not self._read_all(zygote):
-            asyncio.get_running_loop().remove_reader(zygote.link)  # its end will be reported
+            asyncio.get_running_loop().remove_reader(zygote.link)  # its exit will be reported
 
     def _read_all(self, zygote: zygote_link.ZygoteHandle) -> bool:
         while True:
@@ -188,7 +195,7 @@ class ZygoteSupervisor:
                 self._ready = True
                 self._failed_starts = 0
                 _pass_on_errors(zygote)
-            # A slot of an earlier zygote, or one whose end is known.
+            # The report is about a slot of an earlier zygote, or one whose end is known.
             elif report.slot not in self._alive:
                 continue
             elif isinstance(report, zygote_link.SlotForked):
@@ -212,11 +219,11 @@ class ZygoteSupervisor:
             try:
                 zygote_link.send(link, order, descriptors)
             except BlockingIOError:
-                # Called while it is registered already, this only replaces the callback.
+                # If the callback is registered already, this only replaces it.
                 loop.add_writer(link, self._push)
                 return
             except OSError:
-                break  # it is dead, and its end is about to be seen
+                break  # the zygote is dead, and its exit will be handled soon
             self._unsent.popleft()
             # The message has its own references to the open files.
             _close(descriptors)
@@ -255,8 +262,8 @@ def _execute() -> zygote_link.ZygoteHandle:
 
 
 def _pass_on_errors(zygote: zygote_link.ZygoteHandle) -> str:
-    """Copy the error output of a zygote, written before it was ready or died, to our standard
-    error; return its end.
+    """Copy the errors that a zygote wrote before it was ready or died to standard error; return the
+    end of them.
     """
     written = b""
     try:

@@ -218,7 +218,9 @@ class PondState:
 
     @property
     def leases(self) -> frozenset[str]:
-        """The leases that are wanted, and those that agents hold and no user has released."""
+        """The names of all leases: those that were requested, and those that agents report and that
+        were not released.
+        """
         reported = {one.name for agent in self.agents.values() for one in agent.report.leases}
         return frozenset(self._leases) | (reported - self._released.keys())
 

@@ -120,7 +120,7 @@ def missing_portions(counts: Mapping[str, int], places: Places) -> dict[str, lis
 def held_portions(before: Places, wanted: Places, ready: Mapping[str, bool]) -> Places:
     """Return the portions that each node holds now.
 
-    A node that is `ready` holds all portions that are wanted of it; another node holds the portions
+    A node that is `ready` holds all portions that it should hold; another node holds the portions
     that it held `before`. Unknown nodes hold nothing.
     """
     found: dict[str, dict[str, frozenset[int]]] = {}

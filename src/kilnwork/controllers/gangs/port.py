@@ -47,7 +47,7 @@ class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()
     """Nodes that have an agent of the pond: workers run only on these."""
     ready: frozenset[str] = frozenset()
-    """Nodes that hold all data that is wanted of them, verified, where workers can see it."""
+    """Nodes that hold all data that they should hold, verified and visible to workers."""
     held: data_portions.Places = {}
     """Portions that nodes hold (verified and visible to workers), of groups with divided data."""
     wanted: data_portions.Places = {}

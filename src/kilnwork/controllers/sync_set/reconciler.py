@@ -458,8 +458,8 @@ class Reconciler:
             self._names.setdefault(key, set()).add(uid)
 
     async def _reshard(self, key: Key, seen: sync_set.SyncSet, counts: Mapping[str, int]) -> None:
-        """Have the engine divide unread snapshots of the flow again, once for each number of
-        shards.
+        """Have the engine divide the flow's unread snapshots again, each into its number of shards
+        in `counts`. A snapshot that was last divided into that number is left alone.
         """
         known = self._memory(key, seen)
         pond, shards = seen.spec.data.pond.name, {}

@@ -1,7 +1,7 @@
 """Check of the object that a controller will create from another object.
 
 The check is made before the other object is stored. Used by `object_writer` for kinds whose
-`extensions.InstalledKind` has a sample. It is like a dry run of the creation, but without
+`installed_kind_types.InstalledKind` has a sample. It is like a dry run of the creation, but without
 authorization: the controller that will create the object has permissions of its own.
 """
 

@@ -5,7 +5,7 @@ Used by admission on objects that conform to their schema, if the CEL library is
 `oldSelf`, field paths, messages, and ratcheting (KEP-4008): a rule does not check unchanged parts
 again. The library implements CEL without the functions that Kubernetes adds: `unenforced` reports
 rules that are not evaluated for that reason, and `rules_definitions` warns of them. The rules of
-kinds with registered Python rules (`extensions`) are not evaluated here.
+kinds with registered Python rules (`installed_kind_types`) are not evaluated here.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Validation of custom objects: by schema, by CEL rules, and by rules registered for the kind.
 
-Used by admission. Registered rules are in `extensions`; this module turns their problems into
-causes.
+Used by admission. Registered rules are in `installed_kind_types`; this module turns their problems
+into causes.
 """
 
 import functools

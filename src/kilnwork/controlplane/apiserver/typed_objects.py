@@ -204,7 +204,7 @@ _LEAVES = frozenset({str, bool, int, float})
 
 
 def _present(type_: FieldType, value: Any) -> field_sets.Set:
-    """Return the set of an added or removed value: the value itself and everything below it."""
+    """Return the set of fields that are added or removed with a value: its own and all below it."""
     if isinstance(value, dict):
         if not value or type_.merging is Merging.ATOMIC:
             return {}

@@ -106,7 +106,7 @@ async def _send(response: asgi.Response, status: int, text: str) -> None:
 
 
 def parse_flag(text: str | None) -> bool:
-    """Return a boolean of a query: False if absent, 0 or false, else True."""
+    """Return a boolean query parameter: False if it is absent, 0 or false, else True."""
     # Like the conversion of apimachinery (Convert_Slice_string_To_bool).
     return text is not None and text.lower() not in ("0", "false")
 

@@ -1,8 +1,8 @@
-"""Multiplexed streams on one connection: their events, and the port for protocols. Pure.
+"""Multiplexed streams on one connection: their events, and `Codec`, the port for protocols. Pure.
 
-exec, attach and port-forward need streams with names (stdin, stdout, …) in any protocol. SPDY
-(`streams_spdy`), WebSocket channels and SPDY inside a WebSocket (`streams_websocket`) are each a
-`Codec`. `multiplexed_connection` connects a codec to a transport.
+exec, attach and port-forward need named streams (stdin, stdout, …), whichever protocol carries
+them. Each protocol has a `Codec`: SPDY (`streams_spdy`), WebSocket channels, and SPDY inside a
+WebSocket (both in `streams_websocket`). `multiplexed_connection` connects a codec to a transport.
 """
 
 from collections.abc import Iterable, Mapping

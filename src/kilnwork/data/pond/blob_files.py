@@ -28,14 +28,14 @@ STAMP_NS = 1_000_000_000_000_000_000
 """Modification time of an unmodified blob: 2001-09-09T01:46:40Z."""
 
 PIECE_BYTES = 1 << 20
-"""Bytes read at a time to hash a file."""
+"""Number of bytes read at a time to hash a file."""
 
 MAX_QUARANTINED = 16
 """Number of damaged files kept for inspection."""
 
 _FLUSH_BYTES = 8 << 20
-"""Bytes between calls that start writing to disk, so that the final fsync has little to wait
-for."""
+"""Number of bytes between calls that start writing to disk, so that the final fsync has little to
+wait for."""
 
 
 class PartialFacts(msgspec.Struct, frozen=True, kw_only=True):

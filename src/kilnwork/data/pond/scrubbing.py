@@ -20,7 +20,7 @@ PASS_S = 7 * 86_400.0
 months; weekly is the most frequent scrubbing of file systems with checksums."""
 
 NOTE_BYTES = 64 << 20
-"""Bytes checked between two writes of the position."""
+"""Number of bytes checked between two writes of the position."""
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from kilnwork.data import context_manager_bases, errors
 from kilnwork.data.records import checksums, indexes, lines, reread_thread, unsupported_formats
 
 BLOCK_BYTES = 256 << 10
-"""Bytes counted at once: this fits into the cache of a core."""
+"""Number of bytes counted at once: a block fits into the cache of a core."""
 
 
 def needs_rewriting(head: bytes, spec: filejobs.InputSpec) -> bool:

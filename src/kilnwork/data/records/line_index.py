@@ -20,7 +20,7 @@ class LineIndex:
         self._cutter = cutter
         self._most_bytes = most_bytes
         self._begun = 0
-        """Bytes of the last line so far, which has no LF yet."""
+        """Number of bytes of the last line so far, which has no LF yet."""
 
     def add(self, block: bytes | bytearray) -> None:
         """Process the next block of the file, of any length. Raises `InputRefused` for a line that

@@ -13,7 +13,7 @@ from concurrent import futures
 from kilnwork.data import errors
 
 TOGETHER_BYTES = 8 << 20
-"""Bytes handed over at once: waking the thread costs as much as a checksum of 100 KiB."""
+"""Number of bytes handed over at once: waking the thread costs as much as a checksum of 100 KiB."""
 
 _AHEAD = 3
 """Maximum number of waiting handovers: what is read again is then still in the page cache."""

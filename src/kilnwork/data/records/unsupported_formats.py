@@ -1,5 +1,5 @@
-"""Foreign formats: recognizes files that are not lines by their first bytes, and suggests how to
-convert them.
+"""Foreign formats: recognizes, by their first bytes, files that cannot be read by lines, and
+suggests how to convert them.
 
 Used by `kiln.split` and by uploads. The magic numbers are those of file(1).
 """

@@ -16,7 +16,8 @@ from kilnwork.data import disk_checks, errors
 UNFINISHED = ".new-"
 _LOCK = ".lock"
 _ATTEMPTS = 100
-"""Attempts to create a file in a directory that other processes remove because it is empty."""
+"""Number of attempts to create a file in a directory that other processes remove because it is
+empty."""
 
 
 _NO_LINK = frozenset(

@@ -14,11 +14,11 @@ from kilnwork.data import disk_checks, errors
 from kilnwork.data.stores import port
 
 CHECK_BYTES = 16 << 20
-"""Bytes written between two checks of the free space."""
+"""Number of bytes written between two checks of the free space."""
 
 BEGIN_BYTES = 2 << 20
-"""Bytes after which writing to disk begins, while more is written: 1.4 times as fast as leaving all
-of it to the fsync at the end, with 400 MiB and a hash of them."""
+"""Number of bytes after which writing to disk begins, while more is written: 1.4 times as fast as
+leaving all of it to the fsync at the end, with 400 MiB and a hash of them."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of the system if there is no space, for us or for any user."""

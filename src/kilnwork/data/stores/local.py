@@ -26,7 +26,7 @@ from kilnwork.kit import clock as clocks
 _PROBE = "_probe"
 
 PIECE_BYTES = 1 << 20
-"""Bytes read at once; above 256 KiB the size makes no difference."""
+"""Number of bytes read at once; above 256 KiB the size makes no difference."""
 
 
 class LocalStore:

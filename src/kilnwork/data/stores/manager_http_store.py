@@ -27,7 +27,7 @@ MODIFIED_HEADER = "X-Kiln-Modified"
 """Header with `ObjectFacts.modified`, since Last-Modified has only whole seconds."""
 
 PAGE = 1000
-"""Objects in one response to a list request."""
+"""Number of objects in one response to a list request."""
 
 _MIB = 1 << 20
 _OK, _CREATED, _DONE, _PARTLY, _NONE, _CHANGED, _BEYOND = 200, 201, 204, 206, 404, 412, 416

@@ -22,7 +22,7 @@ MAX_KEY_BYTES = 1024
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+@~-]{0,199}")
 _BATCH = 1000
-"""Objects deleted at once, the limit of S3's DeleteObjects."""
+"""Number of objects deleted at once, the limit of S3's DeleteObjects."""
 
 
 class ObjectFacts(NamedTuple):

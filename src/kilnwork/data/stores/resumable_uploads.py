@@ -19,7 +19,7 @@ PIECE_BYTES = 32 << 20
 syncs."""
 
 _DIGITS = 19
-"""Digits of 2**63 - 1, so that the order of keys is that of offsets."""
+"""Number of digits of 2**63 - 1, so that the order of keys is that of offsets."""
 
 
 class ResumableUpload(Protocol):

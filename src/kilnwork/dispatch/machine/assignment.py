@@ -37,8 +37,9 @@ MAX_AHEAD_S = 0.050
 """How much work a slot may have waiting: short enough that its order need not change."""
 
 MIN_PENDING_AHEAD_S = 10.0
-"""Calls that must start sooner than this are not sent ahead: by the queue of a slot they would be
-late. What is sent ahead starts some hundred times sooner."""
+"""Minimum `timeouts.pendingSeconds` of a call that may be sent ahead: with less, it could be late,
+since it waits in the queue of a slot. That wait is usually at most `MAX_AHEAD_S`, far below this.
+"""
 
 MIN_AHEAD = 2
 MAX_AHEAD = 512

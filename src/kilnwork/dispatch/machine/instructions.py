@@ -106,7 +106,7 @@ class TakeBack(msgspec.Struct, frozen=True):
 
 
 class StopCall(msgspec.Struct, frozen=True):
-    """Tell a slot to return an attempt, or to interrupt it if it has started."""
+    """Tell a slot to give an attempt back unstarted, or to interrupt it if it has started."""
 
     link: int
     ref: attempts.AttemptRef

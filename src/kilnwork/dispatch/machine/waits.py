@@ -2,9 +2,8 @@
 Pure.
 
 Used by `machine`. A wait *in place* runs the awaited tasks on top of the waiting task, in the same
-slot, one at a time; so a chain of waits needs no other process. It takes any of its tasks (or of
-the tasks that they need) that are queued in the same cluster, before they reach the head of the
-queue.
+slot, one at a time; so a chain of waits needs no other process. For this, awaited tasks (and the
+tasks that these need or have delegated to) may leave the queue of the same cluster out of turn.
 """
 
 from collections.abc import Iterable

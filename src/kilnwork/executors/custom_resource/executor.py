@@ -259,9 +259,7 @@ class ObjectExecutor:
     def _timed(
         self, attempt: port.Attempt, reading: status_reader.Reading
     ) -> status_reader.Reading:
-        """Complete a reading that has no start time by the time at which the object was first seen
-        running.
-        """
+        """Add a missing start time to a reading: when the object was first seen running."""
         if reading.started is not None:
             return reading
         if reading.state is status_reader.State.RUNNING:

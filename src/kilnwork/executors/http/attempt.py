@@ -446,8 +446,9 @@ class HttpAttempt(base.ProcessAttempt):
             raise errors.AttemptFailed(error.reason, message) from error
 
     async def _poll(self, wait: str | None) -> tuple[exchange.Received, response_rules.Success]:
-        """Poll until the work is done; return the last response and its verdict. `wait`: the
-        `Retry-After` of the response before.
+        """Poll until the work is done; return the last response and its verdict.
+
+        `wait`: the `Retry-After` of the previous response.
         """
         polling, polled = self._template.polling, self._polled
         if polling is None or polled is None:

@@ -35,7 +35,7 @@ _OF_THE_CONNECTION = frozenset(
 request."""
 
 _AS_IT_IS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[A-Za-z0-9/?&=._~-]*")
-"""URLs in which nothing needs to be encoded, as in most."""
+"""Pattern of URLs in which nothing needs to be encoded; most URLs match."""
 
 _DEFAULTS = (
     ("Accept", "*/*"),

@@ -48,7 +48,7 @@ the whole SyncSet, writes such changes once a second. Decisions of the plan are 
 once."""
 
 MAX_REMEMBERED = 512
-"""Views of finished runs kept in memory."""
+"""Maximum number of views of finished runs kept in memory."""
 
 
 class FlowRuns:

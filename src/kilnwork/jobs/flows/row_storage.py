@@ -17,7 +17,7 @@ from kilnwork.jobs import row_storage
 from kilnwork.jobs.flows import live_run_state, run_types
 
 PAGE = 200
-"""Rows read at once."""
+"""Number of rows read at once."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_new = msgspec.json.Decoder(run_types.NewFlowRun).decode

@@ -100,7 +100,7 @@ class TaskCounts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     failed: int = 0
     cancelled: int = 0
     reused: int = 0
-    """Tasks that succeeded with a result of an earlier generation."""
+    """Number of tasks that succeeded with a result of an earlier generation."""
 
 
 class StepView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -60,7 +60,7 @@ class StepProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     """Counts of a step's tasks in addition to their outcomes."""
 
     reused: int = 0
-    """Items whose result comes from an earlier generation."""
+    """Number of items whose result comes from an earlier generation."""
     cause: str = ""
     """Reason of the first task that failed for good."""
 

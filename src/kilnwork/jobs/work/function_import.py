@@ -17,7 +17,8 @@ from kilnwork.sdk import task
 Function = Callable[..., Any]
 
 _KEPT = 8
-"""Functions from blobs that are kept, so that their global state lasts from part to part."""
+"""Number of functions from blobs that are kept, so that their global state lasts from part to
+part."""
 
 _loaded: dict[tuple[str, str | None], Function] = {}
 

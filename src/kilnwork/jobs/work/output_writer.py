@@ -16,7 +16,8 @@ from kilnwork.data.stores import port
 from kilnwork.jobs.work import errors
 
 BUFFER_BYTES = 128 << 10
-"""Bytes written at once: below the size from which the system allocates new memory each time."""
+"""Number of bytes written at once: below the size from which the system allocates new memory each
+time."""
 
 MAX_REASON = 1000
 """Maximum length of a reason in characters."""

@@ -30,8 +30,9 @@ from kilnwork.kit import clock as clocks
 from kilnwork.sdk import context
 
 PIECE_BYTES = 128 << 10
-"""Bytes mapped at once: the records and their results fit into the cache of a core, and freed
-memory is reused. With 1 MiB each part took 3,000 new pages of the system and 7 % more time."""
+"""Number of bytes mapped at once: the records and their results fit into the cache of a core, and
+freed memory is reused. With 1 MiB each part took 3,000 new pages of the system and 7 % more
+time."""
 
 _CLOCK = clocks.SystemClock()
 

@@ -12,8 +12,8 @@ GROUP_BYTES = 1 << 20
 """Minimum size of a group that is handed over."""
 
 MAX_AHEAD = 4
-"""Groups that are ready or being made: enough to cover the time in which a thread waits for its
-core, with little memory."""
+"""Number of groups that are ready or being made: enough to cover the time in which a thread waits
+for its core, with little memory."""
 
 
 def read_pieces(source: Iterator[bytes], aside: futures.Executor) -> Iterator[bytes]:

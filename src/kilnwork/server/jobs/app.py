@@ -39,7 +39,7 @@ PREFIXES = ("/jobs", "/files")
 _JOBS, _JOB, _OPENAPI = "/jobs", "/jobs/{job}", "openapi.json"
 
 THREADS = 8
-"""Threads for file access: more than cores, since they wait for disks."""
+"""Number of threads for file access: more than cores, since they wait for disks."""
 
 FORGET_EVERY_S = 3600.0
 

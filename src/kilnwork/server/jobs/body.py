@@ -19,7 +19,7 @@ from kilnwork.server import errors
 from kilnwork.server.jobs import http_resource_base
 
 BATCH_BYTES = 512 << 10
-"""Bytes passed to a thread at once; for less, the handover costs more than the work."""
+"""Number of bytes passed to a thread at once; for less, the handover costs more than the work."""
 
 INLINE_BYTES = 64 << 10
 """Maximum size of a complete body that is processed on the event loop."""

@@ -101,8 +101,8 @@ class HandlerContext:
         """Check that a caller without a token may be served.
 
         The system that we replace did not authenticate callers. Under `--source-compat`, callers
-        without a token may come by the loopback port only, and not through a page in a browser,
-        which may post forms here (Origin, Sec-Fetch-Site) or know our address under another name.
+        without a token may use only the loopback port, and not through a page in a browser, which
+        may post forms here (Origin, Sec-Fetch-Site) or know our address under another name.
         """
         host = (request.header(b"host") or "").lower()
         good = (

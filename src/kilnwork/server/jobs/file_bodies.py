@@ -21,15 +21,16 @@ from kilnwork.server.jobs import body as bodies
 from kilnwork.server.jobs import range_headers
 
 PIECE_BYTES = 128 << 10
-"""Bytes read and sent at once. A client that does not read holds one piece in memory, others two:
-smaller pieces cost more to hand over than to read, larger ones take that much memory for each
-client."""
+"""Number of bytes read and sent at once. A client that does not read holds one piece in memory,
+others two: smaller pieces cost more to hand over than to read, larger ones take that much memory
+for each client."""
 
 STALL_S = 60.0
 """A client that reads nothing for this long is disconnected."""
 
 MAX_OPEN = 32
-"""Files of a response that are open at once; open files may be deleted while they are sent."""
+"""Number of files of a response that are open at once; open files may be deleted while they are
+sent."""
 
 
 class Piece(NamedTuple):

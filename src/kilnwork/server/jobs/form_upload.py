@@ -26,7 +26,7 @@ MAX_HEADER_BYTES = 16 << 10
 """Maximum size of all headers of one part: a name, a file name, a type."""
 
 HELD_BYTES = 64 << 10
-"""Bytes of the file that are held back, so that fields may follow a small file."""
+"""Number of bytes of the file that are held back, so that fields may follow a small file."""
 
 logging.getLogger("python_multipart").setLevel(logging.ERROR)  # the response has the error
 

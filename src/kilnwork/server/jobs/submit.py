@@ -379,8 +379,8 @@ def _check_anonymous_parameters(
 ) -> None:
     """Check the parameters of a request without a token.
 
-    Parameters that only callers with a token may set are refused. Unknown parameters, which the
-    source system ignored silently, cause warnings.
+    Parameters that only callers with a token may set are refused. Unknown parameters cause
+    warnings; the source system (see `aksjobscheduler_settings`) ignored them silently.
     """
     for name in given:
         if name in (*parameters.KNOWN, FILE) and name not in aksjobscheduler_settings.PARAMETERS:

@@ -34,7 +34,7 @@ PARTIAL = "application/partial-upload"
 
 _PROBLEMS = "https://iana.org/assignments/http-problem-types#"
 _STEP_BYTES = 32 << 20
-"""Bytes processed in one step; then other requests have their turn."""
+"""Number of bytes processed in one step; then other requests have their turn."""
 _SLOW_STEP_BYTES = 512 << 10
 """The same for files that are unpacked or split into parts."""
 
