@@ -10,7 +10,7 @@ R = reasons.Reason
 def test_the_table_has_the_reasons_that_the_code_gives() -> None:
     state_checks.check(
         external_states_reference.TABLE,
-        ("external.py", "process_attempt.py", "../controllers/task_claim/*.py"),
+        ("external.py", "attempt_base.py", "../controllers/task_claim/*.py"),
         others=state_checks.OUTSIDE | {R.STARTING, R.STARTED},
         unused=frozenset({R.REPLACED}),
     )

@@ -14,7 +14,7 @@ import pytest
 
 from kilnwork.data import local_blobs
 from kilnwork.executors.pod import sidecar_container as pod_sidecar
-from support import waiting
+from support import certificates, waiting
 
 IDLE = (
     "import _signal, sys; from kilnwork.worker import sidecar; "
@@ -159,7 +159,8 @@ def test_message_too_short_for_a_blob_gives_the_reason(start: Start) -> None:
 def test_result_that_cannot_be_stored_is_reported_as_lost(start: Start, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
-    made = start(KILN_CHANNEL=f"tls://127.0.0.1:{port}", KILN_BLOBS="")
+    ca = certificates.Authority().pem
+    made = start(KILN_CHANNEL=f"tls://127.0.0.1:{port}", KILN_CA=ca, KILN_BLOBS="")
     made.wait_ready()
     (made.directory / "output").write_text('"' + "x" * 5000 + '"')
     code, said = made.end()

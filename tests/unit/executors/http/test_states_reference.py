@@ -10,7 +10,7 @@ R = reasons.Reason
 def test_the_table_has_the_reasons_that_the_code_gives() -> None:
     state_checks.check(
         states_reference.TABLE,
-        ("http/*.py", "process_attempt.py"),
+        ("http/*.py", "attempt_base.py"),
         others=state_checks.OUTSIDE | {R.EXECUTOR_LOST},
         unused=frozenset({R.REPLACED}),
     )

@@ -11,6 +11,6 @@ def test_the_table_has_the_reasons_that_the_code_gives() -> None:
     of_its_sidecar = {R.INVALID_RESULT, R.RESULT_TOO_LARGE}
     state_checks.check(
         states_reference.TABLE,
-        ("pod/*.py", "refusals.py"),
+        ("pod/*.py", "creation_failures.py"),
         others=state_checks.DRIVER | of_its_sidecar,
     )
