@@ -1,5 +1,6 @@
 """What a DELETE comes to: decided without a store, and carried out in one."""
 
+import types
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 
 from kilnwork.api import api_resources, kinds, meta
+from kilnwork.controlplane import errors, store, store_types
 from kilnwork.controlplane.apiserver import authn, deletion, requests, statuses, write_types
 from kilnwork.kit import asgi, clock
 from support import served_kinds, store_world
@@ -247,7 +249,7 @@ def test_huge_grace_period_is_capped(seconds: int) -> None:
     )
     verdict = deletion.decide(POD, pod(), asked, NOW)
     assert verdict.marked is not None
-    assert verdict.marked["metadata"]["deletionGracePeriodSeconds"] == deletion.MAX_GRACE_S
+    assert verdict.marked["metadata"]["deletionGracePeriodSeconds"] == 1_000_000_000
     patient = pod()
     patient["spec"]["terminationGracePeriodSeconds"] = seconds
     assert decide(POD, patient).marked is not None
@@ -359,6 +361,41 @@ async def test_namespaces_of_the_server_are_kept(world: store_world.World, name:
     assert caught.value.code == 403
     await world.create(CM, name)  # of another kind
     assert (await world.delete(CM, name)).gone
+
+
+class ChangingStore:
+    """A store in which the object was changed in between, at its next `changes` removals."""
+
+    def __init__(self, held: store.Store, changes: int) -> None:
+        self._held = held
+        self.changes = changes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._held, name)
+
+    async def remove(self, key: store_types.Key, *, expected: int) -> store_types.StoreChange:
+        if self.changes:
+            self.changes -= 1
+            raise errors.Superseded
+        return await self._held.remove(key, expected=expected)
+
+
+@pytest.mark.parametrize(("changes", "removed"), [(9, True), (10, False)])
+async def test_deletion_is_tried_ten_times(
+    world: store_world.World, changes: int, *, removed: bool
+) -> None:
+    await world.create(CM, "c")
+    busy = ChangingStore(world.store, changes)
+    deleter = deletion.Deleter(types.SimpleNamespace(store=busy, clock=world.clock))  # type: ignore[arg-type]
+    target = write_types.target_of(CM, "default", "c")
+    if removed:
+        assert (await deleter.delete(target, deletion.DeleteOptions())).gone
+    else:
+        with pytest.raises(statuses.StatusError) as caught:
+            await deleter.delete(target, deletion.DeleteOptions())
+        assert caught.value.code == 409
+    assert (world.get(CM, "c") is None) == removed
+    assert busy.changes == 0
 
 
 async def test_collection_is_deleted_with_the_previous_state_of_each(

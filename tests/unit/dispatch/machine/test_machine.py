@@ -595,6 +595,19 @@ def test_time_in_suspension_counts_against_no_deadline() -> None:
     assert task.state is S.PENDING
 
 
+@pytest.mark.parametrize("limit", ["pending_seconds", "total_seconds"])
+def test_deadlines_begin_again_after_a_suspension(limit: str) -> None:
+    world = scripted_machine.World()
+    task = world.submit(timeouts=api_task.Timeouts(**{limit: 10}))
+    world.after(5)
+    world.apply(inputs.Suspend(task.id, suspended=True))
+    world.apply(inputs.Suspend(task.id, suspended=False))
+    world.after(9)
+    assert task.state is S.PENDING
+    world.after(1)
+    assert task.state is S.FAILED
+
+
 def test_deadline_of_an_earlier_attempt_does_not_stop_the_next() -> None:
     world, task = world_with_command(
         timeouts=api_task.Timeouts(running_seconds=5),

@@ -421,6 +421,18 @@ def test_silent_call_behind_another_starts_when_it_is_the_first() -> None:
     assert world.task(second).reason == "TimedOut"
 
 
+def test_slot_that_is_back_is_asked_again_to_return_calls() -> None:
+    world = world_of_short_calls(slots=2)
+    tasks = world.submit(40)
+    first, second = world.slots.values()
+    for task in [task for task in tasks if world.holder(task) is first]:
+        world.end(task, seconds=0.001)
+    assert [asked.link for asked in world.sent_of(instructions.TakeBack)] == [second.link]
+    world.apply(inputs.LinkClosed(second.link))
+    world.join(second)
+    assert [asked.link for asked in world.sent_of(instructions.TakeBack)][1:] == [second.link]
+
+
 # After a restart of the dispatcher
 
 
