@@ -148,7 +148,7 @@ $(VENV)/.docs: $(VENV)/.runtime
 docs: $(VENV)/.docs ## Write the generated pages of docs/reference, and the site with search: build/site
 	$(BIN)/python -m kilnwork.api.reasons > docs/reference/reasons.md
 	$(BIN)/python -m kilnwork.api.kinds_reference docs/reference/kinds.md
-	$(BIN)/python -m kilnwork.cli.fields_reference > docs/reference/fields.md
+	$(BIN)/python -m kilnwork.cli.field_effects_reference > docs/reference/fields.md
 	$(BIN)/python -m kilnwork.cli.commands_reference docs/reference/commands.md
 	$(BIN)/python -m kilnwork.cli.python_reference > docs/reference/python-api.md
 	$(BIN)/python -m kilnwork.cli.installation.rights > docs/reference/rights.md

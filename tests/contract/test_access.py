@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.api import api_resources, manager_access
-from kilnwork.cli.wiring import adapters
+from kilnwork.cli.wiring import port_adapters
 from kilnwork.controlplane import cluster
 from kilnwork.kit import asgi, clock
 from kilnwork.kube import client
@@ -35,7 +35,7 @@ def access(
     request: pytest.FixtureRequest, plane: cluster.ControlPlane, kube: client.Client
 ) -> ports.Access:
     if request.param == "directly":
-        return adapters.EmbeddedAccess(plane)
+        return port_adapters.EmbeddedAccess(plane)
     return reviews.Reviews(kube, time=clock.SystemClock())
 
 
@@ -86,8 +86,8 @@ async def test_attempt_token_names_its_pod_and_has_no_other_audience(
     user = await access.token_user(token, audience=manager_access.ATTEMPT_AUDIENCE)
     assert user is not None
     facts = dict(user.extra)
-    assert tuple(facts[adapters.POD_NAME]) == ("p",)
-    assert tuple(facts[adapters.POD_UID]) == (made["metadata"]["uid"],)
+    assert tuple(facts[port_adapters.POD_NAME]) == ("p",)
+    assert tuple(facts[port_adapters.POD_UID]) == (made["metadata"]["uid"],)
     assert await access.token_user(token) is None
     other = await access.token_user(
         await reader_token(kube), audience=manager_access.ATTEMPT_AUDIENCE

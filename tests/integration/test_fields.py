@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from kilnwork.api import api_resources, field_support, field_support_table, kinds
+from kilnwork.api import api_resources, field_support, kind_field_effects, kinds
 from kilnwork.api.field_support import Effect, Side
 from kilnwork.cli import embedded_crds
 from kilnwork.controlplane import cluster
@@ -175,7 +175,7 @@ async def test_every_field_of_our_kinds_does_what_the_table_states(
 ) -> None:
     wrong = {}
     for path in field_samples.fields_of(kind):
-        effect = effect_of(path, field_support_table.TABLES[kind.kind])
+        effect = effect_of(path, kind_field_effects.TABLES[kind.kind])
         if effect is None:
             wrong[path] = "no row"
             continue

@@ -14,17 +14,17 @@ import pytest
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.journal.sqlite import queries
-from kilnwork.jobs import errors, index_model, model, start_queue
+from kilnwork.jobs import errors, file_job_types, index_job_types, job_start_queue
 from support import index_job_server, waiting
 
-_P, _S, _T = api_job.Phase, index_model.IndexState, api_task.State
+_P, _S, _T = api_job.Phase, index_job_types.IndexState, api_task.State
 
 
 def many(count: int, **fields: Any) -> dict[str, Any]:
     return {"parallelism": {"withCount": count, **fields}}
 
 
-def returned(view: index_model.IndexJobView) -> Any:
+def returned(view: index_job_types.IndexJobView) -> Any:
     assert view.result is not None
     return msgspec.json.decode(view.result.data)
 
@@ -336,7 +336,7 @@ async def test_hooks_run_once_per_phase_and_run(tmp_path: Path) -> None:
         await world.until(uid, lambda view: view.run == 2 and view.phase.final)
         await world.wait_for_notes(4)
         other = await world.put(
-            "other", hold=start_queue.Hold(reason="Wait"), template=world.template(hooks=hooks)
+            "other", hold=job_start_queue.Hold(reason="Wait"), template=world.template(hooks=hooks)
         )
         await world.jobs.kill(other)
         assert (await world.wait_until_finished(other)).phase is _P.KILLED
@@ -409,7 +409,7 @@ async def test_index_set_can_be_supplied_later(tmp_path: Path) -> None:
 async def test_job_starts_when_its_hold_is_cleared_and_its_time_has_come(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         soon = world.time.wall() + 0.3
-        hold = start_queue.Hold(reason="WaitingForDependency", message="Job load is not over")
+        hold = job_start_queue.Hold(reason="WaitingForDependency", message="Job load is not over")
         uid = await world.put(start_after=soon, hold=hold)
         view = world.view(uid)
         assert (view.phase, view.reason, view.message) == (_P.QUEUED, hold.reason, hold.message)
@@ -428,11 +428,15 @@ async def test_job_starts_when_its_hold_is_cleared_and_its_time_has_come(tmp_pat
 async def test_waiting_reason_is_published_when_it_changes(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with index_job_server.running(tmp_path) as world:
-        hold = start_queue.Hold(reason="WaitingForDependency", message="Job load does not exist")
+        hold = job_start_queue.Hold(
+            reason="WaitingForDependency", message="Job load does not exist"
+        )
         uid = await world.put(hold=hold)
         seen = world.view(uid)
         for message in ("Job load is not over yet", "Job more is not over yet"):
-            await world.jobs.set_hold(uid, start_queue.Hold(reason=hold.reason, message=message))
+            await world.jobs.set_hold(
+                uid, job_start_queue.Hold(reason=hold.reason, message=message)
+            )
             now = world.view(uid)
             assert now.version > seen.version
             assert now.message == message
@@ -565,7 +569,7 @@ async def test_lock_is_held_by_one_job(tmp_path: Path) -> None:
 async def test_tick_creates_one_job(tmp_path: Path) -> None:
     async with index_job_server.running(tmp_path) as world:
         group = world.group("Allow")
-        decision = index_model.TickDecision(
+        decision = index_job_types.TickDecision(
             config=index_job_server.CONFIG,
             namespace=index_job_server.NS,
             name="nightly",
@@ -588,7 +592,7 @@ async def test_tick_creates_one_job(tmp_path: Path) -> None:
         assert (row.tick, row.pending, row.taken) == (200, (200,), {100: new.uid})
         assert (row.dropped, row.latest_dropped) == ({"TooLate": 2}, 50)
         assert (await world.wait_until_finished(new.uid)).phase is _P.SUCCEEDED
-        refused = index_model.TickDecision(
+        refused = index_job_types.TickDecision(
             config=index_job_server.CONFIG,
             namespace="default",
             name="nightly",
@@ -649,4 +653,4 @@ async def test_file_job_lists_leave_out_index_jobs(tmp_path: Path) -> None:
 
 
 def _named(name: str) -> Any:
-    return model.JobQuery(name=name)
+    return file_job_types.JobQuery(name=name)

@@ -15,7 +15,7 @@ from kilnwork.api import filejobs
 from kilnwork.data.records import intake
 from kilnwork.data.stores import port, store_urls
 from kilnwork.dispatch.hub import hub
-from kilnwork.jobs import assembly, file_job_service, model
+from kilnwork.jobs import file_job_service, file_job_types, service_assembly
 from kilnwork.kit import clock, processes
 from support import hubs, short_paths, waiting, worker_process
 
@@ -38,7 +38,7 @@ class World:
     async def start(self) -> None:
         self.hub = hubs.make(self.directory, secret="opensesame")
         await self.hub.start(self.socket)
-        self.services = assembly.JobServices(
+        self.services = service_assembly.JobServices(
             self.directory, self.hub.participation, clock=clock.SystemClock()
         )
         self.jobs = self.services.files
@@ -48,7 +48,7 @@ class World:
         await self.services.stop()
         await self.hub.stop()
 
-    async def create(self, content: bytes, **spec: Any) -> model.JobView:
+    async def create(self, content: bytes, **spec: Any) -> file_job_types.JobView:
         found = msgspec.convert({"clusterName": "counter", **spec}, filejobs.FileJobSpec)
         taken = intake.Intake(found)
         data = b"".join(taken.feed(content))
@@ -57,14 +57,14 @@ class World:
         new = self.jobs.new_id()
         self.jobs.store.put(f"{NS}/{new.dashed}/input", data)
         view, _ = await self.jobs.create(
-            model.NewJob(id=new, namespace=NS, spec=found, manifest=manifest)
+            file_job_types.NewJob(id=new, namespace=NS, spec=found, manifest=manifest)
         )
         return view
 
     async def until(
-        self, job: str, what: Callable[[model.JobView], object], *, timeout_s: float = 40.0
-    ) -> model.JobView:
-        def look() -> model.JobView | None:
+        self, job: str, what: Callable[[file_job_types.JobView], object], *, timeout_s: float = 40.0
+    ) -> file_job_types.JobView:
+        def look() -> file_job_types.JobView | None:
             view = self.jobs.job(NS, job)
             return view if view is not None and what(view) else None
 
@@ -76,10 +76,10 @@ class World:
         assert found is not None
         return found
 
-    async def finished(self, job: str, *, timeout_s: float = 40.0) -> model.JobView:
+    async def finished(self, job: str, *, timeout_s: float = 40.0) -> file_job_types.JobView:
         return await self.until(job, lambda view: view.phase.final, timeout_s=timeout_s)
 
-    async def result(self, view: model.JobView) -> bytes:
+    async def result(self, view: file_job_types.JobView) -> bytes:
         assert view.progress.output is not None, view.message
         directory = self.directory_of(view)
         files = [view.progress.output]
@@ -90,7 +90,7 @@ class World:
         assert hashlib.sha256(content).hexdigest() == view.progress.output.sha256
         return content
 
-    def directory_of(self, view: model.JobView) -> port.Store:
+    def directory_of(self, view: file_job_types.JobView) -> port.Store:
         return store_urls.open_store(
             store_urls.url_inside(self.jobs.store.url, *view.directory.split("/"))
         )
@@ -126,7 +126,7 @@ async def test_file_is_mapped_in_slots_and_merged_in_order(tmp_path: Path) -> No
         assert await world.result(done) == lines(1000)
         assert (done.parts.succeeded, done.progress.records.succeeded) == (34, 1000)
         parts = await world.jobs.parts(NS, view.id, limit=100)
-        assert [one.state for one in parts] == [model.PartState.SUCCEEDED] * 34
+        assert [one.state for one in parts] == [file_job_types.PartState.SUCCEEDED] * 34
         assert min(one.attempt for one in parts) == 1
 
 

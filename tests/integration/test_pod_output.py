@@ -7,7 +7,7 @@ from typing import NoReturn
 import pytest
 
 from kilnwork.api import attempts
-from kilnwork.cli.wiring import adapters
+from kilnwork.cli.wiring import port_adapters
 from kilnwork.kit import ids
 from kilnwork.kube import client, errors
 from kilnwork.server import errors as server_errors
@@ -36,8 +36,8 @@ class Reader:
         self.ref = attempts.AttemptRef(ids.task_id(uid), 1, 1)
 
     @property
-    def outputs(self) -> adapters.LiveOutputs:
-        return adapters.LiveOutputs(self._world.controllers)
+    def outputs(self) -> port_adapters.LiveOutputs:
+        return port_adapters.LiveOutputs(self._world.controllers)
 
     @property
     def kept(self) -> bytes:

@@ -352,7 +352,7 @@ AWAY = errors.from_status(503, "ServiceUnavailable", "the server is shutting dow
 async def test_transient_refusal_is_waited_for_and_named(
     world: pod_world.World, refusal: Callable[[], errors.ApiError], reason: str, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("kilnwork.executors.refusals.CREATE_AGAIN_S", 0.5)
+    monkeypatch.setattr("kilnwork.executors.creation_failures.CREATE_AGAIN_S", 0.5)
     world.refusals += 5 * [refusal()]
     await world.task("a")
     status = await world.wait_for_state("a", "Staging", reason)

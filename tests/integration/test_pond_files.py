@@ -9,7 +9,7 @@ import pytest
 
 from kilnwork.api import filejobs, pond_messages
 from kilnwork.kit import asgi, serving
-from kilnwork.server import errors, pond_files, problems
+from kilnwork.server import errors, pond_job_files, problems
 from support import jobs_http
 
 LINES = b'{"id":"1"}\n{"id":"2"}\n{"id":"3"}\n'
@@ -21,7 +21,7 @@ class World:
     def __init__(self, jobs: jobs_http.World) -> None:
         self.jobs = jobs.jobs
         self.http = jobs
-        self.files = pond_files.PondFiles(jobs.jobs)
+        self.files = pond_job_files.PondFiles(jobs.jobs)
         self._reader = jobs_http.World(jobs.directory, None)
 
     async def job(self) -> str:

@@ -10,7 +10,7 @@ import pytest
 from kilnwork.api import attempts
 from kilnwork.channel import messages
 from kilnwork.kit import processes
-from kilnwork.worker import slot as slot_process
+from kilnwork.worker import slot_process as slot_process
 from support import scripted_slots, waiting, worker_process
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED

@@ -9,7 +9,7 @@ import pytest
 from kilnwork.api import attempts, calls, task
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from kilnwork.sdk import batches, session
+from kilnwork.sdk import message_batching, session
 from support import scripted_slots, waiting
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
@@ -204,7 +204,7 @@ async def test_submit_waits_while_too_many_calls_are_not_accepted(
     assert (await last_waiting(slot, ref)).tasks == ()
     submits = slot.all_of(messages.Submit)
     items = [item for submit in submits for item in submit.items]
-    most = session.UNACCEPTED_CALLS + batches.CALLS  # unsent calls do not count
+    most = session.UNACCEPTED_CALLS + message_batching.CALLS  # unsent calls do not count
     assert session.UNACCEPTED_CALLS <= len(items) < most
     slot.send(messages.Accepted(items[-1].number))
     assert (await hub.end(slot, ref)).ending is SUCCEEDED

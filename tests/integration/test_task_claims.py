@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from kilnwork.api import api_resources, kinds
-from kilnwork.controllers.task_claim import claim_executor
+from kilnwork.controllers.task_claim import executor_adapter
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.kit import coroutines, ids
@@ -84,7 +84,9 @@ async def world() -> AsyncIterator[World]:
 async def test_task_with_a_result_costs_three_status_writes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claim_executor, "WAITING_AFTER_S", 30.0)  # else a fourth on a busy machine
+    monkeypatch.setattr(
+        executor_adapter, "WAITING_AFTER_S", 30.0
+    )  # else a fourth on a busy machine
     writes, following = (
         controller_world.Writes(world.kube, CLAIMS),
         coroutines.BackgroundWork("test"),

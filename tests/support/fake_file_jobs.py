@@ -9,13 +9,13 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.data.stores import local
-from kilnwork.jobs import errors, file_job_service, model
+from kilnwork.jobs import errors, file_job_service, file_job_types
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import retention_clock
 
 CREATED = 1_780_000_000.0
-ANY = model.JobQuery()
-_PROGRESS = model.FileProgress.__struct_fields__
+ANY = file_job_types.JobQuery()
+_PROGRESS = file_job_types.FileProgress.__struct_fields__
 
 
 class FakeFileJobs(file_job_service.FileJobs):
@@ -23,10 +23,10 @@ class FakeFileJobs(file_job_service.FileJobs):
 
     def __init__(self, directory: Path) -> None:
         self.store = local.LocalStore(directory)
-        self.created: list[model.NewJob] = []
+        self.created: list[file_job_types.NewJob] = []
         self.fail: Exception | None = None
         self.acts: list[tuple[str, str]] = []
-        self.fake_views: dict[str, model.JobView] = {}
+        self.fake_views: dict[str, file_job_types.JobView] = {}
         self.fake_manifests: dict[str, filejobs.Manifest] = {}
         self.fake_commits: dict[str, dict[int, filejobs.Commit]] = {}
         self.fake_keys: dict[tuple[str, str, str], tuple[str, bytes]] = {}
@@ -36,11 +36,15 @@ class FakeFileJobs(file_job_service.FileJobs):
 
     # What the API calls
 
-    def new_id(self) -> model.JobId:
+    def new_id(self) -> file_job_types.JobId:
         self.fake_number += 1
-        return model.JobId(uuid.UUID(int=self.fake_number).bytes, f"2026-11-{self.fake_number:05}")
+        return file_job_types.JobId(
+            uuid.UUID(int=self.fake_number).bytes, f"2026-11-{self.fake_number:05}"
+        )
 
-    def find_by_key(self, namespace: str, key: model.IdempotencyKey) -> model.JobView | None:
+    def find_by_key(
+        self, namespace: str, key: file_job_types.IdempotencyKey
+    ) -> file_job_types.JobView | None:
         found = self.fake_keys.get((namespace, key.user, key.text))
         if found is None or found[0] not in self.fake_views:
             return None
@@ -48,7 +52,7 @@ class FakeFileJobs(file_job_service.FileJobs):
             raise errors.KeyUsed(*found)
         return self.fake_views[found[0]]
 
-    async def create(self, new: model.NewJob) -> tuple[model.JobView, bool]:
+    async def create(self, new: file_job_types.NewJob) -> tuple[file_job_types.JobView, bool]:
         failure, self.fail = self.fail, None
         if failure is not None:
             raise failure
@@ -64,7 +68,7 @@ class FakeFileJobs(file_job_service.FileJobs):
         view = self.fake_views[new.id.text] = _waiting(new)
         return view, True
 
-    def job(self, namespace: str, ref: str) -> model.JobView | None:
+    def job(self, namespace: str, ref: str) -> file_job_types.JobView | None:
         view = self.fake_views.get(ref)
         return view if view is not None and view.namespace == namespace else None
 
@@ -72,10 +76,10 @@ class FakeFileJobs(file_job_service.FileJobs):
         self,
         namespace: str | None,
         *,
-        wanted: model.JobQuery = ANY,
+        wanted: file_job_types.JobQuery = ANY,
         limit: int = 100,
         below: str | None = None,
-    ) -> tuple[list[model.JobView], str | None]:
+    ) -> tuple[list[file_job_types.JobView], str | None]:
         found = [
             view
             for name, view in sorted(self.fake_views.items(), reverse=True)
@@ -99,12 +103,12 @@ class FakeFileJobs(file_job_service.FileJobs):
         *,
         after: int = 0,
         limit: int = 100,
-        state: model.PartState | None = None,
-    ) -> list[model.PartView]:
+        state: file_job_types.PartState | None = None,
+    ) -> list[file_job_types.PartView]:
         found = [self._part(job, part) for part in self.fake_manifests[job].parts[after:]]
         return [view for view in found if state in (None, view.state)][:limit]
 
-    async def part(self, namespace: str, job: str, number: int) -> model.PartView | None:
+    async def part(self, namespace: str, job: str, number: int) -> file_job_types.PartView | None:
         parts = self.fake_manifests[job].parts
         return self._part(job, parts[number - 1]) if number <= len(parts) else None
 
@@ -112,21 +116,25 @@ class FakeFileJobs(file_job_service.FileJobs):
         """Return the commits given to `commit_part`."""
         return [commit for _, commit in sorted(self.fake_commits[job].items())]
 
-    async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
+    async def cancel(
+        self, namespace: str, job: str, *, message: str = ""
+    ) -> file_job_types.JobView:
         return self._act("cancel", job, filejobs.FileJobPhase.CANCELLED)
 
-    async def pause(self, namespace: str, job: str) -> model.JobView:
+    async def pause(self, namespace: str, job: str) -> file_job_types.JobView:
         if self.fake_views[job].phase.final:
             raise errors.NotNow(f"job {job} is over: there is nothing to pause")
         return self._act("pause", job, filejobs.FileJobPhase.PAUSED)
 
-    async def resume(self, namespace: str, job: str) -> model.JobView:
+    async def resume(self, namespace: str, job: str) -> file_job_types.JobView:
         return self._act("resume", job, filejobs.FileJobPhase.RUNNING)
 
-    async def redrive(self, namespace: str, job: str) -> model.JobView:
+    async def redrive(self, namespace: str, job: str) -> file_job_types.JobView:
         return self._act("redrive", job, filejobs.FileJobPhase.RUNNING)
 
-    async def adjust(self, namespace: str, job: str, change: model.Adjustment) -> model.JobView:
+    async def adjust(
+        self, namespace: str, job: str, change: file_job_types.Adjustment
+    ) -> file_job_types.JobView:
         given = {
             field: getattr(change, field)
             for field in change.__struct_fields__
@@ -141,7 +149,7 @@ class FakeFileJobs(file_job_service.FileJobs):
 
     async def wait_for_change(
         self, namespace: str, job: str, *, version: int, timeout_s: float, over: bool = False
-    ) -> model.JobView | None:
+    ) -> file_job_types.JobView | None:
         try:
             async with asyncio.timeout(timeout_s):
                 while (view := self.fake_views.get(job)) is not None and not (
@@ -154,7 +162,7 @@ class FakeFileJobs(file_job_service.FileJobs):
 
     # Controlled by the test
 
-    def move(self, job: str, **fields: object) -> model.JobView:
+    def move(self, job: str, **fields: object) -> file_job_types.JobView:
         before = self.fake_views[job]
         own = {name: fields.pop(name) for name in _PROGRESS if name in fields}
         progress = msgspec.structs.replace(before.progress, **own)
@@ -176,7 +184,7 @@ class FakeFileJobs(file_job_service.FileJobs):
             errors=self._put(job, f"out/{number}-1-1.errors", bad),
         )
 
-    def publish(self, job: str, result: bytes, *, apart: bool = False) -> model.JobView:
+    def publish(self, job: str, result: bytes, *, apart: bool = False) -> file_job_types.JobView:
         """The job has succeeded with this result. `apart`: which its parts have left already."""
         parts = self.fake_views[job].parts
         done = msgspec.structs.replace(parts, pending=0, succeeded=parts.total)
@@ -195,14 +203,18 @@ class FakeFileJobs(file_job_service.FileJobs):
         self.store.put(f"{self.fake_views[job].directory}/{key}", data)
         return _file(key, data)
 
-    def _act(self, name: str, job: str, phase: filejobs.FileJobPhase) -> model.JobView:
+    def _act(self, name: str, job: str, phase: filejobs.FileJobPhase) -> file_job_types.JobView:
         self.acts.append((name, job))
         return self.move(job, phase=phase)
 
-    def _part(self, job: str, part: filejobs.Part) -> model.PartView:
+    def _part(self, job: str, part: filejobs.Part) -> file_job_types.PartView:
         commit = self.fake_commits[job].get(part.number)
-        state = model.PartState.WAITING if commit is None else model.PartState.SUCCEEDED
-        return model.PartView(
+        state = (
+            file_job_types.PartState.WAITING
+            if commit is None
+            else file_job_types.PartState.SUCCEEDED
+        )
+        return file_job_types.PartView(
             part=part,
             state=state,
             run=1,
@@ -220,9 +232,9 @@ class FakeFileJobs(file_job_service.FileJobs):
         self.fake_changed = asyncio.Event()
 
 
-def _waiting(new: model.NewJob) -> model.JobView:
+def _waiting(new: file_job_types.NewJob) -> file_job_types.JobView:
     parts = len(new.manifest.parts)
-    return model.GenericJobView(
+    return file_job_types.GenericJobView(
         id=new.id.text,
         uuid=new.id.uuid,
         namespace=new.namespace,
@@ -236,8 +248,8 @@ def _waiting(new: model.NewJob) -> model.JobView:
         finished=None,
         expires=None,
         run=1,
-        parts=model.PartCounts(total=parts, pending=parts),
-        progress=model.FileProgress(
+        parts=file_job_types.PartCounts(total=parts, pending=parts),
+        progress=file_job_types.FileProgress(
             lines=new.manifest.lines, bytes=new.manifest.bytes, sha256=new.manifest.sha256
         ),
         failures=0,

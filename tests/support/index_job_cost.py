@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import attempts
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import engine, index_job_service, index_model
+from kilnwork.jobs import engine, index_job_service, index_job_types
 from kilnwork.kit import clock as clocks
 from support import job_world
 
@@ -56,9 +56,9 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def new_job(count: int) -> index_model.NewIndexJob:
+def new_job(count: int) -> index_job_types.NewIndexJob:
     template = {"taskTemplate": {"command": ["true"]}, "parallelism": {"withCount": count}}
-    return index_model.NewIndexJob(
+    return index_job_types.NewIndexJob(
         uid=str(uuid.UUID(bytes=bytes(range(16)))),
         namespace="ns",
         name="job",

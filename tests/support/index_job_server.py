@@ -16,7 +16,13 @@ import msgspec
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import hub
-from kilnwork.jobs import assembly, index_job_service, index_model, start_queue, task_hub
+from kilnwork.jobs import (
+    index_job_service,
+    index_job_types,
+    job_start_queue,
+    service_assembly,
+    task_hub,
+)
 from kilnwork.kit import clock as clocks
 from support import hubs, short_paths, waiting, worker_process
 
@@ -41,14 +47,14 @@ class World:
         )
         self.time = clocks.SystemClock()
         self.hub: hub.Hub
-        self.services: assembly.JobServices
+        self.services: service_assembly.JobServices
         self.jobs: index_job_service.IndexJobs
 
     async def start(self) -> None:
         options = hub.HubOptions(blobs_dir=self.directory / "blobs")
         self.hub = hubs.make(self.directory, clock=self.time, secret="opensesame", options=options)
         await self.hub.start(self.socket)
-        self.services = assembly.JobServices(
+        self.services = service_assembly.JobServices(
             self.directory, self.hub.participation, clock=self.time
         )
         if self.kept_tasks is not None:
@@ -76,8 +82,8 @@ class World:
 
     def group(
         self, policy: str, *, config: str = CONFIG, most: int = 1, queued: int = 20
-    ) -> start_queue.ConcurrencyGroup:
-        return start_queue.ConcurrencyGroup(
+    ) -> job_start_queue.ConcurrencyGroup:
+        return job_start_queue.ConcurrencyGroup(
             config=config,
             name="nightly",
             policy=api_job.ConcurrencyPolicy(policy),
@@ -87,11 +93,11 @@ class World:
 
     def new(
         self, name: str = "job", *, template: dict[str, Any] | None = None, **fields: Any
-    ) -> index_model.NewIndexJob:
+    ) -> index_job_types.NewIndexJob:
         """Return a new Job; `fields` are fields of the spec or of `NewIndexJob`."""
         own = {key: fields.pop(key) for key in list(fields) if key in _NEW}
         spec = {"template": self.template() if template is None else template, **fields}
-        return index_model.NewIndexJob(
+        return index_job_types.NewIndexJob(
             uid=own.pop("uid", None) or new_uid(),
             namespace=NS,
             name=name,
@@ -104,15 +110,15 @@ class World:
         """Create a Job; return its uid."""
         return (await self.jobs.put(self.new(name, **fields))).uid
 
-    def view(self, uid: str) -> index_model.IndexJobView:
+    def view(self, uid: str) -> index_job_types.IndexJobView:
         found = self.jobs.view(uid)
         assert found is not None, uid
         return found
 
     async def until(
-        self, uid: str, what: Callable[[index_model.IndexJobView], object]
-    ) -> index_model.IndexJobView:
-        def look() -> index_model.IndexJobView | None:
+        self, uid: str, what: Callable[[index_job_types.IndexJobView], object]
+    ) -> index_job_types.IndexJobView:
+        def look() -> index_job_types.IndexJobView | None:
             view = self.view(uid)
             return view if what(view) else None
 
@@ -120,7 +126,7 @@ class World:
         assert found is not None
         return found
 
-    async def wait_until_finished(self, uid: str) -> index_model.IndexJobView:
+    async def wait_until_finished(self, uid: str) -> index_job_types.IndexJobView:
         return await self.until(uid, lambda view: view.phase.final)
 
     def task(self, uid: str, item: int) -> Any:
@@ -171,7 +177,7 @@ class World:
         return self.notes
 
 
-_NEW = set(index_model.NewIndexJob.__struct_fields__) - {"namespace", "name", "spec", "created"}
+_NEW = set(index_job_types.NewIndexJob.__struct_fields__) - {"namespace", "name", "spec", "created"}
 
 
 @contextlib.asynccontextmanager

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import job as api_job
-from kilnwork.jobs import index_item_source, live_job_state, model
+from kilnwork.jobs import file_job_types, index_item_source, live_job_state
 
 _SOURCES = index_item_source.IndexSources()
 
@@ -17,7 +17,7 @@ def job(count: int = 3, *, suspend: bool = False, **template: Any) -> live_job_s
     assert spec.template is not None
     definition = index_item_source.IndexDefinition(name="job", template=spec.template)
     return live_job_state.Job(
-        model.JobId(bytes(16), "job"),
+        file_job_types.JobId(bytes(16), "job"),
         row=1,
         namespace="ns",
         spec=index_item_source.IndexSpec(name="job", suspend=suspend),

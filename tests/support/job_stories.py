@@ -18,10 +18,10 @@ from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import (
     errors,
     file_item_source,
+    file_job_types,
     item_source,
     item_states,
     live_job_state,
-    model,
     plan_steps,
     rows,
     step_planning,
@@ -88,7 +88,7 @@ class Story:
         )
         file_item_source.check_spec(spec, manifest)
         self.job = live_job_state.Job(
-            model.JobId(bytes(16), "job"), row=1, namespace="ns", spec=spec,
+            file_job_types.JobId(bytes(16), "job"), row=1, namespace="ns", spec=spec,
             source=SOURCES.new(spec, manifest, source=None), created=self.now,
         )  # fmt: skip
         self.job.fresh = True
@@ -151,7 +151,9 @@ class Story:
         elif name == "cancel":
             transitions.cancel(self.job, "", now=self.now)
         elif name in ("pause", "resume") and self.job.stage is not live_job_state.Stage.FINISHED:
-            transitions.adjust(self.job, model.Adjustment(suspend=name == "pause"), now=self.now)
+            transitions.adjust(
+                self.job, file_job_types.Adjustment(suspend=name == "pause"), now=self.now
+            )
         elif name == "redrive":
             self.redrive()
         self.look()
@@ -159,7 +161,7 @@ class Story:
     def resume(self) -> None:
         """Resume the job for good: no user pauses it after this."""
         if self.job.stage is not live_job_state.Stage.FINISHED:
-            transitions.adjust(self.job, model.Adjustment(suspend=False), now=self.now)
+            transitions.adjust(self.job, file_job_types.Adjustment(suspend=False), now=self.now)
 
     def redrive(self) -> None:
         try:

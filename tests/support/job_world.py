@@ -23,11 +23,17 @@ from kilnwork.data.stores import port, store_urls
 from kilnwork.dispatch import model as task_model
 from kilnwork.dispatch.hub import commits as hub_commits
 from kilnwork.dispatch.hub import subscriptions
-from kilnwork.dispatch.journal import batch_rows
 from kilnwork.dispatch.journal import port as dispatch_port
+from kilnwork.dispatch.journal import rows_to_write
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import assembly, errors, file_item_source, file_job_service, model
+from kilnwork.jobs import (
+    errors,
+    file_item_source,
+    file_job_service,
+    file_job_types,
+    service_assembly,
+)
 from kilnwork.jobs.work import part, reduce
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -134,7 +140,7 @@ class FusedJournal(journal.Journal):
         super().__init__(path, retry_s=0.005)
         self._fuse, self._committed = fuse, committed
 
-    def _commit(self, batch: batch_rows.Rows) -> None:
+    def _commit(self, batch: rows_to_write.Rows) -> None:
         self._fuse.burn("before commit")
         super()._commit(batch)
         self._committed()
@@ -434,7 +440,7 @@ class World:
             return FusedStore(store_urls.open_store(url), fuse)
 
         options = file_job_service.FileJobOptions(opened=opened, **self.options)
-        self.services = assembly.JobServices(
+        self.services = service_assembly.JobServices(
             self.directory, self.dispatcher, clock=self.clock, options=options, retry_s=0.005
         )
         self.jobs = self.services.files
@@ -467,7 +473,7 @@ class World:
 
     async def create(
         self, content: bytes, *, key: str | None = None, inline: bool = False, **spec: Any
-    ) -> model.JobView:
+    ) -> file_job_types.JobView:
         found = msgspec.convert({"mapper": {"builtin": "identity"}, **spec}, filejobs.FileJobSpec)
         taken = intake.Intake(found)
         data = b"".join(taken.feed(content))
@@ -477,18 +483,18 @@ class World:
         if not inline:
             store_urls.open_store(self.jobs.store.url).put(f"{NS}/{new.dashed}/input", data)
         view, _ = await self.jobs.create(
-            model.NewJob(
+            file_job_types.NewJob(
                 id=new,
                 namespace=NS,
                 spec=found,
                 manifest=manifest,
                 inline=data if inline else None,
-                key=None if key is None else model.IdempotencyKey("me", key, b"print"),
+                key=None if key is None else file_job_types.IdempotencyKey("me", key, b"print"),
             )
         )
         return view
 
-    def view(self, job: str) -> model.JobView:
+    def view(self, job: str) -> file_job_types.JobView:
         """Return the view of a job as shown now; counts are brought up to date on each call."""
         found = self.jobs.job(NS, job)
         assert found is not None, job
@@ -518,7 +524,7 @@ class World:
         moving = inside._ready or self.dispatcher.busy
         return not moving and not any(job.busy for job in inside.live.values())
 
-    async def finished(self, job: str) -> model.JobView:
+    async def finished(self, job: str) -> file_job_types.JobView:
         await self.until(lambda: self.view(job).phase.final, what=f"the end of {job}")
         return self.view(job)
 
@@ -526,15 +532,15 @@ class World:
         """Wait until so many parts are done."""
         await self.until(lambda: self.view(job).parts.succeeded >= number)
 
-    def directory_of(self, view: model.JobView) -> port.Store:
+    def directory_of(self, view: file_job_types.JobView) -> port.Store:
         return store_urls.open_store(store_urls.url_inside(self.jobs.store.url, NS, view.dashed))
 
-    def result(self, view: model.JobView) -> bytes:
+    def result(self, view: file_job_types.JobView) -> bytes:
         if view.progress.output is None:
             return b""
         return port.read_all(self.directory_of(view), view.progress.output.key)
 
-    def records(self, view: model.JobView) -> dict[tuple[int, int], filejobs.PartOutcome]:
+    def records(self, view: file_job_types.JobView) -> dict[tuple[int, int], filejobs.PartOutcome]:
         directory = self.directory_of(view)
         found = {}
         for number, run in part_commits.list_runs(directory):
@@ -560,7 +566,7 @@ async def retry_in_new_lives(world: World, *acts: Callable[[], Awaitable[object]
             break
 
 
-def check_counts(view: model.JobView) -> None:
+def check_counts(view: file_job_types.JobView) -> None:
     parts, found = view.parts, view.progress.records
     closed = parts.succeeded + parts.failed + parts.cancelled
     assert parts.total == parts.pending + parts.running + closed, parts

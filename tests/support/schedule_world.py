@@ -16,7 +16,7 @@ from kilnwork import controllers
 from kilnwork.api import api_resources, job, job_config, kinds
 from kilnwork.controllers import ports
 from kilnwork.dispatch.hub import hub
-from kilnwork.jobs import assembly
+from kilnwork.jobs import service_assembly
 from kilnwork.kit import http_types
 from kilnwork.kube import client, errors
 from support import controller_world, embedded_server, hubs, waiting
@@ -117,7 +117,7 @@ class World:
         """While this is not set, Jobs are created but not passed to the engine."""
         self.jobs_accepted.set()
         self.hub: hub.Hub
-        self.services: assembly.JobServices
+        self.services: service_assembly.JobServices
         self.controllers: controllers.Controllers
 
     async def start(self, *, cut_at: int | None = None) -> None:
@@ -126,7 +126,7 @@ class World:
         self.hub = hubs.make(self._directory, clock=self.clock)
         await self.hub.start(hubs.socket_of(self._directory))
         self._life.push_async_callback(self.hub.stop)
-        self.services = assembly.JobServices(
+        self.services = service_assembly.JobServices(
             self._directory, self.hub.participation, clock=self.clock
         )
         await self.services.start()

@@ -17,7 +17,7 @@ from urllib import parse
 from kilnwork.api import filejobs
 from kilnwork.data import part_commits
 from kilnwork.data.stores import local
-from kilnwork.jobs import directory_operations
+from kilnwork.jobs import job_directory
 from support import up_server as up_support
 from support import waiting
 
@@ -206,7 +206,7 @@ class UpFiles:
         local.LocalStore(self.directory).sweep(before=time.time())
         for job in jobs:
             directory = local.LocalStore(self.directory / job["storageBlobPrefix"])
-            directory_operations.tidy(directory, after=0.0, before=math.inf)
+            job_directory.tidy(directory, after=0.0, before=math.inf)
         named, wanted, stored = set[str](), set[str](), set(self.stored())
         for job in jobs:
             directory = job["storageBlobPrefix"]

@@ -16,14 +16,14 @@ from kilnwork.api import (
     data_pond,
     data_pond_validation,
     field_support,
-    field_support_table,
     job,
     job_config,
     job_validation,
     json_limits,
+    kind_field_effects,
     kinds,
     meta,
-    object_manifests,
+    object_task_manifests,
     reasons,
     substitution,
     sync_set,
@@ -72,10 +72,10 @@ def sample_of_task(obj: meta.JsonObject) -> tuple[meta.JsonObject, str] | None:
     if declared is None or declared.spec.inputs or declared.spec.input_object is not None:
         return None
     try:
-        return object_manifests.sample_object(
+        return object_task_manifests.sample_object(
             declared.spec, metadata["name"], metadata["namespace"]
         )
-    except (object_manifests.InvalidManifest, substitution.InvalidTemplate):
+    except (object_task_manifests.InvalidManifest, substitution.InvalidTemplate):
         return None  # reported by `validate_task`
     except json_limits.LimitExceeded:
         return None
@@ -184,7 +184,7 @@ def field_warnings(kind: str, new: meta.JsonObject, old: meta.JsonObject | None)
     """Yield a warning for each field that has no effect; for an update, only for the changed
     fields."""
     yield from field_support.new_sentences(
-        partial(field_support_table.findings, kind, side=field_support.Side.EMBEDDED), new, old
+        partial(kind_field_effects.findings, kind, side=field_support.Side.EMBEDDED), new, old
     )
 
 

@@ -1,9 +1,9 @@
 """The effects of fields (honoured, without effect, refused), and the types of their tables.
 
-`field_support_table` has the rows of our kinds, the local node those of Pods. The API server
+`kind_field_effects` has the rows of our kinds, the local node those of Pods. The API server
 generates warnings from them (`Warning: 299`), nodes write conditions and refuse Pods by them,
-`cli.fields_reference` generates docs/reference/fields.md, and a test writes every field once and
-checks the effect in its row. Pure: facts about one object.
+`cli.field_effects_reference` generates docs/reference/fields.md, and a test writes every field once
+and checks the effect in its row. Pure: facts about one object.
 """
 
 import enum

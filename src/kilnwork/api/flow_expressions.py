@@ -4,7 +4,7 @@ Used by `flow_program` and the plan of flows. A string is an expression as a who
 nothing is ever inserted into text, so that no value can become syntax. The names in an expression
 are known before it is evaluated; the caller looks up their values. A plain path such as
 `price.value.sum` is resolved here and returns its value unchanged; other expressions are evaluated
-by CEL (`cel`).
+by CEL (`cel_evaluation`).
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.api import cel, json_limits
+from kilnwork.api import cel_evaluation, json_limits
 from kilnwork.kit import errors
 
 MAX_CHARS = 1024
@@ -60,13 +60,13 @@ class Expression:
             member = None if found[1] in whole else next(iter(self.path[1:]), None)
             self.names: tuple[Name, ...] = (Name(found[1], member),)
             return
-        if not cel.available():
+        if not cel_evaluation.available():
             raise ExpressionError("needs the package common-expression-language")
-        program, problem = cel.load(text)
+        program, problem = cel_evaluation.load(text)
         if problem:
             raise ExpressionError(f"is no expression: kilnwork {problem}")
         self._program = program
-        stripped = cel.strip_literals(text)
+        stripped = cel_evaluation.strip_literals(text)
         self._macros, self._nesting, bound = _macros(stripped)
         roots = sorted({*program.variables()} - bound)
         self.names = tuple(
@@ -130,7 +130,7 @@ class Expression:
 
 def _macros(stripped: str) -> tuple[int, int, frozenset[str]]:
     """Return the number of macros, their nesting depth, and the variables that they bind."""
-    found, nesting = cel.find_macros(stripped)
+    found, nesting = cel_evaluation.find_macros(stripped)
     if nesting > MAX_NESTING:
         raise ExpressionError(f"has macros {nesting} deep in each other; {MAX_NESTING} are allowed")
     if nesting > 1 and any(macro == "map" for macro, _ in found):

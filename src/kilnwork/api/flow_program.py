@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.api import flow, flow_expressions, job_settings, names
+from kilnwork.api import flow, flow_expressions, names, resolved_job_settings
 from kilnwork.api import task as api_task
 
 RESULTS = "results"
@@ -324,7 +324,7 @@ class _Builder:
             return failed
         if isinstance(failed, str):
             try:
-                job_settings.percent_of(failed, 0)
+                resolved_job_settings.percent_of(failed, 0)
             except ValueError as error:
                 self.add(f"{path}.failed", str(error))
                 return 0

@@ -17,7 +17,7 @@ from kilnwork.api import (
     json_limits,
     knative_task,
     names,
-    object_manifests,
+    object_task_manifests,
     result_rule_compiler,
     substitution,
     task,
@@ -263,7 +263,7 @@ def spec_problems(
     more: Collection[str] = (),
 ) -> Iterator[Problem]:
     """Yield the problems of a task that sends a request. `given_inputs`, `more`: see
-    `object_manifests`."""
+    `object_task_manifests`."""
     if spec.sent is None:
         return
     for name, given in (("env", spec.env), ("image", spec.image)):
@@ -273,7 +273,7 @@ def spec_problems(
         named = input_names(spec) if given_inputs is None else given_inputs
     except json_limits.LimitExceeded:
         named = ()  # reported below
-    besides = [*object_manifests.input_variables(spec, named), *more]
+    besides = [*object_task_manifests.input_variables(spec, named), *more]
     if spec.http is not None:
         yield from problems(spec.http, besides=besides)
     if spec.function is not None:

@@ -13,11 +13,11 @@ from kilnwork.api import (
     job,
     job_config,
     job_config_options,
-    job_settings,
     job_variables,
     knative_service_rendering,
     meta,
     option_values,
+    resolved_job_settings,
 )
 from kilnwork.kit import clock
 
@@ -220,7 +220,7 @@ def variables(given: job.Job) -> dict[str, Any]:
 
 
 def _max_attempts(template: job.JobTemplate | None) -> int:
-    return 1 if template is None else job_settings.retry_of(template).max_attempts
+    return 1 if template is None else resolved_job_settings.retry_of(template).max_attempts
 
 
 def _owners(

@@ -16,7 +16,7 @@ from kilnwork.api import (
     job_indexes,
     job_variables,
     json_limits,
-    object_manifests,
+    object_task_manifests,
     prepared_templates,
     substitution,
     task,
@@ -114,6 +114,6 @@ def _problems(
             found.extend(substitution.find_problems(part.read(at), {*known, *part.kept}, at))
         except json_limits.LimitExceeded as error:
             found.append((at, str(error)))
-        except object_manifests.InvalidManifest as error:
+        except object_task_manifests.InvalidManifest as error:
             found.append((error.field, error.problem))
     return found

@@ -12,9 +12,9 @@ from typing import Any
 from kilnwork.api import (
     crd_jobs,
     job,
-    job_settings,
     job_variables,
     json_limits,
+    resolved_job_settings,
     substitution,
     task,
     task_validation,
@@ -185,20 +185,20 @@ def _source_problems(source: job.ResultSource, at: str) -> Iterator[Problem]:
 
 
 def _strategy_problems(strategy: Any, at: str, total: int | None) -> Iterator[Problem]:
-    if strategy in job_settings.STRATEGIES:
+    if strategy in resolved_job_settings.STRATEGIES:
         return
-    fields = (job_settings.MIN_SUCCESSFUL, job_settings.MAX_FAILED)
+    fields = (resolved_job_settings.MIN_SUCCESSFUL, resolved_job_settings.MAX_FAILED)
     if not isinstance(strategy, dict) or len(strategy) != 1 or not strategy.keys() <= {*fields}:
-        listed = ", ".join(job_settings.STRATEGIES)
+        listed = ", ".join(resolved_job_settings.STRATEGIES)
         seen = json_limits.show(strategy)
         yield at, f"must be {listed}, {{minSuccessful: N}} or {{maxFailed: N}}, not {seen}"
         return
     ((name, value),) = strategy.items()
-    if name == job_settings.MIN_SUCCESSFUL:
+    if name == resolved_job_settings.MIN_SUCCESSFUL:
         yield from _number_problems(value, f"{at}.{name}", least=1, most=total)
     elif isinstance(value, str):
         try:
-            job_settings.percent_of(value, total or 0)
+            resolved_job_settings.percent_of(value, total or 0)
         except ValueError as error:
             yield f"{at}.{name}", f"{error}, not {json_limits.show(value)}"
     else:

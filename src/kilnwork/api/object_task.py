@@ -1,7 +1,7 @@
 """`spec.customResource` and `spec.workflow` of a Task: an object that another controller acts on.
 
 Carried out by `executors.custom_resource` and `executors.workflow`. Nothing here depends on the
-kinds of other projects; manifests are parsed and checked by `object_manifests`.
+kinds of other projects; manifests are parsed and checked by `object_task_manifests`.
 """
 
 from typing import Annotated, Any

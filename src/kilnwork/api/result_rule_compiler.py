@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kilnwork.api import cel, iregexp, json_limits, result_rule_evaluation, task
+from kilnwork.api import cel_evaluation, iregexp, json_limits, result_rule_evaluation, task
 from kilnwork.kit import errors
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def compile_condition(
         return result_rule_evaluation.CompiledCondition([_compile_rule(condition, field)])
     if not 1 <= len(condition) <= MAX_RULES:
         raise _invalid(field, f"has {len(condition)} rules; it must have 1 to {MAX_RULES}")
-    rules: list[result_rule_evaluation.PathRule | cel.Predicate] = []
+    rules: list[result_rule_evaluation.PathRule | cel_evaluation.Predicate] = []
     found: list[Problem] = []
     for position, rule in enumerate(condition):
         try:
@@ -140,7 +140,9 @@ def compile_path(text: str, field: str) -> "jsonpaths.Path":
     return _read_path(field, text, whole_path(text.strip()))
 
 
-def _compile_rule(rule: str | Rule, field: str) -> result_rule_evaluation.PathRule | cel.Predicate:
+def _compile_rule(
+    rule: str | Rule, field: str
+) -> result_rule_evaluation.PathRule | cel_evaluation.Predicate:
     if isinstance(rule, str):
         return _compile_path_rule(Rule(json_path=rule), field, path_field=field)
     if bool(rule.json_path) is bool(rule.cel):
@@ -150,8 +152,8 @@ def _compile_rule(rule: str | Rule, field: str) -> result_rule_evaluation.PathRu
     if rule.operator or rule.value is not msgspec.UNSET:
         raise _invalid(f"{field}.cel", "is a whole rule; leave out operator and value")
     try:
-        return cel.Predicate(rule.cel)
-    except cel.CelError as error:
+        return cel_evaluation.Predicate(rule.cel)
+    except cel_evaluation.CelError as error:
         raise _invalid(f"{field}.cel", f"{error}; it is {json_limits.show(rule.cel)}") from error
 
 

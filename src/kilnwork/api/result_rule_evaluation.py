@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from kilnwork.api import cel, json_limits
+from kilnwork.api import cel_evaluation, json_limits
 
 if TYPE_CHECKING:
     from kilnwork.api import jsonpaths
@@ -75,7 +75,7 @@ class PathRule:
 class CompiledCondition:
     """Rules that must all be true. It may be shared between threads."""
 
-    def __init__(self, rules: Sequence[PathRule | cel.Predicate]) -> None:
+    def __init__(self, rules: Sequence[PathRule | cel_evaluation.Predicate]) -> None:
         self._rules = tuple(rules)
 
     def evaluate(self, document: Any, budget: json_limits.Budget | None = None) -> bool | None:

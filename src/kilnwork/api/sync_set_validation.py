@@ -13,10 +13,10 @@ import msgspec
 
 from kilnwork.api import (
     crd_sync_sets,
-    field_support_table,
     flow_output_validation,
     flow_program,
     flow_validation,
+    kind_field_effects,
     names,
     pod_template_shape,
     quantities,
@@ -204,7 +204,7 @@ def _request_problems(at: str, template: dict[str, Any] | None) -> Iterator[Prob
     if pod_template_shape.shape_problem(template):
         return  # reported above
     containers = ((template or {}).get("spec") or {}).get("containers") or [{}]
-    position = field_support_table.worker_position(containers)
+    position = kind_field_effects.worker_position(containers)
     resources = containers[position].get("resources") or {}
     given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     missing = [name for name in _RESOURCES if not _is_positive(given.get(name))]

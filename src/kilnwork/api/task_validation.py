@@ -14,7 +14,7 @@ from kilnwork.api import (
     input_assembly,
     json_limits,
     names,
-    object_manifests,
+    object_task_manifests,
     pod_template_validation,
     rollouts,
     substitution,
@@ -172,7 +172,7 @@ def _external_problems(
     try:
         if given_inputs is None:
             given_inputs = substitution.inputs_in(payload)
-        named = object_manifests.input_variables(spec, given_inputs)
+        named = object_task_manifests.input_variables(spec, given_inputs)
         known = {*substitution.TASK_VARIABLES, *named, *more}
         yield from substitution.find_problems(payload, known, field)
     except json_limits.LimitExceeded as error:
@@ -180,8 +180,8 @@ def _external_problems(
 
 
 _ALONE_PROBLEMS = {
-    "workflow": object_manifests.problems,
-    "customResource": object_manifests.problems,
+    "workflow": object_task_manifests.problems,
+    "customResource": object_task_manifests.problems,
     "http": http_validation.spec_problems,
     "external": _external_problems,
     "function": http_validation.spec_problems,
@@ -195,7 +195,7 @@ def template_inputs(spec: task.TaskTemplate) -> frozenset[str]:
         return http_validation.input_names(spec)
     if spec.external is not None:
         return substitution.inputs_in(spec.external.payload)
-    return object_manifests.input_names(spec)
+    return object_task_manifests.input_names(spec)
 
 
 def _executor_problems(

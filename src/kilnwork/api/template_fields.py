@@ -13,7 +13,7 @@ import msgspec
 from kilnwork.api import (
     http_task,
     input_assembly,
-    object_manifests,
+    object_task_manifests,
     substitution,
     task,
 )
@@ -195,7 +195,7 @@ def _manifest_field(template: task.TaskTemplate, kept: Collection[str]) -> Templ
     value becomes structure."""
     attribute = "workflow" if template.custom_resource is None else "custom_resource"
     given = getattr(template, attribute)
-    second_pass = SecondPass(kept=kept, text_fields=object_manifests.TEXT_FIELDS)
+    second_pass = SecondPass(kept=kept, text_fields=object_task_manifests.TEXT_FIELDS)
     if given.manifest is None:
         return _make_field(
             template,
@@ -208,7 +208,7 @@ def _manifest_field(template: task.TaskTemplate, kept: Collection[str]) -> Templ
         attribute=attribute,
         field=f"{_FIELDS.get(attribute, attribute)}.manifest",
         given=given,
-        read=lambda field: object_manifests.parse(given.manifest, field),
+        read=lambda field: object_task_manifests.parse(given.manifest, field),
         build=lambda made: msgspec.structs.replace(given, manifest=made),
         second_pass=second_pass,
     )

@@ -1,6 +1,7 @@
 """Interfaces that the dispatcher's end of a link needs; the code that creates a hub provides them.
 
-Implemented by `cli.wiring.adapters` (with `controllers`) and, for a home, by `dispatch.process`.
+Implemented by `cli.wiring.port_adapters` (with `controllers`) and, for a home, by
+`dispatch.process`.
 """
 
 from typing import Protocol

@@ -12,7 +12,7 @@ from kilnwork.api import (
     admission,
     crd,
     field_support,
-    field_support_table,
+    kind_field_effects,
     kinds,
     manager_access,
     meta,
@@ -59,7 +59,7 @@ def _with_memory_limit(spec: Any) -> Any:
     containers = spec.get("containers") if isinstance(spec, dict) else None
     if not isinstance(containers, list) or not all(isinstance(c, dict) for c in containers):
         return spec
-    position = field_support_table.worker_position(containers)
+    position = kind_field_effects.worker_position(containers)
     variable = {"name": pod_field_effects.MEMORY_LIMIT}
     return {
         **spec,

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kilnwork.api import filejobs
-from kilnwork.cli import file_job_progress, file_jobs, render, session
+from kilnwork.cli import file_job_progress, file_jobs, output_formats, session
 from kilnwork.kit import clock
 
 _LIMIT = 50
@@ -42,7 +42,7 @@ async def show(
     s: session.Session, items: Sequence[file_jobs.Job], form: str | None, *, headers: bool
 ) -> None:
     if form in ("json", "yaml"):
-        click.echo(render.document({"items": items}, form), nl=False)
+        click.echo(output_formats.document({"items": items}, form), nl=False)
     elif form == "name":
         for item in items:
             click.echo(item["id"])
@@ -61,7 +61,7 @@ async def print_job(s: session.Session, job: str, form: str | None) -> None:
     """Print one file job: its settings, its progress, and the commands that apply to it now."""
     found = await file_jobs.get(s, job)
     if form in ("json", "yaml"):
-        click.echo(render.document(found, form), nl=False)
+        click.echo(output_formats.document(found, form), nl=False)
     elif form == "name":
         click.echo(found["id"])
     else:
@@ -136,14 +136,16 @@ async def print_uploads(s: session.Session, form: str | None, *, headers: bool) 
         session.decode_json(reply), key=lambda each: str(each["creationTime"]), reverse=True
     )
     if form in ("json", "yaml"):
-        click.echo(render.document({"items": found}, form), nl=False)
+        click.echo(output_formats.document({"items": found}, form), nl=False)
     elif form == "name":
         for each in found:
             click.echo(f"upload/{each['id']}")
     elif not found:
         await s.say_nothing_found("no uploads that belong to no job")
     else:
-        lines = render.columns(_UPLOADS, [_upload(each, now=s.clock.wall()) for each in found])
+        lines = output_formats.columns(
+            _UPLOADS, [_upload(each, now=s.clock.wall()) for each in found]
+        )
         for line in lines if headers else lines[1:]:
             click.echo(line)
         click.echo(
@@ -163,7 +165,7 @@ def _upload(each: Mapping[str, Any], *, now: float) -> tuple[object, ...]:
         file_jobs.size_text(each["offset"]),
         None if length is None else file_jobs.size_text(length),
         each["complete"],
-        render.short_time(now - clock.parse_rfc3339(each["creationTime"])),
+        output_formats.short_time(now - clock.parse_rfc3339(each["creationTime"])),
     )
 
 
@@ -183,7 +185,7 @@ async def print_parts(
         )
     ]
     if form in ("json", "yaml"):
-        click.echo(render.document({"items": found}, form), nl=False)
+        click.echo(output_formats.document({"items": found}, form), nl=False)
     elif form == "name":
         for item in found:
             click.echo(item["part"])

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.cli import errors, kinds, render, session
+from kilnwork.cli import errors, kinds, output_formats, session
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import errors as kube_errors
 
@@ -288,14 +288,14 @@ def table(
     if namespaces:
         columns = ("NAMESPACE", *columns)
         rows = [(job.get("namespace"), *row) for job, row in zip(jobs, rows, strict=True)]
-    return render.columns(columns, rows)
+    return output_formats.columns(columns, rows)
 
 
 def _row(job: Job, *, now: float) -> tuple[object, ...]:
     counts, known = records(job), parts(job)
     age = None
     if job.get("creationTime"):
-        age = render.short_time(now - clock.parse_rfc3339(job["creationTime"]))
+        age = output_formats.short_time(now - clock.parse_rfc3339(job["creationTime"]))
     return (
         filejobs.short_id(job["id"]),
         job.get("name") or None,
@@ -333,7 +333,7 @@ _PART_COLUMNS = ("PART", "STATE", "RUN", "ATTEMPT", "LINES", "OK", "BAD", "WORKE
 
 
 def part_table(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    return render.columns(_PART_COLUMNS, [_part_row(part) for part in found])
+    return output_formats.columns(_PART_COLUMNS, [_part_row(part) for part in found])
 
 
 def _part_row(part: Mapping[str, Any]) -> tuple[object, ...]:

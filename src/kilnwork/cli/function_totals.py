@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import click
 import msgspec
 
-from kilnwork.cli import file_jobs, render, session, task_lists
+from kilnwork.cli import file_jobs, output_formats, session, task_lists
 
 HEADER = (
     "FUNCTION", "TASKS", "FAILED", "TOOK", "MEAN", "MAX", "CPU", "PEAK", "SLOWEST",
@@ -84,7 +84,7 @@ def _measured(one: Totals, by: task_lists.Measure) -> float:
 
 def table(found: Sequence[Totals]) -> list[str]:
     """Return the lines of a table of totals, with its header."""
-    return render.columns(HEADER, [_row(one) for one in found])
+    return output_formats.columns(HEADER, [_row(one) for one in found])
 
 
 def _row(one: Totals) -> tuple[object, ...]:
@@ -93,9 +93,9 @@ def _row(one: Totals) -> tuple[object, ...]:
         one.function,
         one.tasks,
         one.failed,
-        render.took(one.took_seconds) if started else None,
-        render.took(one.mean_seconds) if started else None,
-        render.took(one.max_seconds) if started else None,
+        output_formats.took(one.took_seconds) if started else None,
+        output_formats.took(one.mean_seconds) if started else None,
+        output_formats.took(one.max_seconds) if started else None,
         None if one.cpu_seconds is None else f"{one.cpu_seconds:.1f}s",
         None if one.peak_memory_bytes is None else file_jobs.size_text(one.peak_memory_bytes),
         task_lists.short_id(one.slowest) if one.slowest else None,
@@ -121,7 +121,7 @@ async def show(
     every = task_lists.list_tasks(s, wanted=wanted)
     found = await by_function(every, by=by, now=s.clock.wall())
     if form is not None:
-        click.echo(render.document(document(found), form), nl=False)
+        click.echo(output_formats.document(document(found), form), nl=False)
     elif found:
         for line in table(found)[0 if headers else 1 :]:
             click.echo(line)

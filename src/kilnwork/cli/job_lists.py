@@ -10,8 +10,8 @@ import click
 
 from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
-from kilnwork.cli import errors, job_fields, job_lookup, render, session
-from kilnwork.jobs import index_model
+from kilnwork.cli import errors, job_fields, job_lookup, output_formats, session
+from kilnwork.jobs import index_job_types
 
 LIMIT = 50
 """Default number of listed Jobs."""
@@ -23,7 +23,7 @@ _LEAST_CONFIG = 8
 """Minimum width to which the name of the JobConfig is cut."""
 
 _P = api_job.Phase
-_INDEX_STATES = {state.lower(): state.value for state in index_model.IndexState}
+_INDEX_STATES = {state.lower(): state.value for state in index_job_types.IndexState}
 _COLUMNS = ("NAME", "CONFIG", "PHASE", "INDEXES", "AGE", "TOOK")
 _INDEX_COLUMNS = ("INDEX", "LABEL", "STATE", "RUN", "ATTEMPT", "WORKER", "TOOK", "MESSAGE")
 
@@ -97,10 +97,13 @@ async def print_list(s: session.Session, form: str | None, asked: Mapping[str, A
     if not items:
         await s.check_namespace()
     if form in ("json", "yaml"):
-        click.echo(render.document(render.object_list([_whole(i) for i in items]), form), nl=False)
+        click.echo(
+            output_formats.document(output_formats.object_list([_whole(i) for i in items]), form),
+            nl=False,
+        )
     elif form == "name":
         for item in items:
-            click.echo(render.full_name(api_kinds.JOBS, item["metadata"]["name"]))
+            click.echo(output_formats.full_name(api_kinds.JOBS, item["metadata"]["name"]))
     elif not items:
         which = " of this sort" if _is_choosy(asked) else ""
         await s.say_nothing_found(f"no Jobs{which}", hint=": `kiln run-job CONFIG` makes one")
@@ -146,15 +149,15 @@ def table(
     if namespaces:
         columns = ["NAMESPACE", *columns]
         rows = [[i["metadata"].get("namespace"), *row] for i, row in zip(items, rows, strict=True)]
-    lines = render.columns(columns, rows)
+    lines = output_formats.columns(columns, rows)
     surplus = max(map(len, lines)) - WIDTH
     if wide or surplus <= 0:
         return lines
     at = columns.index("CONFIG")
-    longest = max(len(render.cell(row[at])) for row in rows)
+    longest = max(len(output_formats.cell(row[at])) for row in rows)
     for row in rows:
-        row[at] = shortened(render.cell(row[at]), max(_LEAST_CONFIG, longest - surplus))
-    return render.columns(columns, rows)
+        row[at] = shortened(output_formats.cell(row[at]), max(_LEAST_CONFIG, longest - surplus))
+    return output_formats.columns(columns, rows)
 
 
 def shortened(text: str, width: int) -> str:
@@ -169,8 +172,8 @@ def _row(item: Mapping[str, Any], *, now: float) -> list[object]:
         job_fields.config(item) or None,
         job_fields.phase(item) or None,
         job_fields.indexes(item),
-        render.short_time(job_fields.age_s(item, now=now)),
-        None if took is None else render.short_time(took),
+        output_formats.short_time(job_fields.age_s(item, now=now)),
+        None if took is None else output_formats.short_time(took),
     ]
 
 
@@ -190,9 +193,9 @@ async def print_job(s: session.Session, name: str, form: str | None) -> None:
     """
     found = await job_lookup.get(s, name)
     if form in ("json", "yaml"):
-        click.echo(render.document(found, form), nl=False)
+        click.echo(output_formats.document(found, form), nl=False)
     elif form == "name":
-        click.echo(render.full_name(api_kinds.JOBS, name))
+        click.echo(output_formats.full_name(api_kinds.JOBS, name))
     else:
         for line in describe(found, now=s.clock.wall()):
             click.echo(line)
@@ -226,7 +229,7 @@ def describe(found: Mapping[str, Any], *, now: float) -> Iterator[str]:
         "created": found["metadata"].get("creationTimestamp"),
         "started": status.get("startTime"),
         "finished": status.get("finishTime"),
-        "took": None if took is None else render.short_time(took),
+        "took": None if took is None else output_formats.short_time(took),
         "kill at": spec.get("killTimestamp"),
         "suspended": "yes" if spec.get("suspend") else None,
     }
@@ -292,7 +295,7 @@ async def print_indexes(
     found = [item async for item in listed]
     items = found[:limit]
     if form in ("json", "yaml"):
-        click.echo(render.document({"items": items}, form), nl=False)
+        click.echo(output_formats.document({"items": items}, form), nl=False)
     elif form == "name":
         for item in items:
             click.echo(item["name"])
@@ -313,19 +316,19 @@ def index_table(items: Sequence[Mapping[str, Any]], *, now: float, wide: bool = 
     Messages are cut to the width of the table unless `wide`.
     """
     rows = [_index_row(item, now=now) for item in items]
-    lines = render.columns(_INDEX_COLUMNS, rows)
+    lines = output_formats.columns(_INDEX_COLUMNS, rows)
     surplus = max(map(len, lines)) - WIDTH
     if wide or surplus <= 0:
         return lines
     for name in ("MESSAGE", "LABEL"):
         at = _INDEX_COLUMNS.index(name)
-        longest = max(len(render.cell(row[at])) for row in rows)
+        longest = max(len(output_formats.cell(row[at])) for row in rows)
         for row in rows:
-            row[at] = shortened(render.cell(row[at]), max(16, longest - surplus))
-        surplus = max(map(len, render.columns(_INDEX_COLUMNS, rows))) - WIDTH
+            row[at] = shortened(output_formats.cell(row[at]), max(16, longest - surplus))
+        surplus = max(map(len, output_formats.columns(_INDEX_COLUMNS, rows))) - WIDTH
         if surplus <= 0:
             break
-    return render.columns(_INDEX_COLUMNS, rows)
+    return output_formats.columns(_INDEX_COLUMNS, rows)
 
 
 def _index_row(item: Mapping[str, Any], *, now: float) -> list[object]:
@@ -333,7 +336,7 @@ def _index_row(item: Mapping[str, Any], *, now: float) -> list[object]:
     ended = job_fields.seconds(item.get("finishTime"))
     took = None
     if started is not None:
-        took = render.short_time((now if ended is None else ended) - started)
+        took = output_formats.short_time((now if ended is None else ended) - started)
     return [
         item["number"],
         item["label"],

@@ -10,7 +10,7 @@ from urllib import parse
 import click
 
 from kilnwork.api import manager_access, names
-from kilnwork.cli import jobs_api_options, retention_options
+from kilnwork.cli import jobs_api_limits, retention_options
 from kilnwork.cli import options as common
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -139,7 +139,7 @@ def options(function: Function) -> Function:
         help="Serve DataPonds, whose agents run as root on nodes, and check that nodes have room"
         " before the workers of a SyncSet start. The manager then reads Nodes.",
     )
-    return lease(callback_url(ponds(jobs_api_options.options(retention_options.options(function)))))
+    return lease(callback_url(ponds(jobs_api_limits.options(retention_options.options(function)))))
 
 
 def chosen_arguments(ctx: click.Context) -> tuple[str, ...]:
@@ -158,8 +158,8 @@ def chosen_arguments(ctx: click.Context) -> tuple[str, ...]:
 
 
 def _text(kind: object, value: Any) -> str:
-    if kind is jobs_api_options.SIZE:
-        return jobs_api_options.size_text(value)
+    if kind is jobs_api_limits.SIZE:
+        return jobs_api_limits.size_text(value)
     return f"{value:g}s" if kind in (LEASE_LENGTH, common.DURATION) else str(value)
 
 

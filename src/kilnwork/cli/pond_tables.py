@@ -6,7 +6,7 @@ Takes the responses of `/v1/namespaces/NS/dataponds/NAME/nodes` and `leases` (`a
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kilnwork.cli import file_jobs, render
+from kilnwork.cli import file_jobs, output_formats
 
 Items = Sequence[Mapping[str, Any]]
 
@@ -35,7 +35,7 @@ def nodes(ponds: Mapping[str, Items]) -> list[str]:
         "REASON",
     )
     rows = [_node(pond, one) for pond, items in ponds.items() for one in items]
-    return render.columns(header, rows)
+    return output_formats.columns(header, rows)
 
 
 def _node(pond: str, one: Mapping[str, Any]) -> list[object]:
@@ -78,7 +78,7 @@ def snapshots(items: Items) -> list[str]:
         ]
         for digest, nodes in sorted(held.items())
     ]
-    return render.columns(("SNAPSHOT", "SIZE", "FILES", "LEASED", "NODES"), rows)
+    return output_formats.columns(("SNAPSHOT", "SIZE", "FILES", "LEASED", "NODES"), rows)
 
 
 def _share(node: str, one: Mapping[str, Any]) -> str:
@@ -103,7 +103,7 @@ def leases(items: Items) -> list[str]:
         ]
         for one in items
     ]
-    return render.columns(("LEASE", "HELD BY", "READY", "NODES", "MESSAGE"), rows)
+    return output_formats.columns(("LEASE", "HELD BY", "READY", "NODES", "MESSAGE"), rows)
 
 
 def _message(nodes: Iterable[Mapping[str, Any]]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kilnwork.cli import jobs_api_options
+from kilnwork.cli import jobs_api_limits
 from kilnwork.cli import options as common
 from kilnwork.dispatch.hub import retention
 
@@ -49,7 +49,7 @@ _OPTIONS = (
     ),
     click.option(
         "--keep-size",
-        type=jobs_api_options.SIZE,
+        type=jobs_api_limits.SIZE,
         metavar="SIZE",
         help="Delete the oldest finished tasks earlier when journal, output and results take more"
         " space than this.",

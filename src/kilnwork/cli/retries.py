@@ -19,7 +19,7 @@ from kilnwork.cli import (
     object_waits,
     retry_order,
     session,
-    set_objects,
+    sync_set_requests,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
@@ -188,12 +188,14 @@ async def sync_set(s: session.Session, name: str) -> StartedRun:
     """Start a run of the failed steps of a SyncSet's newest generation and of the steps after
     them.
     """
-    run = await set_objects.retry(s, name)
+    run = await sync_set_requests.retry(s, name)
 
     async def end(timeout_s: float | None) -> str:
         subject = object_waits.WaitSubject(api_kinds.SYNC_SETS, name, s.one_namespace())
-        over = await _wait_until_finished(s, subject, set_objects.is_over, timeout_s=timeout_s)
-        return "Deleted" if over is None else set_objects.phase(over)
+        over = await _wait_until_finished(
+            s, subject, sync_set_requests.is_over, timeout_s=timeout_s
+        )
+        return "Deleted" if over is None else sync_set_requests.phase(over)
 
     return StartedRun(
         f"syncset/{name}", f"SyncSet {name}: what failed starts again as run {run}", end

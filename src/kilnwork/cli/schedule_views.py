@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import due_ticks, job_config
-from kilnwork.cli import errors, render
+from kilnwork.cli import errors, output_formats
 from kilnwork.kit import clock
 
 
@@ -102,10 +102,10 @@ def describe(view: ScheduleView, *, now: float) -> Iterator[str]:
         yield "  no future ticks"
         return
     rows = [
-        (local(tick, zone), clock.rfc3339(tick), render.short_time(tick - now))
+        (local(tick, zone), clock.rfc3339(tick), output_formats.short_time(tick - now))
         for tick in view.ticks
     ]
-    yield from (f"  {line}" for line in render.columns(("LOCAL", "UTC", "IN"), rows))
+    yield from (f"  {line}" for line in output_formats.columns(("LOCAL", "UTC", "IN"), rows))
 
 
 def missed_text(status: job_config.JobConfigStatus) -> str | None:
@@ -128,7 +128,7 @@ _COLUMNS = ("NAME", "CRON", "TIMEZONE", "NEXT", "IN", "LAST", "MISSED")
 
 def table(views: Sequence[ScheduleView], *, now: float) -> list[str]:
     """Return the lines of a table with one schedule per line."""
-    return render.columns(_COLUMNS, [_row(view, now=now) for view in views])
+    return output_formats.columns(_COLUMNS, [_row(view, now=now) for view in views])
 
 
 def _row(view: ScheduleView, *, now: float) -> tuple[object, ...]:
@@ -140,7 +140,7 @@ def _row(view: ScheduleView, *, now: float) -> tuple[object, ...]:
         expressions(view.spec) or None,
         zone_name(view.spec),
         next_text if following is None else local(following, view.schedule.zone)[4:20],
-        None if following is None else render.short_time(following - now),
+        None if following is None else output_formats.short_time(following - now),
         None if not last else local(clock.parse_rfc3339(last), view.schedule.zone)[4:20],
         0 if missed is None else missed.total,
     )

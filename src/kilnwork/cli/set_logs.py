@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from kilnwork.cli import errors, job_logs, session, set_objects, task_logs
+from kilnwork.cli import errors, job_logs, session, sync_set_requests, task_logs
 from kilnwork.kube import errors as kube_errors
 
 MAX_SHOWN = 20
@@ -73,9 +73,11 @@ async def show(
         if item.get("task") and (step is None or step in (item["key"], item["step"]))
     ]
     if not found:
-        where = await set_objects.get(s, name)
+        where = await sync_set_requests.get(s, name)
         what = "nothing was printed yet" if step is None else f"step {step} has printed nothing"
-        click.echo(f"{what}: {set_objects.sentence(where)}{_name_steps(where, step)}", err=True)
+        click.echo(
+            f"{what}: {sync_set_requests.sentence(where)}{_name_steps(where, step)}", err=True
+        )
         return
     if len(found) == 1 and step is not None:
         await task_logs.of_task(s, str(found[0]["task"]), query)

@@ -14,14 +14,14 @@ from click.shell_completion import CompletionItem
 
 from kilnwork.api import api_resources, filejobs
 from kilnwork.api import kinds as api_kinds
-from kilnwork.cli import kinds, options, quick_reads, task_lists
+from kilnwork.cli import completion_reads, kinds, options, task_lists
 from kilnwork.endpoints import manager_client
 from kilnwork.kit import errors
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-_NEWEST = str(quick_reads.NEWEST)
-Reader = quick_reads.QuickReader
+_NEWEST = str(completion_reads.NEWEST)
+Reader = completion_reads.QuickReader
 
 
 def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -142,7 +142,7 @@ def _asked(ctx: click.Context, ask: Callable[[Reader], list[str]]) -> list[str]:
     target = ctx.obj if isinstance(ctx.obj, options.ServerTarget) else options.ServerTarget()
     with (
         contextlib.suppress(errors.KilnError, OSError, manager_client.TryAgain),
-        quick_reads.limit_time(),
+        completion_reads.limit_time(),
     ):
         reader = Reader(target)
         try:

@@ -17,7 +17,7 @@ from kilnwork.cli import (
     kinds,
     object_waits,
     session,
-    set_objects,
+    sync_set_requests,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
@@ -65,9 +65,9 @@ async def suspend(s: session.Session, words: Sequence[str], *, suspended: bool) 
         await _suspend_job(s, found, suspended=suspended)
 
     async def one(word: str) -> None:
-        of_set = set_objects.explicit_name(word)
+        of_set = sync_set_requests.explicit_name(word)
         if of_set is not None:
-            click.echo(await set_objects.suspend(s, of_set, suspended=suspended))
+            click.echo(await sync_set_requests.suspend(s, of_set, suspended=suspended))
             return
         await job_lookup.call_for_named(s, word, task=task, file_job=file_job, job=job)
 
@@ -88,7 +88,7 @@ async def _suspend_task(s: session.Session, name: str, *, suspended: bool) -> No
             change = {"spec": {"suspend": suspended}}
             await s.ask("PATCH", path, body=change, content_type=http_types.MERGE_PATCH)
         if object_waits.is_final(state) and was_suspended and not suspended:
-            click.echo(set_objects.resumed_ended(f"task {name}", state, retry=name))
+            click.echo(sync_set_requests.resumed_ended(f"task {name}", state, retry=name))
             return
     if object_waits.is_final(state):
         raise errors.CommandError(f"task {name} is already {state}")
@@ -101,7 +101,7 @@ async def _suspend_job(s: session.Session, found: job_lookup.Item, *, suspended:
         if not suspended and job_fields.spec(found).get("suspend"):
             await job_lookup.patch_spec(s, name, {"suspend": False})
             phase = job_fields.phase(found)
-            click.echo(set_objects.resumed_ended(f"Job {name}", phase, retry=f"job/{name}"))
+            click.echo(sync_set_requests.resumed_ended(f"Job {name}", phase, retry=f"job/{name}"))
             return
         raise errors.CommandError(f"Job {name} is already {job_fields.phase(found)}")
     await job_lookup.patch_spec(s, name, {"suspend": suspended})

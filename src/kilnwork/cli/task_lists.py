@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import click
 
 from kilnwork.api import reasons
-from kilnwork.cli import file_jobs, render, session
+from kilnwork.cli import file_jobs, output_formats, session
 from kilnwork.kit import clock
 
 Item = dict[str, Any]
@@ -186,7 +186,7 @@ async def _print_whole(s: session.Session, items: Sequence[Item], form: str | No
     if not items:
         await s.check_namespace()
     if form != "name":
-        click.echo(render.document({"items": items}, form), nl=False)
+        click.echo(output_formats.document({"items": items}, form), nl=False)
         return
     for item in items:
         click.echo(item["id"])
@@ -230,8 +230,8 @@ def table(
         header = ("NAMESPACE", *header)
         rows = [(item["namespace"], *row) for item, row in zip(items, rows, strict=True)]
     if wide:
-        return render.columns(header, rows)
-    return render.fitted(header, rows, width=WIDTH, flexible=_FLEXIBLE)
+        return output_formats.columns(header, rows)
+    return output_formats.fitted(header, rows, width=WIDTH, flexible=_FLEXIBLE)
 
 
 def _wide(item: Item, member: str) -> object:
@@ -281,8 +281,8 @@ def _row(item: Item, shown: Mapping[str, str], *, now: float) -> tuple[object, .
         name(item),
         state(item),
         item.get("attempts", 0),
-        None if created is None else render.short_time(now - clock.parse_rfc3339(created)),
-        None if took is None else render.took(took),
+        None if created is None else output_formats.short_time(now - clock.parse_rfc3339(created)),
+        None if took is None else output_formats.took(took),
         parent(item),
     )
 

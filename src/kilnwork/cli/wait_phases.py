@@ -1,6 +1,6 @@
 """Common code for kinds with a `status.phase`: the phases that `kiln wait` can wait for.
 
-Used by `job_fields` and `set_objects`. Not for Tasks, which have states.
+Used by `job_fields` and `sync_set_requests`. Not for Tasks, which have states.
 """
 
 from collections.abc import Callable, Mapping

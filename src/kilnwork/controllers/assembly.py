@@ -25,9 +25,9 @@ from kilnwork.api import attempts as api_attempts
 from kilnwork.controllers import (
     caches,
     code_blob_renewal,
+    controller_precedence,
     errors,
     ports,
-    reconcile_priority,
     reconciler_context,
     worker_pods,
     worker_verifier,
@@ -38,7 +38,7 @@ from kilnwork.controllers.data_pond import ledger
 from kilnwork.controllers.job import reconciler as job_reconciler
 from kilnwork.controllers.job_config import clock_watch
 from kilnwork.controllers.job_config import reconciler as job_config_reconciler
-from kilnwork.controllers.sync_set import ports as set_ports
+from kilnwork.controllers.sync_set import flow_pond_interfaces as set_ports
 from kilnwork.controllers.sync_set import reconciler as sync_set_reconciler
 from kilnwork.controllers.task import own_container_choice
 from kilnwork.controllers.task import reconciler as task_reconciler
@@ -111,7 +111,7 @@ class Controllers:
             find_view=self._tasks.find_view,
         )
         self._configs = job_config_reconciler.Reconciler(context, self._configs_queue)
-        self._ticks_first = reconcile_priority.Precedence(self._configs_queue, time=time)
+        self._ticks_first = controller_precedence.Precedence(self._configs_queue, time=time)
         self._clock_watch = clock_watch.ClockWatch(time, self._configs.clock_set)
         self._tasks.on_task = self._jobs.task_over
         self._jobs.on_change = self._configs.group_changed

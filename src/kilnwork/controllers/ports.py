@@ -12,7 +12,7 @@ import msgspec
 from kilnwork.api import attempts
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import index_model, start_queue
+from kilnwork.jobs import index_job_types, job_start_queue
 from kilnwork.kit import ids
 from kilnwork.kube import events
 
@@ -64,13 +64,13 @@ class JobHub(Protocol):
     when it returns.
     """
 
-    async def put(self, new: index_model.NewIndexJob) -> index_model.IndexJobView:
+    async def put(self, new: index_job_types.NewIndexJob) -> index_job_types.IndexJobView:
         """Pass a new Job to the engine; a Job that the engine has already is returned unchanged.
         Raises InvalidJob.
         """
         ...
 
-    async def set_hold(self, uid: str, hold: start_queue.Hold | None) -> None:
+    async def set_hold(self, uid: str, hold: job_start_queue.Hold | None) -> None:
         """Set the reason why a Job may not start yet; None if it may."""
         ...
 
@@ -122,31 +122,31 @@ class JobHub(Protocol):
         """Release a Job whose object is gone: kill its tasks, and forget it."""
         ...
 
-    async def changes(self, since: int) -> tuple[int, list[index_model.IndexJobView]]:
+    async def changes(self, since: int) -> tuple[int, list[index_job_types.IndexJobView]]:
         """Wait for changes of Jobs after revision `since`; return the new revision and the changed
         views. With 0, return all.
         """
         ...
 
-    def view(self, uid: str) -> index_model.IndexJobView | None:
+    def view(self, uid: str) -> index_job_types.IndexJobView | None:
         """Return the view of a Job, or None if it is unknown."""
         ...
 
-    def limit(self, group: start_queue.ConcurrencyGroup) -> None:
+    def limit(self, group: job_start_queue.ConcurrencyGroup) -> None:
         """Set the concurrency limit of a JobConfig."""
         ...
 
-    def group(self, config: str) -> index_model.GroupView:
+    def group(self, config: str) -> index_job_types.GroupView:
         """Return the Jobs of a JobConfig that have started and those that wait."""
         ...
 
-    def schedule(self, config: str) -> index_model.ScheduleRow | None:
+    def schedule(self, config: str) -> index_job_types.ScheduleRow | None:
         """Return the decisions about the ticks of a JobConfig's schedule; None if there are
         none.
         """
         ...
 
-    async def decide(self, decision: index_model.TickDecision) -> index_model.ScheduleRow:
+    async def decide(self, decision: index_job_types.TickDecision) -> index_job_types.ScheduleRow:
         """Store the decision about ticks of a schedule. Raises TickDecided if a later tick was
         decided.
         """

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import api_resources, meta, node_fit
-from kilnwork.controlplane import store_controller, store_types
+from kilnwork.controlplane import controller_base, store_types
 from kilnwork.controlplane.apiserver import (
     object_writer,
     posted_subresources,
@@ -23,7 +23,7 @@ from kilnwork.controlplane.apiserver import (
 _PODS, _NODES = api_resources.PODS.qualified, api_resources.NODES.qualified
 
 
-class Binder(store_controller.StoreController[store_types.Key]):
+class Binder(controller_base.StoreController[store_types.Key]):
     """Controller that binds the Pods of one store to nodes."""
 
     def __init__(self, writer: object_writer.ObjectWriter) -> None:

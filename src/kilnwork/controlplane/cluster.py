@@ -47,7 +47,7 @@ from kilnwork.controlplane.apiserver import (
     tokens,
     watches,
 )
-from kilnwork.controlplane.node import kubelet, local_node, pod_field_effects
+from kilnwork.controlplane.node import kubelet_api, local_node, pod_field_effects
 from kilnwork.endpoints import endpoint_files
 from kilnwork.kit import asgi, data_directories, ids, serving
 from kilnwork.kit import clock as clocks
@@ -218,7 +218,7 @@ class ControlPlane:
                 directory=self.data_dir,
                 run_dir=self.run_dir,
                 workdir=self._settings.workdir,
-                certificates=kubelet.Certificates(
+                certificates=kubelet_api.Certificates(
                     pair.certificate, pair.key, self.certificates.ca_certificate
                 ),
             ),

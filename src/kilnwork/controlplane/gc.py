@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kilnwork.api import api_resources, meta
-from kilnwork.controlplane import owner_graph, store_controller, store_types
+from kilnwork.controlplane import controller_base, owner_graph, store_types
 from kilnwork.controlplane.apiserver import deletion, object_writer, statuses, write_types
 from kilnwork.kit import clock as clocks
 
@@ -41,7 +41,7 @@ class _Owners(msgspec.Struct):
     """The owner does not exist."""
 
 
-class GarbageCollector(store_controller.StoreController[store_types.Key]):
+class GarbageCollector(controller_base.StoreController[store_types.Key]):
     """Controller that deletes the dependents and old kube events of one store."""
 
     def __init__(self, writer: object_writer.ObjectWriter, deleter: deletion.Deleter) -> None:

@@ -58,7 +58,7 @@ class InstalledKind(msgspec.Struct, frozen=True, kw_only=True):
     warnings: Warn = no_warnings
     sample: Sample = _no_sample
     """Object that the kind's controller will create; the server rejects the given object if it
-    would reject this one (`apiserver.derived_object_check`)."""
+    would reject this one (`apiserver.child_object_check`)."""
     pod_template: str = ""
     """Field of `spec` that must be a core/v1 PodTemplateSpec, though its schema is open."""
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from kilnwork.api import api_resources, meta, node_fit
-from kilnwork.controlplane import store_controller, store_types
+from kilnwork.controlplane import controller_base, store_types
 from kilnwork.controlplane.apiserver import deletion, object_writer, statuses, write_types
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _CONDITION = {
 }
 
 
-class TaintEviction(store_controller.StoreController[store_types.Key]):
+class TaintEviction(controller_base.StoreController[store_types.Key]):
     """Controller that evicts the Pods of one store."""
 
     def __init__(self, writer: object_writer.ObjectWriter) -> None:

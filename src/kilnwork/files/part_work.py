@@ -17,7 +17,7 @@ from kilnwork.data import context_manager_bases, parts
 from kilnwork.data.records import part_reader
 from kilnwork.data.stores import port
 from kilnwork.jobs.work import (
-    commands,
+    command_mappers,
     mapper_factory,
     mapper_interface,
     output_writer,
@@ -102,7 +102,7 @@ def _place(lines: parts.Part, work: Work) -> mapper_factory.MapperContext:
         ),
         header=work.header,
         reread=read,
-        variables=commands.environment(
+        variables=command_mappers.environment(
             here.task_id, part=work.part.number, run=1, attempt=here.attempt
         ),
         clock=clock,

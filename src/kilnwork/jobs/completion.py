@@ -4,7 +4,7 @@ Pure; used by `step_planning`.
 
 from enum import IntEnum
 
-from kilnwork.api import job_settings
+from kilnwork.api import resolved_job_settings
 from kilnwork.jobs import live_job_state
 
 
@@ -21,7 +21,7 @@ class Verdict(IntEnum):
 
 
 def decide(
-    wanted: job_settings.Completion, counts: live_job_state.ItemCounts, size: int
+    wanted: resolved_job_settings.Completion, counts: live_job_state.ItemCounts, size: int
 ) -> Verdict:
     """Return the verdict on a job of `size` items, given the `counts` of its ended items. A job
     without items succeeds.
@@ -38,7 +38,7 @@ def decide(
 
 
 def failure_message(
-    wanted: job_settings.Completion,
+    wanted: resolved_job_settings.Completion,
     counts: live_job_state.ItemCounts,
     size: int,
     *,

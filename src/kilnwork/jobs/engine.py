@@ -21,18 +21,18 @@ import msgspec
 from kilnwork.dispatch.hub import subscriptions
 from kilnwork.dispatch.machine import instructions
 from kilnwork.jobs import (
-    admission,
     effect_runner,
     errors,
+    file_job_types,
     item_source,
     item_states,
+    job_start_queue,
     live_job_state,
-    model,
     plan_steps,
     prepare_queue,
     row_storage,
     rows,
-    start_queue,
+    start_admission,
     step_planning,
     task_hub,
     transitions,
@@ -76,7 +76,7 @@ class _BatchEffects:
 
     def __init__(self) -> None:
         self.effects: list[tuple[live_job_state.Job, plan_steps.Step]] = []
-        self.shown: list[tuple[live_job_state.Job, model.GenericJobView[Any, Any]]] = []
+        self.shown: list[tuple[live_job_state.Job, file_job_types.GenericJobView[Any, Any]]] = []
         self.waiters: list[asyncio.Future[None]] = []
         self.purged: list[live_job_state.Job] = []
         self.existing_tasks: list[subscriptions.Change] = []
@@ -152,7 +152,7 @@ class Engine:
         self._listeners: dict[str, JobListener] = {}
         self._planners: dict[str, JobPlanner] = {}
         self._hub, self._clock, self._on_failure = hub, clock, on_failure
-        self.admission = admission.Admission(self.tables, clock)
+        self.admission = start_admission.Admission(self.tables, clock)
         self._admission_timer: asyncio.TimerHandle | None = None
         self._new_rows = itertools.count(1)
         self.kept_tasks = KEPT_TASKS
@@ -246,7 +246,7 @@ class Engine:
             self._ready[job] = None
             self._hub.wake()
 
-    async def wait_stored(self, job: live_job_state.Job) -> model.GenericJobView[Any, Any]:
+    async def wait_stored(self, job: live_job_state.Job) -> file_job_types.GenericJobView[Any, Any]:
         """Wait until all changes that were made to a job so far are on disk, and return its
         view.
         """
@@ -259,7 +259,10 @@ class Engine:
         return job.view or rows.view(job)
 
     def add(
-        self, job: live_job_state.Job, key: model.IdempotencyKey | None, inline: bytes | None
+        self,
+        job: live_job_state.Job,
+        key: file_job_types.IdempotencyKey | None,
+        inline: bytes | None,
     ) -> None:
         """Add a new job, which is not in the journal yet."""
         self._pending.add(job, key, inline)
@@ -408,14 +411,14 @@ class Engine:
             job = self._find_by_row(decision.row)
             if job is None:
                 continue
-            if isinstance(decision, start_queue.Replace):
+            if isinstance(decision, job_start_queue.Replace):
                 transitions.kill(job, "Replaced", decision.message, now=now)
             elif job.stage is not live_job_state.RUNNING:
                 pass  # the job was killed meanwhile
-            elif isinstance(decision, start_queue.Start):
+            elif isinstance(decision, job_start_queue.Start):
                 transitions.admit(job, now=now)
                 self.admission.start_time_limit(job)
-            elif isinstance(decision, start_queue.Wait):
+            elif isinstance(decision, job_start_queue.Wait):
                 transitions.requeue(job, now=now)
             else:
                 transitions.refuse(job, decision.reason, decision.message, now=now)

@@ -15,7 +15,7 @@ from typing import cast
 
 import msgspec
 
-from kilnwork.api import attempts, filejobs, job_settings, names
+from kilnwork.api import attempts, filejobs, names, resolved_job_settings
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.data import errors as data_errors
@@ -23,12 +23,12 @@ from kilnwork.data import part_commits
 from kilnwork.data.records import manifest_encoding
 from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import (
-    directory_operations,
     errors,
+    file_job_types,
     item_source,
     item_states,
+    job_directory,
     live_job_state,
-    model,
     plan_steps,
     rows,
 )
@@ -49,11 +49,11 @@ are read soon after their part ends, or never."""
 
 _SMALL_SPEC = 4096
 _O = filejobs.PartOutcome
-_R = model.Reason
+_R = file_job_types.Reason
 _encode = msgspec.json.Encoder().encode
 _decode_spec = msgspec.json.Decoder(filejobs.FileJobSpec).decode
 _decode_manifest = msgspec.json.Decoder(filejobs.Manifest).decode
-_decode_progress = msgspec.json.Decoder(model.FileProgress).decode
+_decode_progress = msgspec.json.Decoder(file_job_types.FileProgress).decode
 
 
 @lru_cache(maxsize=1024)
@@ -132,7 +132,7 @@ class FileSources:
         """
         return _decode_spec(encoded) if len(encoded) > _SMALL_SPEC else _small_spec(encoded)
 
-    def progress(self, encoded: bytes) -> model.FileProgress:
+    def progress(self, encoded: bytes) -> file_job_types.FileProgress:
         """Decode the progress of a job."""
         return _decode_progress(encoded)
 
@@ -147,17 +147,17 @@ class FileSources:
     def new(
         self, spec: filejobs.FileJobSpec, manifest: filejobs.Manifest, *, source: str | None
     ) -> "FileItems":
-        """Return the item source of a new job. `source`: see `model.NewJob`."""
-        progress = model.FileProgress(
+        """Return the item source of a new job. `source`: see `file_job_types.NewJob`."""
+        progress = file_job_types.FileProgress(
             lines=manifest.lines, bytes=manifest.bytes, sha256=manifest.sha256, source=source
         )
         return FileItems(self, spec, manifest, progress)
 
-    def directory(self, namespace: str, job: model.JobId) -> port.Store:
+    def directory(self, namespace: str, job: file_job_types.JobId) -> port.Store:
         """Return the directory of a job, as a store of its own."""
         return self._open(namespace, job)
 
-    def _open_directory(self, namespace: str, job: model.JobId) -> port.Store:
+    def _open_directory(self, namespace: str, job: file_job_types.JobId) -> port.Store:
         return self._opened(store_urls.url_inside(self.store.url, namespace, job.dashed))
 
     def find_commit(self, job: bytes, part: int, run: int) -> filejobs.Commit | None:
@@ -174,7 +174,7 @@ class FileSources:
                 self._read_commits.popitem(last=False)
 
     def read_commits(
-        self, namespace: str, job: model.JobId, wanted: Iterable[tuple[int, int]]
+        self, namespace: str, job: file_job_types.JobId, wanted: Iterable[tuple[int, int]]
     ) -> dict[int, filejobs.Commit]:
         """Return the readable commit records of these (part, run) pairs, by number of the part.
         Blocks.
@@ -203,7 +203,7 @@ class FileItems:
     ends_with_task = keeps_tasks = False
     shown_tasks = 0
     window = 256
-    completion: job_settings.Completion | None = None
+    completion: resolved_job_settings.Completion | None = None
     results: bytes | attempts.Payload | None = b""
     failed_reason: str = _R.PARTS_FAILED
     finalizer_reason: str = _R.REDUCER_FAILED
@@ -213,7 +213,7 @@ class FileItems:
         sources: FileSources,
         spec: filejobs.FileJobSpec,
         manifest: filejobs.Manifest,
-        progress: model.FileProgress,
+        progress: file_job_types.FileProgress,
     ) -> None:
         self._sources = sources
         self.definition, self.progress = manifest, progress
@@ -267,7 +267,7 @@ class FileItems:
         return store_urls.url_inside(self._sources.worker_url, *directory.split("/"))
 
     def _part_work(self, job: live_job_state.Job, part: int) -> filejobs.PartWork:
-        spec, directory, name = _file_spec(job.spec), None, model.DIRECTORY_INPUT
+        spec, directory, name = _file_spec(job.spec), None, file_job_types.DIRECTORY_INPUT
         if self.progress.source is not None:
             directory, _, name = self.progress.source.rpartition("/")
         return filejobs.PartWork(
@@ -321,7 +321,9 @@ class FileItems:
                 self.progress, output=commit.output, errors=commit.errors
             )
 
-    def _add_counts(self, known: model.FileProgress, commit: filejobs.Commit) -> model.FileProgress:
+    def _add_counts(
+        self, known: file_job_types.FileProgress, commit: filejobs.Commit
+    ) -> file_job_types.FileProgress:
         part, found = self.definition.parts[commit.part - 1], commit.records
         return msgspec.structs.replace(
             known,
@@ -349,11 +351,11 @@ class FileItems:
     def prepare(self, job: live_job_state.Job, inline: bytes | None) -> Callable[[], None]:
         """Return a function that writes `job.json`, and the input if it is in the journal."""
         file, directory = self.job_file(job), self._directory(job)
-        return lambda: directory_operations.write_job_file(directory, file, inline)
+        return lambda: job_directory.write_job_file(directory, file, inline)
 
-    def job_file(self, job: live_job_state.Job) -> directory_operations.JobFile:
+    def job_file(self, job: live_job_state.Job) -> job_directory.JobFile:
         """Return the current content of `job.json`."""
-        return directory_operations.JobFile(
+        return job_directory.JobFile(
             id=job.id.text,
             uuid=job.id.dashed,
             namespace=job.namespace,
@@ -377,7 +379,7 @@ class FileItems:
             return is_open and run == (known.runs[part] or base)
 
         return lambda: [
-            self.to_item_result(one) for one in directory_operations.read_commits(directory, wanted)
+            self.to_item_result(one) for one in job_directory.read_commits(directory, wanted)
         ]
 
     def settle(
@@ -387,12 +389,12 @@ class FileItems:
         directory, now = self._directory(job), self._sources.clock.wall()
         if step.item or step.outcome not in (None, _O.SUCCEEDED):
             return lambda: self._remember_result(
-                job, directory_operations.settle_part(directory, step, now)
+                job, job_directory.settle_part(directory, step, now)
             )
         if step.outcome is None:
             reduced = _decode_reduced(returned())
             return lambda: self._finalize_result(
-                job, directory_operations.settle_reducer(directory, step.run, reduced, now)
+                job, job_directory.settle_reducer(directory, step.run, reduced, now)
             )
 
         def publish() -> item_source.ItemResult | item_source.Damage | None:
@@ -401,7 +403,7 @@ class FileItems:
                 lost = filejobs.Damaged(part=1, run=step.run, message="it has no commit")
                 return self._finalize_result(job, (lost,))
             return self._finalize_result(
-                job, directory_operations.publish_only_part(directory, step.run, part, now)
+                job, job_directory.publish_only_part(directory, step.run, part, now)
             )
 
         return publish
@@ -438,7 +440,7 @@ class FileItems:
     def purge(self, job: live_job_state.Job) -> Callable[[], None]:
         """Return a function that deletes the job's directory."""
         store, prefix = self._sources.store, f"{job.directory}/"
-        return lambda: directory_operations.purge(store, prefix)
+        return lambda: job_directory.purge(store, prefix)
 
     def _directory(self, job: live_job_state.Job) -> port.Store:
         return self._sources.directory(job.namespace, job.id)

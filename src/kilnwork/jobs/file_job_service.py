@@ -21,10 +21,10 @@ from kilnwork.jobs import (
     engine,
     errors,
     file_item_source,
+    file_job_types,
     idempotency_key_filter,
     job_cleanup,
     live_job_state,
-    model,
     old_database_import,
     part_listing,
     row_storage,
@@ -95,7 +95,7 @@ class FileJobs:
         )
         self._engine = moved_by
         moved_by.register(_KIND, self._sources, self)
-        self._views: OrderedDict[str, model.JobView] = OrderedDict()
+        self._views: OrderedDict[str, file_job_types.JobView] = OrderedDict()
         self._keys: dict[tuple[str, str, str], tuple[bytes, live_job_state.Job]] = {}
         self._used_keys = idempotency_key_filter.KeyFilter()
         self._background = coroutines.BackgroundWork("jobs-upkeep")
@@ -142,15 +142,17 @@ class FileJobs:
         """
         return None if self._engine.stopped is None else str(self._engine.stopped)
 
-    def new_id(self) -> model.JobId:
+    def new_id(self) -> file_job_types.JobId:
         """Return the id of a new job. Put a large input at `NAMESPACE/JobId.dashed/input` of the
         store before the job is created."""
         uuid = bytes(ids.new_task_id())
         month = _month(int(self._clock.wall()) // 3600)
         number = int.from_bytes(uuid[8:], "big") & (1 << 62) - 1
-        return model.JobId(uuid, f"{month}-{number}")
+        return file_job_types.JobId(uuid, f"{month}-{number}")
 
-    def find_by_key(self, namespace: str, key: model.IdempotencyKey) -> model.JobView | None:
+    def find_by_key(
+        self, namespace: str, key: file_job_types.IdempotencyKey
+    ) -> file_job_types.JobView | None:
         """Return the job that was created with this idempotency key, or None. Raises `KeyUsed` if
         it was created by a different request."""
         name = (namespace, key.user, key.text)
@@ -166,7 +168,7 @@ class FileJobs:
             raise errors.KeyUsed(found.id, fingerprint)
         return found
 
-    async def create(self, new: model.NewJob) -> tuple[model.JobView, bool]:
+    async def create(self, new: file_job_types.NewJob) -> tuple[file_job_types.JobView, bool]:
         """Create a job, and return its view and True. The job is on disk when this returns.
 
         If the idempotency key was used for the same request before, return the existing job and
@@ -219,7 +221,7 @@ class FileJobs:
                 "again when the server's disk can be written to"
             )
 
-    def _new_job(self, new: model.NewJob) -> live_job_state.Job:
+    def _new_job(self, new: file_job_types.NewJob) -> live_job_state.Job:
         job = live_job_state.Job(
             new.id,
             row=self._engine.new_row(),
@@ -233,7 +235,7 @@ class FileJobs:
         self._engine.add(job, new.key, new.inline)
         return job
 
-    def job(self, namespace: str, ref: str) -> model.JobView | None:
+    def job(self, namespace: str, ref: str) -> file_job_types.JobView | None:
         """Return the job with this id (short or long) or UUID, or else the newest job of that name;
         None if there is no such job.
 
@@ -253,10 +255,10 @@ class FileJobs:
         self,
         namespace: str | None,
         *,
-        wanted: model.JobQuery = model.ANY,
+        wanted: file_job_types.JobQuery = file_job_types.ANY,
         limit: int = 100,
         below: str | None = None,
-    ) -> tuple[list[model.JobView], str | None]:
+    ) -> tuple[list[file_job_types.JobView], str | None]:
         """Return a page of jobs, newest first, and the value of `below` for the next page, None
         after the last page.
 
@@ -300,15 +302,15 @@ class FileJobs:
         *,
         after: int = 0,
         limit: int = 100,
-        state: model.PartState | None = None,
-    ) -> list[model.PartView]:
+        state: file_job_types.PartState | None = None,
+    ) -> list[file_job_types.PartView]:
         """Return up to `limit` parts of a job with numbers above `after`, in order. Raises
         `NoSuchJob`, `StoreError`.
         """
         found = self._open_listing(self._find_row(namespace, job))
         return await found.parts(after=after, limit=limit, state=state)
 
-    async def part(self, namespace: str, job: str, number: int) -> model.PartView | None:
+    async def part(self, namespace: str, job: str, number: int) -> file_job_types.PartView | None:
         """Return a part by its number, or None if there is no such part. Raises as `parts`."""
         found = await self.parts(namespace, job, after=number - 1, limit=1)
         return found[0] if found and found[0].part.number == number else None
@@ -321,7 +323,9 @@ class FileJobs:
         """
         return await self._open_listing(self._find_row(namespace, job)).read_commits()
 
-    async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
+    async def cancel(
+        self, namespace: str, job: str, *, message: str = ""
+    ) -> file_job_types.JobView:
         """Cancel a job: no further part commits, committed parts stay. Does nothing if the job has
         ended. Raises `NoSuchJob`.
         """
@@ -329,16 +333,18 @@ class FileJobs:
         transitions.cancel(found, message, now=self._clock.wall())
         return await self._engine.wait_stored(found)
 
-    async def pause(self, namespace: str, job: str) -> model.JobView:
+    async def pause(self, namespace: str, job: str) -> file_job_types.JobView:
         """Pause a job: no further parts start, running parts continue. Raises `NoSuchJob`,
         `NotNow`."""
-        return await self.adjust(namespace, job, model.Adjustment(suspend=True))
+        return await self.adjust(namespace, job, file_job_types.Adjustment(suspend=True))
 
-    async def resume(self, namespace: str, job: str) -> model.JobView:
+    async def resume(self, namespace: str, job: str) -> file_job_types.JobView:
         """Resume a paused job. Raises `NoSuchJob`, `NotNow`."""
-        return await self.adjust(namespace, job, model.Adjustment(suspend=False))
+        return await self.adjust(namespace, job, file_job_types.Adjustment(suspend=False))
 
-    async def adjust(self, namespace: str, job: str, change: model.Adjustment) -> model.JobView:
+    async def adjust(
+        self, namespace: str, job: str, change: file_job_types.Adjustment
+    ) -> file_job_types.JobView:
         """Change settings of an existing job. Raises `NoSuchJob`, `NotNow`, `InvalidJob`."""
         found = self._load(namespace, job)
         try:
@@ -347,7 +353,7 @@ class FileJobs:
             self._engine.wake(found)
         return await self._engine.wait_stored(found)
 
-    async def redrive(self, namespace: str, job: str) -> model.JobView:
+    async def redrive(self, namespace: str, job: str) -> file_job_types.JobView:
         """Run those parts of a failed or cancelled job again that have not succeeded. Raises
         `NoSuchJob`, `NotNow`.
         """
@@ -369,7 +375,7 @@ class FileJobs:
 
     async def wait_for_change(
         self, namespace: str, job: str, *, version: int, timeout_s: float, over: bool = False
-    ) -> model.JobView | None:
+    ) -> file_job_types.JobView | None:
         """Wait until the version of a job is above `version`, and return the job's view, or None if
         the job is deleted.
 
@@ -382,11 +388,11 @@ class FileJobs:
         await self._engine.waiters.wait_for_change(view.uuid, timeout_s, over=over)
         return self.job(namespace, job)
 
-    def where(self, view: model.JobView) -> str:
+    def where(self, view: file_job_types.JobView) -> str:
         """Return the prefix of a job's objects in the store, with a slash at the end."""
         return f"{view.directory}/"
 
-    def _newest_view(self, row: rows.JobRow) -> model.JobView:
+    def _newest_view(self, row: rows.JobRow) -> file_job_types.JobView:
         """Return the newest view of the job in a row: from memory if the job is there, else from
         the row.
         """
@@ -400,7 +406,7 @@ class FileJobs:
         self._cache_view(view)
         return view
 
-    def _cache_view(self, view: model.JobView) -> None:
+    def _cache_view(self, view: file_job_types.JobView) -> None:
         """Cache the view of a job that is not in memory, and so does not change."""
         self._views[view.id] = view
         if len(self._views) > MAX_VIEWS:

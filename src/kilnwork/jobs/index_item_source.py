@@ -3,7 +3,8 @@ finalizer.
 
 Used by `index_job_service`, which passes `IndexSources` to the engine. An index ends when its task
 ends; its result stays with the task in the journal. The meaning of a template is defined in
-`api.job_settings` and `api.job_task_rendering`; when the job starts is decided by `start_queue`.
+`api.resolved_job_settings` and `api.job_task_rendering`; when the job starts is decided by
+`job_start_queue`.
 """
 
 import itertools
@@ -17,10 +18,10 @@ from kilnwork.api import (
     attempts,
     filejobs,
     job_indexes,
-    job_settings,
     job_task_rendering,
     job_variables,
     json_limits,
+    resolved_job_settings,
     substitution,
 )
 from kilnwork.api import job as api_job
@@ -215,8 +216,8 @@ class IndexItems:
             parallelism = definition.template.parallelism
             self.indexes = job_indexes.IndexSet(parallelism, definition.items)
         self.size = 0 if self.indexes is None else self.indexes.size
-        self.settings = job_settings.JobSettings.of(definition.template, self.size)
-        self.completion: job_settings.Completion | None = self.settings.completion
+        self.settings = resolved_job_settings.JobSettings.of(definition.template, self.size)
+        self.completion: resolved_job_settings.Completion | None = self.settings.completion
         self.finalizer = self.keeps_tasks = self.settings.finalizer is not None
         self.results: bytes | attempts.Payload | None = None
         self._ranged = (0, "")

@@ -20,15 +20,15 @@ from kilnwork.dispatch.hub import feed
 from kilnwork.jobs import (
     engine,
     errors,
+    file_job_types,
     index_item_source,
-    index_model,
+    index_job_types,
     job_index_listing,
+    job_start_queue,
     live_job_state,
-    model,
     row_storage,
     rows,
     schedule_rows,
-    start_queue,
     task_hub,
     transitions,
 )
@@ -45,7 +45,7 @@ kilobyte each."""
 MAX_DEFINITION_BYTES = 16 << 20
 """Maximum size of a template with variables, inputs and the items that a task returned."""
 
-_View = model.GenericJobView[index_item_source.IndexSpec, index_item_source.IndexProgress]
+_View = file_job_types.GenericJobView[index_item_source.IndexSpec, index_item_source.IndexProgress]
 
 
 class IndexJobs:
@@ -60,7 +60,7 @@ class IndexJobs:
         self._sources = index_item_source.IndexSources()
         self._schedules = schedule_rows.Schedules(self._tables)
         self._feed: feed.Feed[str] = feed.Feed()
-        self._recent: dict[str, index_model.IndexJobView] = {}
+        self._recent: dict[str, index_job_types.IndexJobView] = {}
         """Views returned by the last `changes`, and by `put` since then, so that each method can
         reuse the views of the other."""
         self._released: dict[bytes, _View] = {}
@@ -75,7 +75,7 @@ class IndexJobs:
         """End all calls that wait for changes. The engine must be stopped."""
         self._feed.fail(self._engine.stopped or errors.JobsStopped())
 
-    async def put(self, new: index_model.NewIndexJob) -> index_model.IndexJobView:
+    async def put(self, new: index_job_types.NewIndexJob) -> index_job_types.IndexJobView:
         """Add a Job, and return its view. If the Job was added before, nothing is changed.
 
         A Job that is refused gets phase AdmissionError with reason `Forbidden`, `QueueFull` or
@@ -103,7 +103,7 @@ class IndexJobs:
         return found
 
     def _add(
-        self, new: index_model.NewIndexJob, uuid: bytes, source: index_item_source.IndexItems
+        self, new: index_job_types.NewIndexJob, uuid: bytes, source: index_item_source.IndexItems
     ) -> live_job_state.Job:
         refusal, row = "", None
         if new.tick is not None:
@@ -111,7 +111,7 @@ class IndexJobs:
             refusal = self._schedules.refusal(config, new.tick, new.uid)
             row = self._schedules.take(config, new.tick, new.uid) if not refusal else None
         job = live_job_state.Job(
-            model.JobId(uuid, new.uid),
+            file_job_types.JobId(uuid, new.uid),
             row=self._engine.new_row(),
             namespace=new.namespace,
             spec=_spec(new, source),
@@ -162,7 +162,7 @@ class IndexJobs:
                 self._engine.admission.change_claim(job.row, claim)
         await self._engine.wait_stored(job)
 
-    async def set_hold(self, uid: str, hold: start_queue.Hold | None) -> None:
+    async def set_hold(self, uid: str, hold: job_start_queue.Hold | None) -> None:
         """Hold a Job that has not started or, if `hold` is None, release it to start when its turn
         comes.
         """
@@ -173,7 +173,9 @@ class IndexJobs:
         continue."""
         job = self._find_unfinished(uid)
         if job is not None:
-            transitions.adjust(job, model.Adjustment(suspend=suspended), now=self._clock.wall())
+            transitions.adjust(
+                job, file_job_types.Adjustment(suspend=suspended), now=self._clock.wall()
+            )
             await self._change_claim(uid, suspended=suspended)
 
     async def adjust(
@@ -188,7 +190,9 @@ class IndexJobs:
         job = self._find_unfinished(uid)
         if job is None:
             return
-        change = model.Adjustment(parallelism=_limit_in_flight(max_in_flight), priority=priority)
+        change = file_job_types.Adjustment(
+            parallelism=_limit_in_flight(max_in_flight), priority=priority
+        )
         transitions.adjust(job, change, now=self._clock.wall())
         more = {} if isinstance(priority, msgspec.UnsetType) else {"priority": priority}
         await self._change_claim(uid, **more)
@@ -257,7 +261,7 @@ class IndexJobs:
         _source(job).begin_run()
         now = self._clock.wall()
         transitions.rerun(job, run, now=now)
-        change = model.Adjustment(
+        change = file_job_types.Adjustment(
             suspend=suspended, parallelism=_limit_in_flight(max_in_flight), priority=priority
         )
         transitions.adjust(job, change, now=now)
@@ -279,22 +283,22 @@ class IndexJobs:
             transitions.delete(job, now=self._clock.wall())
             await self._engine.wait_stored(job)
 
-    def limit(self, group: start_queue.ConcurrencyGroup) -> None:
+    def limit(self, group: job_start_queue.ConcurrencyGroup) -> None:
         """Set the limits of a JobConfig. The limits are not stored: call this after each start."""
         self._engine.admission.turns.set_limits(group)
         self._hub.wake()
 
-    def group(self, config: str) -> index_model.GroupView:
+    def group(self, config: str) -> index_job_types.GroupView:
         """Return the uids of the running and of the waiting Jobs of a JobConfig, including
         decisions that are not on disk yet.
         """
         admission = self._engine.admission
-        return index_model.GroupView(
+        return index_job_types.GroupView(
             active=tuple(map(_text, admission.uuids_of(admission.turns.active_rows(config)))),
             queued=tuple(map(_text, admission.uuids_of(admission.turns.queued_rows(config)))),
         )
 
-    async def changes(self, since: int) -> tuple[int, list[index_model.IndexJobView]]:
+    async def changes(self, since: int) -> tuple[int, list[index_job_types.IndexJobView]]:
         """Wait until Jobs have changed after version number `since`; return the number for the next
         call, and the views of these Jobs.
 
@@ -315,8 +319,8 @@ class IndexJobs:
         return last, list(self._recent.values())
 
     def _newest_view(
-        self, uid: str, known: index_model.IndexJobView | None
-    ) -> index_model.IndexJobView | None:
+        self, uid: str, known: index_job_types.IndexJobView | None
+    ) -> index_job_types.IndexJobView | None:
         """Return the newest view of a Job, or None. `known` is returned if it is current."""
         found = self._stored_view(_uuid(uid))
         if found is None or found.deleting:
@@ -324,7 +328,7 @@ class IndexJobs:
         same = known is not None and known.version == found.version
         return known if same else self._to_job_view(found)
 
-    def view(self, uid: str) -> index_model.IndexJobView | None:
+    def view(self, uid: str) -> index_job_types.IndexJobView | None:
         """Return the view of a Job as the Job is on disk, or None if there is no such Job."""
         found = self._stored_view(_uuid(uid))
         return None if found is None or found.deleting else self._to_job_view(found)
@@ -335,8 +339,8 @@ class IndexJobs:
         *,
         after: int = -1,
         limit: int = 100,
-        state: index_model.IndexState | None = None,
-    ) -> list[index_model.IndexView]:
+        state: index_job_types.IndexState | None = None,
+    ) -> list[index_job_types.IndexView]:
         """Return up to `limit` indexes of a Job with numbers above `after`, in order. Raises
         `NoSuchJob`.
         """
@@ -348,13 +352,13 @@ class IndexJobs:
         )
         return found.page(after=after, limit=limit, state=state)
 
-    def schedule(self, config: str) -> index_model.ScheduleRow | None:
+    def schedule(self, config: str) -> index_job_types.ScheduleRow | None:
         """Return the decisions about the ticks of a JobConfig's schedule, or None if there are
         none.
         """
         return self._schedules.row(config)
 
-    async def decide(self, decision: index_model.TickDecision) -> index_model.ScheduleRow:
+    async def decide(self, decision: index_job_types.TickDecision) -> index_job_types.ScheduleRow:
         """Store a decision about ticks of a schedule, before Jobs are created from it.
 
         Raises `TickDecided` if another manager has decided meanwhile.
@@ -430,7 +434,7 @@ class IndexJobs:
                 if not row.deleting:
                     yield view or rows.row_view(row, self._sources)
 
-    def _to_job_view(self, view: _View) -> index_model.IndexJobView:
+    def _to_job_view(self, view: _View) -> index_job_types.IndexJobView:
         detail: index_item_source.IndexDetail = view.detail
         row = self._engine.admission.row_of(view.uuid)
         waiting = None if row is None else self._engine.admission.turns.explain_wait(row)
@@ -438,7 +442,7 @@ class IndexJobs:
         live = self._engine.live.get(view.uuid)
         find = functools.cache(self._hub.view)  # the only task of a Job is looked up more than once
         reason, message = job_index_listing.explain_phase(view, waiting, live=live, find=find)
-        return index_model.IndexJobView(
+        return index_job_types.IndexJobView(
             uid=view.id,
             namespace=view.namespace,
             name=view.spec.name,
@@ -482,7 +486,7 @@ def _source(job: live_job_state.Job) -> index_item_source.IndexItems:
     return cast(index_item_source.IndexItems, job.source)
 
 
-def _definition(new: index_model.NewIndexJob) -> index_item_source.IndexDefinition:
+def _definition(new: index_job_types.NewIndexJob) -> index_item_source.IndexDefinition:
     if new.spec.template is None:
         raise errors.InvalidJob("spec.template: it is missing")
     return index_item_source.IndexDefinition(
@@ -491,7 +495,7 @@ def _definition(new: index_model.NewIndexJob) -> index_item_source.IndexDefiniti
 
 
 def _spec(
-    new: index_model.NewIndexJob, source: index_item_source.IndexItems
+    new: index_job_types.NewIndexJob, source: index_item_source.IndexItems
 ) -> index_item_source.IndexSpec:
     most = source.settings.max_in_flight
     return index_item_source.IndexSpec(
@@ -505,8 +509,10 @@ def _spec(
     )
 
 
-def _claim(new: index_model.NewIndexJob, source: index_item_source.IndexItems) -> start_queue.Claim:
-    return start_queue.Claim(
+def _claim(
+    new: index_job_types.NewIndexJob, source: index_item_source.IndexItems
+) -> job_start_queue.Claim:
+    return job_start_queue.Claim(
         priority=new.spec.priority,
         group=new.group,
         locks=new.spec.locks,

@@ -10,7 +10,7 @@ used.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kilnwork.api import attempts, filejobs, job_settings
+from kilnwork.api import attempts, filejobs, resolved_job_settings
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.jobs import plan_steps
@@ -105,7 +105,7 @@ class ItemSource(Protocol):
     """Whether an item ends when its task ends, and the job when the plan decides so. Then nothing
     is read from or written to a store: `prepare`, `recover`, `settle` and `purge` are not
     called."""
-    completion: job_settings.Completion | None
+    completion: resolved_job_settings.Completion | None
     """Rules for when the job is decided. None: when all items have ended, and none may fail."""
     window: int
     """Default number of items that have a task at once, overridden by the job's `parallelism`:

@@ -21,11 +21,11 @@ from kilnwork.data import blob_renewal, local_blobs, part_commits
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs import (
-    directory_operations,
     errors,
     file_item_source,
+    file_job_types,
+    job_directory,
     live_job_state,
-    model,
     row_storage,
     rows,
     step_planning,
@@ -243,13 +243,11 @@ def _directories(store: port.Store) -> Iterator[tuple[str, uuids.UUID]]:
                 continue
 
 
-def _job_file(store: port.Store, prefix: str) -> directory_operations.JobFile | None:
+def _job_file(store: port.Store, prefix: str) -> job_directory.JobFile | None:
     """Return the content of `job.json`, or None if it cannot be read. Raises `ObjectMissing`."""
     try:
-        raw = port.read_all(
-            store, prefix + directory_operations.JOB, most=directory_operations.MAX_JOB_BYTES
-        )
-        return msgspec.json.decode(raw, type=directory_operations.JobFile)
+        raw = port.read_all(store, prefix + job_directory.JOB, most=job_directory.MAX_JOB_BYTES)
+        return msgspec.json.decode(raw, type=job_directory.JobFile)
     except data_errors.ObjectMissing:
         raise
     except (msgspec.MsgspecError, data_errors.DataError) as error:
@@ -261,7 +259,7 @@ def _tidy(store: port.Store, directories: Iterable[str], *, before: float) -> No
     """Tidy the directories of jobs that have ended."""
     for prefix in directories:
         try:
-            directory_operations.tidy(_open_directory(store, prefix), after=0.0, before=before)
+            job_directory.tidy(_open_directory(store, prefix), after=0.0, before=before)
         except data_errors.ObjectMissing:
             continue  # the job is being deleted
         except (msgspec.MsgspecError, data_errors.DataError) as error:
@@ -303,7 +301,7 @@ def _add_rows(writes: row_storage.JobWrites, job: live_job_state.Job) -> None:
 
 
 def _rebuild_job(
-    file: directory_operations.JobFile,
+    file: job_directory.JobFile,
     uuid: uuids.UUID,
     sources: file_item_source.FileSources,
     *,
@@ -312,7 +310,7 @@ def _rebuild_job(
 ) -> live_job_state.Job:
     source = sources.new(file.spec, file.manifest, source=file.source)
     job = live_job_state.Job(
-        model.JobId(uuid.bytes, file.id),
+        file_job_types.JobId(uuid.bytes, file.id),
         row=row,
         namespace=file.namespace,
         spec=file.spec,

@@ -15,20 +15,20 @@ from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model as task_model
 from kilnwork.jobs import (
+    file_job_types,
     index_item_source,
-    index_model,
+    index_job_types,
     item_states,
+    job_start_queue,
     live_job_state,
-    model,
     row_storage,
     rows,
-    start_queue,
     task_hub,
 )
 from kilnwork.kit import ids
 
 _S = item_states.ItemState
-_I = index_model.IndexState
+_I = index_job_types.IndexState
 _FINAL = {_S.SUCCEEDED: _I.SUCCEEDED, _S.FAILED: _I.FAILED, _S.CANCELLED: _I.CANCELLED}
 _T = api_task.State
 _BEFORE_RUNNING = (api_job.Phase.STARTING, api_job.Phase.PENDING)
@@ -41,7 +41,7 @@ _TASK_STATES = {
     _T.FAILED: _I.FAILED,
     _T.KILLED: _I.CANCELLED,
 }
-_View = model.GenericJobView[index_item_source.IndexSpec, index_item_source.IndexProgress]
+_View = file_job_types.GenericJobView[index_item_source.IndexSpec, index_item_source.IndexProgress]
 
 FindTask = Callable[[ids.TaskId], task_model.TaskView | None]
 """Returns the newest run of a task, or None: `TaskHub.view`."""
@@ -74,14 +74,14 @@ class IndexListing:
             kept.load_items(row.row, self._items)
 
     def page(
-        self, *, after: int, limit: int, state: index_model.IndexState | None
-    ) -> list[index_model.IndexView]:
+        self, *, after: int, limit: int, state: index_job_types.IndexState | None
+    ) -> list[index_job_types.IndexView]:
         """Return up to `limit` indexes with numbers above `after`, in order."""
         wanted = range(max(after, -1) + 2, self._items.size + 1)
         found = (item for item in wanted if state is None or self._state(item) is state)
         return [self._view(item) for item in itertools.islice(found, limit)]
 
-    def _state(self, item: int) -> index_model.IndexState:
+    def _state(self, item: int) -> index_job_types.IndexState:
         state = _S(self._items.states[item])
         if state in _FINAL:
             return _FINAL[state]
@@ -92,7 +92,7 @@ class IndexListing:
             return _I.WAITING
         return _I.RUNNING if task.state in index_item_source.AT_WORK else _I.QUEUED
 
-    def _view(self, item: int) -> index_model.IndexView:
+    def _view(self, item: int) -> index_job_types.IndexView:
         run = self._items.runs[item] or self._base_run
         task = task_hub.task_id(self._row.uuid, item)
         known = self._hub.view(task) if self._items.states[item] != _S.OPEN else None
@@ -103,7 +103,7 @@ class IndexListing:
 
 def index_view(
     item: int, known: task_model.TaskView | None, *, task: ids.TaskId, **given: Any
-) -> index_model.IndexView:
+) -> index_job_types.IndexView:
     """Return the view of one index. `task`: the data of its task from the journal."""
     more: dict[str, Any] = {}
     if known is not None:
@@ -118,13 +118,13 @@ def index_view(
             "finished": known.finished,
             "result": known.result,
         }
-    return index_model.IndexView(number=item - 1, task=ids.task_text(task), **given, **more)
+    return index_job_types.IndexView(number=item - 1, task=ids.task_text(task), **given, **more)
 
 
-def index_counts(view: _View) -> index_model.IndexCounts:
+def index_counts(view: _View) -> index_job_types.IndexCounts:
     """Return the counts of indexes by state."""
     detail: index_item_source.IndexDetail = view.detail
-    return index_model.IndexCounts(
+    return index_job_types.IndexCounts(
         total=view.parts.total,
         succeeded=view.parts.succeeded,
         failed=view.parts.failed,
@@ -137,7 +137,7 @@ def index_counts(view: _View) -> index_model.IndexCounts:
 
 def explain_phase(
     view: _View,
-    waiting: start_queue.Hold | None,
+    waiting: job_start_queue.Hold | None,
     *,
     live: live_job_state.Job | None,
     find: FindTask,
@@ -172,7 +172,7 @@ def job_result(view: _View, find: FindTask) -> attempts.Payload | None:
     return None
 
 
-def shown_indexes(view: _View, find: FindTask) -> tuple[index_model.IndexView, ...]:
+def shown_indexes(view: _View, find: FindTask) -> tuple[index_job_types.IndexView, ...]:
     """Return the indexes that are part of a Job's view, without labels and results. Indexes without
     a task are left out.
     """

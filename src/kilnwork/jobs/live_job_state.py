@@ -12,7 +12,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import item_source, item_states, model
+from kilnwork.jobs import file_job_types, item_source, item_states
 from kilnwork.kit import ids
 
 _P = filejobs.FileJobPhase
@@ -116,7 +116,7 @@ class Job:
     row: int
     """Row number in the journal."""
     waits: bool
-    """Whether the job waits for its turn: see `admission`."""
+    """Whether the job waits for its turn: see `start_admission`."""
     admitted: float | None
     """When the job's turn came in this run; None for sources without turns."""
     refused: bool
@@ -169,7 +169,7 @@ class Job:
 
     def __init__(
         self,
-        new: model.JobId,
+        new: file_job_types.JobId,
         *,
         row: int,
         namespace: str,
@@ -208,7 +208,7 @@ class Job:
         self.reopened = {}
         self.busy = set()
         self.dirty = True
-        self.view: model.GenericJobView[Any, Any] | None = None
+        self.view: file_job_types.GenericJobView[Any, Any] | None = None
         """View of the last batch that is known to be on disk; None if there was none, or the job is
         deleted."""
 

@@ -14,9 +14,9 @@ from kilnwork.api import filejobs
 from kilnwork.data import errors, part_commits
 from kilnwork.jobs import (
     file_item_source,
+    file_job_types,
     item_states,
     live_job_state,
-    model,
     row_storage,
     rows,
     task_hub,
@@ -24,7 +24,7 @@ from kilnwork.jobs import (
 from kilnwork.kit import ids
 
 _S = item_states.ItemState
-_P = model.PartState
+_P = file_job_types.PartState
 _SHOWN = {_S.SUCCEEDED: _P.SUCCEEDED, _S.FAILED: _P.FAILED, _S.CANCELLED: _P.CANCELLED}
 
 
@@ -52,11 +52,11 @@ class PartListing:
             self.manifest = _manifest(kept.load_definition(row.row))
             self._items, self._base_run = item_states.Items(row.items), row.base_run
             kept.load_items(row.row, self._items)
-        self._job = model.JobId(row.uuid, row.id)
+        self._job = file_job_types.JobId(row.uuid, row.id)
 
     async def parts(
-        self, *, after: int, limit: int, state: model.PartState | None
-    ) -> list[model.PartView]:
+        self, *, after: int, limit: int, state: file_job_types.PartState | None
+    ) -> list[file_job_types.PartView]:
         """Return up to `limit` parts with numbers above `after`, in order. Raises `StoreError`.
 
         If the record of a part cannot be read, the part's view has only facts from the journal.
@@ -110,7 +110,7 @@ class PartListing:
             if commit is not None
         }
 
-    def _state(self, number: int) -> model.PartState:
+    def _state(self, number: int) -> file_job_types.PartState:
         state = _S(self._items.states[number])
         if state in _SHOWN:
             return _SHOWN[state]
@@ -121,10 +121,10 @@ class PartListing:
             return _P.WAITING
         return _P.RUNNING if task.active else _P.QUEUED
 
-    def _view(self, number: int) -> model.PartView:
+    def _view(self, number: int) -> file_job_types.PartView:
         """Return the view of a part without the facts in its commit record."""
         task = None if self._live is None else self._live.tasks.get(number)
-        return model.PartView(
+        return file_job_types.PartView(
             part=self.manifest.parts[number - 1],
             state=self._state(number),
             run=self._items.runs[number] or self._base_run,
@@ -138,7 +138,9 @@ class PartListing:
         )
 
 
-def _complete(view: model.PartView, commit: filejobs.Commit | None) -> model.PartView:
+def _complete(
+    view: file_job_types.PartView, commit: filejobs.Commit | None
+) -> file_job_types.PartView:
     if commit is None:
         return view
     return msgspec.structs.replace(

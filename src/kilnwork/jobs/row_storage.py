@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import item_states, live_job_state, model, rows
+from kilnwork.jobs import file_job_types, item_states, live_job_state, rows
 
 
 class Select(Protocol):
@@ -63,14 +63,19 @@ class PendingWrites:
     """Collector of changes of jobs in memory that are not in the tables yet."""
 
     def __init__(self) -> None:
-        self._new: dict[live_job_state.Job, tuple[model.IdempotencyKey | None, bytes | None]] = {}
+        self._new: dict[
+            live_job_state.Job, tuple[file_job_types.IdempotencyKey | None, bytes | None]
+        ] = {}
         self.inlined: set[int] = set()
         """Rows of jobs whose input may be in the tables only."""
         self.redefined: set[live_job_state.Job] = set()
         """Jobs whose items have become known since they were written."""
 
     def add(
-        self, job: live_job_state.Job, key: model.IdempotencyKey | None, inline: bytes | None
+        self,
+        job: live_job_state.Job,
+        key: file_job_types.IdempotencyKey | None,
+        inline: bytes | None,
     ) -> None:
         """Add the rows of a new job."""
         self._new[job] = (key, inline)

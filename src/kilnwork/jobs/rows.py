@@ -10,7 +10,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.api import job as api_job
-from kilnwork.jobs import item_source, live_job_state, model
+from kilnwork.jobs import file_job_types, item_source, live_job_state
 
 WAITS, REFUSED = 1, 2
 """Values of the column `turn`."""
@@ -87,7 +87,9 @@ class SourceKind(Protocol):
         ...
 
 
-def new_job_row(job: live_job_state.Job, key: model.IdempotencyKey | None) -> tuple[Value, ...]:
+def new_job_row(
+    job: live_job_state.Job, key: file_job_types.IdempotencyKey | None
+) -> tuple[Value, ...]:
     """Return the row of a new job in the table `job`."""
     return (
         job.row,
@@ -145,7 +147,7 @@ def to_job(row: JobRow, kind: SourceKind, definition: bytes) -> live_job_state.J
     """Convert a row to a job in memory, without the states of the job's items."""
     spec = kind.spec(row.spec)
     found = live_job_state.Job(
-        model.JobId(row.uuid, row.id),
+        file_job_types.JobId(row.uuid, row.id),
         row=row.row,
         namespace=row.namespace,
         spec=spec,
@@ -180,10 +182,10 @@ def _followed(job: live_job_state.Job) -> set[api_job.HookEvent]:
     return found
 
 
-def row_view(row: JobRow, kind: SourceKind) -> model.GenericJobView[Any, Any]:
+def row_view(row: JobRow, kind: SourceKind) -> file_job_types.GenericJobView[Any, Any]:
     """Return the view of a job that is not in memory."""
     reason, message = _explain_row(row, kind.nouns)
-    return model.GenericJobView(
+    return file_job_types.GenericJobView(
         id=row.id,
         uuid=row.uuid,
         namespace=row.namespace,
@@ -197,7 +199,7 @@ def row_view(row: JobRow, kind: SourceKind) -> model.GenericJobView[Any, Any]:
         finished=row.finished,
         expires=row.expires,
         run=row.run,
-        parts=model.PartCounts(
+        parts=file_job_types.PartCounts(
             total=row.items,
             pending=row.items - row.succeeded - row.failed - row.cancelled,
             succeeded=row.succeeded,
@@ -213,7 +215,7 @@ def row_view(row: JobRow, kind: SourceKind) -> model.GenericJobView[Any, Any]:
     )
 
 
-_SUSPENDED_REASON = model.Reason.SUSPENDED
+_SUSPENDED_REASON = file_job_types.Reason.SUSPENDED
 _SUSPENDED = "resume it, and {} start again"
 _QUEUED = "it waits for its turn"
 
@@ -226,7 +228,7 @@ def _explain(job: live_job_state.Job) -> tuple[str, str]:
     if job.stage is live_job_state.FINISHED or job.reason:
         return job.reason, job.message
     if job.trouble:
-        return model.Reason.STORE_UNAVAILABLE, job.trouble
+        return file_job_types.Reason.STORE_UNAVAILABLE, job.trouble
     if job.stage is not live_job_state.RUNNING:
         return "", ""
     if job.spec.suspend:
@@ -234,29 +236,29 @@ def _explain(job: live_job_state.Job) -> tuple[str, str]:
     if job.active:
         return "", ""
     if not job.tasks:
-        return model.Reason.QUEUED, _QUEUED
+        return file_job_types.Reason.QUEUED, _QUEUED
     item, first = next(iter(job.tasks.items()))
     if first.failures or first.losses:
         what = f"{job.source.noun} {item - 1 + job.source.first}" if item else "the finalizer"
         message = f"{what} is tried again: {first.message}"
-        return model.Reason.RETRYING, message
+        return file_job_types.Reason.RETRYING, message
     what = "all slots of TaskCluster {} are taken" if job.slots else "TaskCluster {} has no worker"
-    return model.Reason.WAITING_FOR_SLOT, what.format(job.spec.cluster_name)
+    return file_job_types.Reason.WAITING_FOR_SLOT, what.format(job.spec.cluster_name)
 
 
 def _explain_row(row: JobRow, nouns: str) -> tuple[str, str]:
     if row.phase == filejobs.FileJobPhase.PAUSED:
         return _SUSPENDED_REASON, _SUSPENDED.format(nouns)
     if row.finished is None and not row.reason:
-        return model.Reason.QUEUED, _QUEUED
+        return file_job_types.Reason.QUEUED, _QUEUED
     return row.reason, row.message
 
 
-def view(job: live_job_state.Job) -> model.GenericJobView[Any, Any]:
+def view(job: live_job_state.Job) -> file_job_types.GenericJobView[Any, Any]:
     """Return the view of a job in memory."""
     counts = job.counts
     reason, message = _explain(job)
-    return model.GenericJobView(
+    return file_job_types.GenericJobView(
         id=job.id.text,
         uuid=job.id.uuid,
         namespace=job.namespace,
@@ -270,7 +272,7 @@ def view(job: live_job_state.Job) -> model.GenericJobView[Any, Any]:
         finished=job.finished,
         expires=job.expires,
         run=job.run,
-        parts=model.PartCounts(
+        parts=file_job_types.PartCounts(
             total=job.size,
             pending=job.size - counts.closed - job.active,
             running=job.active,

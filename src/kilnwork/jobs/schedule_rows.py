@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import errors, index_model, row_storage
+from kilnwork.jobs import errors, index_job_types, row_storage
 from kilnwork.kit import ids
 
 MAX_TAKEN = 32
@@ -45,20 +45,20 @@ class Schedules:
 
     def __init__(self, kept: row_storage.Tables) -> None:
         self._tables = kept
-        self._rows: dict[str, index_model.ScheduleRow | None] = {}
+        self._rows: dict[str, index_job_types.ScheduleRow | None] = {}
 
-    def row(self, config: str) -> index_model.ScheduleRow | None:
+    def row(self, config: str) -> index_job_types.ScheduleRow | None:
         """Return the row of a JobConfig, or None if none of its ticks was decided yet."""
         if config not in self._rows:
             found = self._tables.find_schedule(ids.task_id(config))
             self._rows[config] = None if found is None else _row(config, found)
         return self._rows[config]
 
-    def decide(self, new: index_model.TickDecision) -> index_model.ScheduleRow:
+    def decide(self, new: index_job_types.TickDecision) -> index_job_types.ScheduleRow:
         """Apply a decision about ticks, and return the row to be written. Raises `TickDecided`."""
         known = self.row(new.config)
         if known is None:
-            known = index_model.ScheduleRow(
+            known = index_job_types.ScheduleRow(
                 config=new.config, namespace=new.namespace, name=new.name, tick=-1
             )
         edit = new.fingerprint != known.fingerprint or bool(new.abandon)
@@ -100,7 +100,7 @@ class Schedules:
             return f"another Job of this tick has run already: {taken}; {_REMEDY}"
         return f"its schedule has not decided that this tick runs, or has forgotten it; {_REMEDY}"
 
-    def take(self, config: str, tick: int, uid: str) -> index_model.ScheduleRow | None:
+    def take(self, config: str, tick: int, uid: str) -> index_job_types.ScheduleRow | None:
         """Record which Job a tick has created, and return the row to be written; None if that is
         recorded already.
         """
@@ -124,22 +124,22 @@ class Schedules:
         self._rows[config] = None
         return [(_DELETE, [(ids.task_id(config),)])]
 
-    def _keep(self, row: index_model.ScheduleRow) -> index_model.ScheduleRow:
+    def _keep(self, row: index_job_types.ScheduleRow) -> index_job_types.ScheduleRow:
         self._rows[row.config] = row
         return row
 
 
-def writes(row: index_model.ScheduleRow) -> instructions.Writes:
+def writes(row: index_job_types.ScheduleRow) -> instructions.Writes:
     """Return the statements that write a row."""
     state = _State(**{name: getattr(row, name) for name in _STATE})
     values = (ids.task_id(row.config), row.namespace, row.name, row.tick, _encode(state))
     return [(_PUT, [values])]
 
 
-def _row(config: str, found: tuple[Any, ...]) -> index_model.ScheduleRow:
+def _row(config: str, found: tuple[Any, ...]) -> index_job_types.ScheduleRow:
     namespace, name, tick, raw = found
     state = _decode(cast(bytes, raw))
-    return index_model.ScheduleRow(
+    return index_job_types.ScheduleRow(
         config=config,
         namespace=namespace,
         name=name,

@@ -10,14 +10,21 @@ the item's result. So after a crash at any point, journal and source lead to the
 
 from typing import NamedTuple
 
-from kilnwork.api import filejobs, job_settings
+from kilnwork.api import filejobs, resolved_job_settings
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import completion, item_source, item_states, live_job_state, model, plan_steps
+from kilnwork.jobs import (
+    completion,
+    file_job_types,
+    item_source,
+    item_states,
+    live_job_state,
+    plan_steps,
+)
 
 _O = filejobs.PartOutcome
 _E = api_job.HookEvent
-_R = model.Reason
+_R = file_job_types.Reason
 _S = item_states.ItemState
 _V = completion.Verdict
 # Aliases for code that runs for each item: access through the enum class takes ten times as long.
@@ -174,7 +181,7 @@ def _completion_verdict(job: live_job_state.Job) -> completion.Verdict:
 
 def _apply_completion(
     job: live_job_state.Job,
-    wanted: job_settings.Completion,
+    wanted: resolved_job_settings.Completion,
     found: list[plan_steps.Step],
     *,
     room: TaskRoom,

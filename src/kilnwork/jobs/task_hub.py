@@ -19,7 +19,7 @@ from kilnwork.kit import ids
 
 
 class TaskHub(Protocol):
-    """Interface of the dispatcher for jobs; documented at `dispatch.hub.batch_contributions`."""
+    """Interface of the dispatcher for jobs; documented at `dispatch.hub.commit_participation`."""
 
     @property
     def epoch(self) -> int: ...

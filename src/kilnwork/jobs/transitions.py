@@ -14,7 +14,14 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import subscriptions
-from kilnwork.jobs import errors, item_source, item_states, live_job_state, model, step_planning
+from kilnwork.jobs import (
+    errors,
+    file_job_types,
+    item_source,
+    item_states,
+    live_job_state,
+    step_planning,
+)
 
 _O = filejobs.PartOutcome
 _S = item_states.ItemState
@@ -207,7 +214,7 @@ def reopen_damaged(job: live_job_state.Job, damage: item_source.Damage, *, now: 
     if job.reopened.get(worst, 0) > MAX_REOPENINGS:
         which = f"{job.source.noun} {worst}"
         message = f"the result of {which} was damaged {MAX_REOPENINGS + 1} times: {damage.message}"
-        step_planning.stop(job, _O.FAILED, model.Reason.RESULT_DAMAGED, message, now=now)
+        step_planning.stop(job, _O.FAILED, file_job_types.Reason.RESULT_DAMAGED, message, now=now)
         return
     job.stage = _Stage.RUNNING
     job.changed(now)
@@ -229,10 +236,10 @@ def apply_job_result(
 
 def cancel(job: live_job_state.Job, message: str, *, now: float) -> None:
     """Cancel a job on request of a user. Does nothing if the job has ended or is ending."""
-    kill(job, model.Reason.CANCELLED, message or "cancelled", now=now)
+    kill(job, file_job_types.Reason.CANCELLED, message or "cancelled", now=now)
 
 
-def adjust(job: live_job_state.Job, change: model.Adjustment, *, now: float) -> None:
+def adjust(job: live_job_state.Job, change: file_job_types.Adjustment, *, now: float) -> None:
     """Change settings of a job. The settings of a failed job apply to a redrive.
 
     Raises `NotNow`, `InvalidJob`.

@@ -16,7 +16,7 @@ from urllib import parse
 
 import msgspec
 
-from kilnwork.kit import data_directories, errors, mount_paths
+from kilnwork.kit import data_directories, errors, mount_path_resolution
 from kilnwork.kube import kubeconfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -122,13 +122,13 @@ def _kubeconfigs(environ: Mapping[str, str]) -> list[Path]:
 def in_cluster(environ: Mapping[str, str] = os.environ) -> Config:
     """Return the configuration for the API server and service account of the Pod we run in.
 
-    The files are found as described in `kit.mount_paths`. Raises ConfigurationError.
+    The files are found as described in `kit.mount_path_resolution`. Raises ConfigurationError.
     """
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     port = environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise errors.ConfigurationError("not in a Pod: KUBERNETES_SERVICE_HOST is not set")
-    directory = mount_paths.locate(SERVICE_ACCOUNT, environ)
+    directory = mount_path_resolution.locate(SERVICE_ACCOUNT, environ)
     if not (directory / "token").is_file():
         raise errors.ConfigurationError(
             f"this Pod has no service account token ({directory / 'token'} is missing): give it a "

@@ -21,7 +21,7 @@ from kilnwork.pond import (
     deliveries,
     fetcher,
     manager_link,
-    peers,
+    peer_transfers,
     reports,
     scrubber,
     settings,
@@ -73,7 +73,7 @@ class Agent:
         self._shares = False
         self._link = manager_link.ManagerLink(given, time=time)
         pair = given.certificates
-        self._peers = None if pair is None else peers.Peers(pair, time=time)
+        self._peers = None if pair is None else peer_transfers.Peers(pair, time=time)
         self._fetcher = fetcher.Fetcher(self._store, self._peers, given=given)
         self._pin_threads = source_threads.Lanes("pin", _PINS)
         self._place = deliveries.Place(
@@ -184,7 +184,7 @@ class Agent:
         server = None
         pair = self._settings.certificates
         if pair is not None and self._settings.host:
-            server = peers.PeerServer(
+            server = peer_transfers.PeerServer(
                 self._store, pair, served=self._count_served, damaged=self._changed
             )
             self._address = await server.start(self._settings.host)

@@ -15,7 +15,7 @@ from urllib import parse
 from kilnwork.api import file_job_uris, pond_messages
 from kilnwork.data import errors, local_blobs
 from kilnwork.data.pond import blob_fetch, manifest, origins, output_source, source_pinning, store
-from kilnwork.pond import http_source, job_source, peers, settings, source_threads
+from kilnwork.pond import http_source, job_source, peer_transfers, settings, source_threads
 
 _AHEAD = 2
 """Number of files per thread that are queued in advance, so that no thread waits for the next
@@ -32,7 +32,7 @@ class Fetcher:
     def __init__(
         self,
         kept: store.PondStore,
-        found_peers: peers.Peers | None,
+        found_peers: peer_transfers.Peers | None,
         *,
         given: settings.AgentSettings,
     ) -> None:

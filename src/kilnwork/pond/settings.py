@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.kit import errors, mount_paths
+from kilnwork.kit import errors, mount_path_resolution
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ def from_environment(environment: Mapping[str, str]) -> AgentSettings:
         namespace=environment["KILN_NAMESPACE"],
         pond=environment["KILN_POND"],
         node=environment["KILN_NODE"],
-        token_file=mount_paths.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
+        token_file=mount_path_resolution.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
         root=Path(environment["KILN_POND_PATH"]),  # a directory of the node itself, not a mount
         ca_file=_path(environment, "KILN_CA_FILE"),
         certificates=_path(environment, "KILN_POND_CERTIFICATES"),
@@ -90,4 +90,4 @@ def _path(environment: Mapping[str, str], name: str) -> Path | None:
     On a local node, mounts are below another directory.
     """
     text = environment.get(name)
-    return mount_paths.locate(Path(text), environment) if text else None
+    return mount_path_resolution.locate(Path(text), environment) if text else None

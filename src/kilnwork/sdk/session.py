@@ -31,7 +31,7 @@ from kilnwork.data import blob_renewal
 from kilnwork.data import local_blobs as blob_store
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from kilnwork.sdk import batches, callbacks, errors, futures, session_stack
+from kilnwork.sdk import callbacks, errors, futures, message_batching, session_stack
 
 log = logging.getLogger(__name__)
 
@@ -212,8 +212,8 @@ class Session:
             raise futures.lost(self.link.failure)
         if not self._has_room():
             self._wait_for_room()
-        size = batches.size(arguments, needs, name, key)
-        if size > batches.MAX_CALL_BYTES:
+        size = message_batching.size(arguments, needs, name, key)
+        if size > message_batching.MAX_CALL_BYTES:
             raise ValueError(
                 f"one call takes {len(needs)} futures and {len(arguments.blobs)} references to "
                 "values, more than a message holds: put tasks between that take some of them each"
@@ -252,7 +252,7 @@ class Session:
             if size >= HEAVY_BYTES:
                 self._heavy.append((number, size))
                 self._heavy_sent += size
-            if len(batch) >= batches.CALLS or self._batch_bytes >= batches.BYTES:
+            if len(batch) >= message_batching.CALLS or self._batch_bytes >= message_batching.BYTES:
                 self._send_batch()
         self.link.schedule_gather()
         self._fail_if_over(number)
@@ -281,7 +281,7 @@ class Session:
             wanted = tuple(tasks)
             self._cancelling.update(dict.fromkeys(wanted, recursive))
             self._send_batch()
-            for message in batches.cancels(wanted, recursive=recursive):
+            for message in message_batching.cancels(wanted, recursive=recursive):
                 self._send(message)
             if self.link.socket is not None and len(self._cancelling) > 2 * len(self._open) + 1000:
                 self._keep_open_cancels()
@@ -432,7 +432,7 @@ class Session:
         with self._lock:
             resent: list[frames.Sent] = [*self._templates.values()]
             unaccepted = list(self._unaccepted)
-            resent.extend(batches.submits(unaccepted))
+            resent.extend(message_batching.submits(unaccepted))
             known = {item.number for item in unaccepted}
             known.update(item.number for item in self._batch)
             known.update(watched.number for watched in self._watching)
@@ -445,11 +445,11 @@ class Session:
                 for number, future in self._open.copy().items()
                 if number not in known
             )
-            resent.extend(batches.watches(watched))
+            resent.extend(message_batching.watches(watched))
             for recursive in (True, False):
                 cancelling = self._cancelling.copy().items()
                 wanted = tuple(t for t, each in cancelling if each is recursive)
-                resent.extend(batches.cancels(wanted, recursive=recursive))
+                resent.extend(message_batching.cancels(wanted, recursive=recursive))
             self._keep_open_cancels()
         return resent
 
@@ -581,7 +581,7 @@ class Session:
             self._batch.clear()
             self._batch_bytes = 0
         if self._watching:
-            for message in batches.watches(self._watching):
+            for message in message_batching.watches(self._watching):
                 self._send(message)
             self._watching.clear()
 

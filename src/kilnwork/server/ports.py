@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import attempts, job_config, kinds
 from kilnwork.dispatch import model
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_job_types
 from kilnwork.jobs.flows import run_types as flow_model
 from kilnwork.kit import asgi, ids
 
@@ -225,8 +225,8 @@ class Jobs(Protocol):
         *,
         after: int,
         limit: int,
-        state: index_model.IndexState | None,
-    ) -> list[index_model.IndexView]:
+        state: index_job_types.IndexState | None,
+    ) -> list[index_job_types.IndexView]:
         """Return at most `limit` indexes of a Job with numbers above `after`, in order.
 
         Raises `jobs.errors.NoSuchJob` if the engine does not have the Job yet.

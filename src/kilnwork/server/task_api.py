@@ -45,17 +45,17 @@ from kilnwork.dispatch import model
 from kilnwork.kit import asgi, clock, ids
 from kilnwork.server import (
     abbreviated_ids,
-    documents,
     errors,
-    indexes,
+    job_index_list,
+    job_option_schemas,
     log_reader,
-    option_schemas,
     pond_api,
     ports,
     problems,
     results,
     state_explanations,
     steps,
+    task_documents,
 )
 
 POLL_S = 0.1
@@ -104,9 +104,9 @@ class Api:
         self._rights = rights
         self._clusters = clusters
         self._clock = time
-        self._indexes = indexes.Indexes(jobs, rights)
+        self._indexes = job_index_list.Indexes(jobs, rights)
         self._steps = steps.Steps(flows, rights)
-        self._option_schemas = option_schemas.OptionSchemas(jobs, rights)
+        self._option_schemas = job_option_schemas.OptionSchemas(jobs, rights)
         self._sets = {"tasks": self._list, "task-counts": self._counts, "prune": self._prune}
         self._subs: dict[tuple[str, str], _Handler] = {
             ("GET", ""): self._task,
@@ -178,7 +178,9 @@ class Api:
             if view.parent is not None and view.parent.task not in known:
                 known[view.parent.task] = self._journal.view(view.parent.task)
         return [
-            documents.task(view, parent=None if view.parent is None else known[view.parent.task])
+            task_documents.task(
+                view, parent=None if view.parent is None else known[view.parent.task]
+            )
             for view in views
         ]
 
@@ -205,7 +207,7 @@ class Api:
         if request.method != "GET":
             raise errors.MethodNotAllowed
         await self._check(request, ports.Question(verb="list", namespace=namespace or ""))
-        await response.json(documents.counts(self._journal.counts(namespace)))
+        await response.json(task_documents.counts(self._journal.counts(namespace)))
 
     async def _endpoints(self, request: asgi.Request, response: asgi.Response) -> None:
         if request.method != "GET":
@@ -324,13 +326,13 @@ class Api:
         await results.send(view, self._blobs, request, response)
 
     async def _why(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
-        found = documents.facts(view, memory=self._memory_of(view))
+        found = task_documents.facts(view, memory=self._memory_of(view))
         sentence = state_explanations.sentence(found, now=self._clock.wall())
         facts = {"state": view.state, "reason": view.reason, "message": view.message}
         used = (
             state_explanations.usage_sentence(found).strip() or None if view.state.final else None
         )
-        document = {"why": sentence, **facts, "used": used, "error": documents.error(view)}
+        document = {"why": sentence, **facts, "used": used, "error": task_documents.error(view)}
         await response.json({key: value for key, value in document.items() if value is not None})
 
     def _memory_of(self, view: model.TaskView) -> str:
@@ -343,7 +345,7 @@ class Api:
     async def _cancel(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
         await self._journal.kill(view.task)
         after = self._journal.view(view.task) or view
-        await response.json(documents.task(after), status=202)
+        await response.json(task_documents.task(after), status=202)
 
     async def _suspend(
         self,
@@ -359,7 +361,7 @@ class Api:
             )
         await self._journal.suspend(view.task, suspended=suspended)
         after = self._journal.view(view.task) or view
-        await response.json(documents.task(after), status=202)
+        await response.json(task_documents.task(after), status=202)
 
     async def _retry(
         self, request: asgi.Request, view: model.TaskView, response: asgi.Response
@@ -380,9 +382,9 @@ class Api:
         except dispatch_errors.RunRefused as error:
             raise errors.Conflict(str(error)) from error
         after = self._journal.view(view.task) or view
-        document = documents.task(after)
+        document = task_documents.task(after)
         if retried is not None:
-            document["retried"] = documents.retried(retried)
+            document["retried"] = task_documents.retried(retried)
         await response.json(document, status=202)
 
     async def _forget(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
@@ -390,7 +392,7 @@ class Api:
             await self._journal.forget(view.task)
         except dispatch_errors.RunRefused as error:
             raise errors.Conflict(str(error)) from error
-        await response.json(documents.task(view))
+        await response.json(task_documents.task(view))
 
     async def _prune(
         self, request: asgi.Request, namespace: str | None, response: asgi.Response

@@ -19,8 +19,8 @@ from kilnwork.api import (
     flow_expressions,
     flow_program,
     flow_validation,
-    job_settings,
     reasons,
+    resolved_job_settings,
     sync_set_env,
 )
 from kilnwork.api import task as api_task
@@ -37,7 +37,7 @@ from kilnwork.jobs.flows import (
 )
 from kilnwork.kit import errors, ids
 from kilnwork.sdk import context, exact_json
-from kilnwork.testing import clock, flow_event_queue
+from kilnwork.testing import clock, flow_timeline
 
 _R = reasons.FlowReason
 _UID = "00000000-0000-0000-0000-000000000000"
@@ -133,7 +133,7 @@ class _Process:
 
     def __init__(self, run: live_run_state.Run, functions: Functions) -> None:
         self._run, self._functions = run, functions
-        self._timeline = flow_event_queue.Timeline()
+        self._timeline = flow_timeline.Timeline()
         self._spent_s = 0.0
         """Seconds that the current item has slept, or waited for retries."""
         self.attempts: dict[str, list[str]] = {}
@@ -144,7 +144,7 @@ class _Process:
         run, line = self._run, self._timeline
         if run.program.timeout_s is not None:
             line.add(
-                flow_event_queue.Event(flow_event_queue.Kind.LIMIT, ""),
+                flow_timeline.Event(flow_timeline.Kind.LIMIT, ""),
                 after_s=run.program.timeout_s,
             )
         while True:
@@ -156,24 +156,22 @@ class _Process:
             if wanted:
                 continue  # carrying them out may have ended a step
             event = line.take()
-            if event.kind is flow_event_queue.Kind.LIMIT:
+            if event.kind is flow_timeline.Kind.LIMIT:
                 run_planning.timed_out(run, event.key)
             elif event.end is not None:
                 run_planning.job_ended(run, event.key, event.end)
             elif event.work is not None:
                 end, seconds = self._done(event.key, event.work)
-                ended = flow_event_queue.Event(
-                    flow_event_queue.Kind.END, event.key, event.work, end
-                )
+                ended = flow_timeline.Event(flow_timeline.Kind.END, event.key, event.work, end)
                 line.add(ended, after_s=seconds)
 
     def _carry_out(self, instruction: live_run_state.Instruction) -> None:
         key, line = instruction.key, self._timeline
         if isinstance(instruction, live_run_state.StartJob):
-            line.add(flow_event_queue.Event(flow_event_queue.Kind.CALL, key, instruction.work))
+            line.add(flow_timeline.Event(flow_timeline.Kind.CALL, key, instruction.work))
         elif isinstance(instruction, live_run_state.SetTimeLimit):
             line.add(
-                flow_event_queue.Event(flow_event_queue.Kind.LIMIT, key),
+                flow_timeline.Event(flow_timeline.Kind.LIMIT, key),
                 after_s=instruction.seconds,
             )
         elif (work := line.stop(key)) is not None:
@@ -189,7 +187,7 @@ class _Process:
         """
         spent: list[float] = []
         end = self._call_all(key, work, spent)
-        return end, flow_event_queue.makespan_s(spent, work.parallel)
+        return end, flow_timeline.makespan_s(spent, work.parallel)
 
     def _call_all(
         self, key: str, work: step_inputs.StepWork, spent: list[float]
@@ -307,7 +305,7 @@ def _message(work: step_inputs.StepWork, failed: int, first: str) -> str:
     """Return the message about a step with too many failed tasks, in the words of the engine."""
     if work.size == 1:
         return first
-    wanted = job_settings.Completion(max_failed=work.max_failed)
+    wanted = resolved_job_settings.Completion(max_failed=work.max_failed)
     ended = job_records.ItemCounts()
     ended.failed = failed
     why = completion.failure_message(

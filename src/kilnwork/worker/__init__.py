@@ -2,9 +2,9 @@
 
 Started as a process in a Pod (`python -m kilnwork.worker`); no other package imports it. `agent`
 holds the link to the dispatcher and the attempts. `attempt` runs one command, from the message Run
-to the message Finished; `outcome_rules` and `result_file` decide how it ended. `slot` runs Python
-calls in a process forked from the `zygote`. `memory_watch` ends the largest task before the memory
-limit is reached.
+to the message Finished; `outcome_rules` and `result_file` decide how it ended. `slot_process` runs
+Python calls in a process forked from the `zygote`. `memory_watch` ends the largest task before the
+memory limit is reached.
 
 The worker does not use the Kubernetes API; it only passes service-account files on to its tasks.
 Linux only.

@@ -21,7 +21,7 @@ from kilnwork.channel import messages, worker_side
 from kilnwork.kit import clock, coroutines, ids, processes
 from kilnwork.worker import (
     attempt,
-    commands,
+    command_start,
     directories,
     environment,
     errors,
@@ -159,7 +159,7 @@ class Agent:
         if self._containers is not None:
             # Must precede the Hello, which proves that nothing of an earlier worker process runs.
             await self._containers.clear(self._settings.pod_uid)
-        commands.keep_descriptors_private()
+        command_start.keep_descriptors_private()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             # The loop runs these handlers between coroutines, never in the middle of one.

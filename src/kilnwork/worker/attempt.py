@@ -19,7 +19,7 @@ from kilnwork.channel import messages, worker_side
 from kilnwork.kit import clock, processes
 from kilnwork.worker import (
     attempt_output,
-    commands,
+    command_start,
     directories,
     environment,
     errors,
@@ -79,7 +79,7 @@ class Attempt:
         self._run = run
         self._tools = tools
         self._halt: outcome_rules.Halt | None = None
-        self._command: commands.Command | None = None
+        self._command: command_start.Command | None = None
         self._output: attempt_output.AttemptOutput | None = None
         self._kill_timer: asyncio.TimerHandle | None = None
         self._asking: asyncio.Timeout | None = None
@@ -171,7 +171,7 @@ class Attempt:
             return outcome_rules.halted_outcome(self._halt, at=tools.clock.wall())
         variables = tools.environment.for_attempt(self._run, place, values)
         spec = self._run.spec
-        command = commands.start((*spec.command, *spec.args), variables)
+        command = command_start.start((*spec.command, *spec.args), variables)
         # Must run in the same turn of the loop: a sweep before it would drop the exit status.
         ended = tools.reaper.watch(command.pid)
         self._command = command

@@ -26,9 +26,15 @@ from kilnwork.channel import blocking_link, frames, http_upgrade, messages
 from kilnwork.channel import errors as channel_errors
 from kilnwork.data import cached_blobs, local_blobs, remote_blobs
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import http1_client, ids, logs, mount_paths, scratch
+from kilnwork.kit import http1_client, ids, logs, mount_path_resolution, scratch
 from kilnwork.sdk import errors, futures, session
-from kilnwork.worker import execution, interrupts, manager_connector, slot, slot_call_table
+from kilnwork.worker import (
+    call_execution,
+    interrupts,
+    manager_connector,
+    slot_call_table,
+    slot_process,
+)
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +88,7 @@ def from_environment(environment: Mapping[str, str]) -> PodCallSettings:
     Raises KeyError or ValueError.
     """
     return PodCallSettings(
-        token_file=mount_paths.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
+        token_file=mount_path_resolution.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
         attempt=(
             environment["KILN_TASK_ID"],
             int(environment["KILN_RUN"]),
@@ -98,7 +104,7 @@ def from_environment(environment: Mapping[str, str]) -> PodCallSettings:
 
 class PodCall(session.Session):
     """The session of the Pod's single call, and the main loop of the process. Implements
-    `execution.Owner`.
+    `call_execution.Owner`.
     """
 
     in_slot = True
@@ -126,10 +132,10 @@ class PodCall(session.Session):
         self._ref = given.ref
         self._wall, self._monotonic = clock.wall, clock.monotonic
         self._held = slot_call_table.SlotCalls()
-        self._guard = interrupts.Interrupts(self._held, doors=execution.USER_CODE_CALLERS)
-        self._execution = execution.Execution(self, clock=clock, min_measured_s=0.0)
+        self._guard = interrupts.Interrupts(self._held, doors=call_execution.USER_CODE_CALLERS)
+        self._execution = call_execution.Execution(self, clock=clock, min_measured_s=0.0)
         self._execution.guard = self._guard
-        self._templates_by_number: dict[int, execution.Template] = {}
+        self._templates_by_number: dict[int, call_execution.Template] = {}
         self._call: calls.CallRun | None = None
         self._report: messages.CallsEnded | None = None
         self._is_acknowledged = False
@@ -151,14 +157,14 @@ class PodCall(session.Session):
             return RETURNED
         end = self._run(self._call)
         if self._forked:
-            _exit(RETURNED if end.ending is execution.SUCCEEDED else RAISED)
-        if end.ending not in (execution.SUCCEEDED, execution.FAILED):
+            _exit(RETURNED if end.ending is call_execution.SUCCEEDED else RAISED)
+        if end.ending not in (call_execution.SUCCEEDED, call_execution.FAILED):
             return STOPPED
         self.link.flush()  # tasks that it has submitted must precede its end
         self._report = messages.CallsEnded(1, (end,))
         self.link.send(self._report)
         self.link.wait(lambda: self._is_acknowledged or self._is_over)
-        return RETURNED if end.ending is execution.SUCCEEDED else RAISED
+        return RETURNED if end.ending is call_execution.SUCCEEDED else RAISED
 
     def _run(self, run: calls.CallRun) -> calls.CallEnd:
         level = slot_call_table.StackLevel(run, self._wall())
@@ -293,7 +299,7 @@ class PodCall(session.Session):
         """
         match message:
             case messages.Template():
-                self._templates_by_number[message.number] = execution.Template(message.spec)
+                self._templates_by_number[message.number] = call_execution.Template(message.spec)
             case messages.Calls():
                 if self._call is None:
                     self._call = message.runs[0]
@@ -349,7 +355,7 @@ def _exit(code: int) -> NoReturn:
 def main() -> int:
     """Run the call of this Pod; return the exit code."""
     logs.setup()
-    slot.quieten_logs()
+    slot_process.quieten_logs()
     given = from_environment(os.environ)
     for name in _OWN_VARIABLES:
         os.environ.pop(name, None)

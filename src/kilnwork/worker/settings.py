@@ -9,7 +9,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kilnwork.kit import errors, mount_paths
+from kilnwork.kit import errors, mount_path_resolution
 
 DIRECTORY_PREFIX = "kiln-w-"
 """Prefix of the names of all directories that a worker makes in the temporary directory."""
@@ -103,7 +103,9 @@ class WorkerSettings:
     node: str
     slots: int
     mounts: Path
-    """The directory below which this process finds the mounts of its Pod; see `kit.mount_paths`."""
+    """The directory below which this process finds the mounts of its Pod; see
+    `kit.mount_path_resolution`.
+    """
     workdir: Path | None = None
     """Working directory of slots; None for the worker's own."""
     pythonpath: tuple[str, ...] = ()
@@ -127,7 +129,9 @@ def name_directory(environment: MutableMapping[str, str]) -> None:
     """
     if environment.get("KILN_CHANNEL", "").startswith(NETWORK):
         temporary = environment.get("TMPDIR") or "/tmp"  # noqa: S108  the directory will be private
-        if _in_containers(environment) and mount_paths.mount_root(environment) == Path("/"):
+        if _in_containers(environment) and mount_path_resolution.mount_root(environment) == Path(
+            "/"
+        ):
             temporary = str(VOLUME)
         if len(os.fsencode(temporary)) > _MAX_DIRECTORY:
             temporary = "/tmp"  # noqa: S108
@@ -139,7 +143,7 @@ def from_environment(environment: Mapping[str, str]) -> WorkerSettings:
 
     Raises ConfigurationError, which names the variable and the expected value.
     """
-    mounts = mount_paths.mount_root(environment)
+    mounts = mount_path_resolution.mount_root(environment)
     remote, channel = _channel(environment, mounts)
     return WorkerSettings(
         channel=channel,

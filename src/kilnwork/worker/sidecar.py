@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn, Protocol
 
     class _Calls(Protocol):
-        """`sidecar_calls`, imported by name when it is needed."""
+        """`sidecar_socket_server`, imported by name when it is needed."""
 
         def serve(self, listener: "Listener", ending: "Ending") -> None: ...
 
@@ -121,7 +121,7 @@ def main() -> int:
     if not has_input:
         listener.publish()
     if has_input or _is_wanted(listener, ending):
-        calls: _Calls = _module("sidecar_calls")
+        calls: _Calls = _module("sidecar_socket_server")
         calls.serve(listener, ending)
     listener.socket.close()
     return _leave_result(directory, ending)
@@ -129,7 +129,7 @@ def main() -> int:
 
 def _mount_path(name: str) -> str:
     """Return the real path of a mount, whose mount path is in the environment variable `name`; see
-    `kit.mount_paths`.
+    `kit.mount_path_resolution`.
     """
     return os.environ.get("CONTAINER_SANDBOX_MOUNT_POINT", "") + os.environ[name]
 

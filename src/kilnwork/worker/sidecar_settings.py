@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from kilnwork.kit import clock, mount_paths
+from kilnwork.kit import clock, mount_path_resolution
 
 CLOCK = clock.SystemClock()
 
@@ -42,8 +42,8 @@ def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
     """
     blobs = environment.get("KILN_BLOBS", "")
     return SidecarSettings(
-        directory=mount_paths.locate(Path(environment["KILN_CONTRACT_DIR"]), environment),
-        token_file=mount_paths.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
+        directory=mount_path_resolution.locate(Path(environment["KILN_CONTRACT_DIR"]), environment),
+        token_file=mount_path_resolution.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
         attempt=(
             environment["KILN_TASK_ID"],
             int(environment["KILN_RUN"]),

@@ -1,9 +1,9 @@
 """The session of a slot, which receives calls, runs them one at a time, and reports their outcomes.
 
-Used by `slot`. It is a `Session` like a driver's, so tasks that a call submits go over the slot's
-own link, with the running attempt as parent. The main thread runs user code. Messages are read by
-whichever thread waits, or by the link's thread while user code runs. A task that waits for others
-releases its slot, and may run the others on top of itself, in place.
+Used by `slot_process`. It is a `Session` like a driver's, so tasks that a call submits go over the
+slot's own link, with the running attempt as parent. The main thread runs user code. Messages are
+read by whichever thread waits, or by the link's thread while user code runs. A task that waits for
+others releases its slot, and may run the others on top of itself, in place.
 """
 
 import math
@@ -23,13 +23,13 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import errors, futures, session
 from kilnwork.worker import (
+    call_execution,
     call_waits,
-    execution,
     interrupts,
+    secret_requests,
     slot_call_table,
     slot_output,
     slot_page,
-    variable_requests,
 )
 
 FLUSH_ENDS = 64
@@ -98,10 +98,10 @@ class SlotSession(session.Session):
         self._wall, self._monotonic = clock.wall, clock.monotonic
         self._held = slot_call_table.SlotCalls()
         self._stack = self._held.stack
-        self._call_templates: dict[int, execution.Template] = {}
-        self._variables = variable_requests.VariableRequests(self.link.send, self.link.wait)
-        self._execution = execution.Execution(self, clock=clock, ask=self._variables.request)
-        self._guard = interrupts.Interrupts(self._held, doors=execution.USER_CODE_CALLERS)
+        self._call_templates: dict[int, call_execution.Template] = {}
+        self._variables = secret_requests.VariableRequests(self.link.send, self.link.wait)
+        self._execution = call_execution.Execution(self, clock=clock, ask=self._variables.request)
+        self._guard = interrupts.Interrupts(self._held, doors=call_execution.USER_CODE_CALLERS)
         self._execution.guard = self._guard
         self._output = slot_output.SlotOutput(
             pipe, page, send=self._send, room=self._is_read, monotonic=self._monotonic
@@ -117,7 +117,7 @@ class SlotSession(session.Session):
             self._guard,
             clock=clock,
             home=self._home,
-            base=execution.Execution.run,
+            base=call_execution.Execution.run,
         )
         self._recursion = sys.getrecursionlimit()
         os.register_at_fork(after_in_child=self._after_fork)
@@ -256,7 +256,7 @@ class SlotSession(session.Session):
         """
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0 if end.ending is execution.SUCCEEDED else 1)
+        os._exit(0 if end.ending is call_execution.SUCCEEDED else 1)
 
     # session.Session: called by tasks, in any thread
 
@@ -357,7 +357,7 @@ class SlotSession(session.Session):
                 with self._held.lock:
                     self._held.acknowledged(message.serial)
             case messages.Template():
-                self._call_templates[message.number] = execution.Template(message.spec)
+                self._call_templates[message.number] = call_execution.Template(message.spec)
             case messages.Forget():
                 # Calls that are queued or run may still need these templates.
                 with self._held.lock:

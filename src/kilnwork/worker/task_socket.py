@@ -1,9 +1,10 @@
 """The requests of a running task on its KILN_SOCKET: to spawn children, to query their state, to
 set its progress.
 
-Used by `attempt`, and by `sidecar_calls` for attempts in Pods. There is one socket per attempt, so
-the parent of a child is the owner of the socket, never a field of the request. The requests are
-described in docs/reference/worker-contract.md. Responses of the dispatcher are passed on unchanged.
+Used by `attempt`, and by `sidecar_socket_server` for attempts in Pods. There is one socket per
+attempt, so the parent of a child is the owner of the socket, never a field of the request. The
+requests are described in docs/reference/worker-contract.md. Responses of the dispatcher are passed
+on unchanged.
 """
 
 import itertools

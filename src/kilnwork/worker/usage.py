@@ -1,8 +1,8 @@
 """Measurement of the CPU seconds and the peak resident memory of a call.
 
-Used by `execution`, in slots and in Pods of calls. The calls of a slot share one process: after a
-call that raised the kernel's peak, the peak is reset, so that it does not count for the next call.
-The usage of commands is measured by `reaper`.
+Used by `call_execution`, in slots and in Pods of calls. The calls of a slot share one process:
+after a call that raised the kernel's peak, the peak is reset, so that it does not count for the
+next call. The usage of commands is measured by `reaper`.
 """
 
 import os

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from kilnwork.kit import clock, logs, processes
-from kilnwork.worker import settings, slot, zygote_link
+from kilnwork.worker import settings, slot_process, zygote_link
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ would take 1 MiB more, and leaving it out would not make slots start sooner.
 _FIRST_PAUSE_S = 0.0005
 _MAX_PAUSE_S = 0.05
 
-RunSlot = Callable[[slot.SlotParameters], None]
+RunSlot = Callable[[slot_process.SlotParameters], None]
 
 
 @dataclass(slots=True)
@@ -168,7 +168,9 @@ class Zygote:
             gc.enable()
             page, reading, writing = descriptors
             self._run_slot(
-                slot.SlotParameters(self._pid, order.slot, order.secret, page, reading, writing)
+                slot_process.SlotParameters(
+                    self._pid, order.slot, order.secret, page, reading, writing
+                )
             )
             code = os.EX_OK
         except BaseException:  # noqa: BLE001  whatever it was, this process must not go on
@@ -276,12 +278,12 @@ def run(link: socket.socket, given: settings.WorkerSettings, *, stderr: int) -> 
         open_blobs = functools.partial(far.open_blobs, given)
     # A collection in a slot would write to the header of each object, and so copy shared pages.
     gc.freeze()
-    here = slot.SlotSurroundings(given.channel, clock.SystemClock(), open_blobs)
+    here = slot_process.SlotSurroundings(given.channel, clock.SystemClock(), open_blobs)
     # Output so far belongs to the errors file, not to the new descriptor 2.
     sys.stderr.flush()
     os.dup2(stderr, 2)
     os.close(stderr)
-    Zygote(link, clock=here.clock, run_slot=functools.partial(slot.run_slot, here)).serve()
+    Zygote(link, clock=here.clock, run_slot=functools.partial(slot_process.run_slot, here)).serve()
 
 
 def _empty_stdin() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kilnwork.api import cel, crd, crd_parts, kinds, schema_generation
+from kilnwork.api import cel_evaluation, crd, crd_parts, kinds, schema_generation
 
 
 def nodes(node: Any) -> Iterator[dict[str, Any]]:
@@ -142,7 +142,7 @@ def test_frozen_fields_of_sync_sets_in_cel() -> None:
     """The rules as the real server evaluates them: an update within a generation is refused, one
     that raises the generation is accepted.
     """
-    library = importlib.import_module(cel.LIBRARY)
+    library = importlib.import_module(cel_evaluation.LIBRARY)
     spec = root("syncsets")["properties"]["spec"]
     old = {
         "generation": 1,

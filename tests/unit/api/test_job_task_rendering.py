@@ -14,7 +14,7 @@ from kilnwork.api import (
     job_indexes,
     job_task_rendering,
     json_limits,
-    object_manifests,
+    object_task_manifests,
     substitution,
     task,
 )
@@ -177,7 +177,7 @@ def test_manifest_is_parsed_before_substitution() -> None:
         {"option.title": 'a", injected: true, b: "${task.attempt}'},
     ).custom_resource
     assert made is not None
-    final = at_attempt(made.manifest, object_manifests.TEXT_FIELDS)
+    final = at_attempt(made.manifest, object_task_manifests.TEXT_FIELDS)
     assert final["spec"] == {
         "title": 'a", injected: true, b: "${task.attempt}',
         "copies": 3,

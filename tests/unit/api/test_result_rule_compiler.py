@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kilnwork.api import cel, json_limits, result_rule_compiler, result_rule_evaluation
+from kilnwork.api import cel_evaluation, json_limits, result_rule_compiler, result_rule_evaluation
 from kilnwork.api.result_rule_compiler import Operator, RuleOutcome
 
 DOCUMENT: dict[str, Any] = {
@@ -281,10 +281,10 @@ def test_all_problems_are_reported_at_once() -> None:
 
 @pytest.fixture
 def _without_cel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(cel, "LIBRARY", "no_such_library")
-    cel.available.cache_clear()
+    monkeypatch.setattr(cel_evaluation, "LIBRARY", "no_such_library")
+    cel_evaluation.available.cache_clear()
     yield
-    cel.available.cache_clear()
+    cel_evaluation.available.cache_clear()
 
 
 @pytest.mark.usefixtures("_without_cel")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kilnwork.api import attempts, calls, reasons
-from kilnwork.dispatch.journal import batch_rows, memory_store, port
+from kilnwork.dispatch.journal import memory_store, port, rows_to_write
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
@@ -288,7 +288,7 @@ class JournalWorld(call_simulation.Simulation):
         return self.journal
 
     def commit(self, batch: instructions.Batch) -> None:
-        self.journal._commit(batch_rows.of_batch(batch))
+        self.journal._commit(rows_to_write.of_batch(batch))
 
 
 class CallCrashStories(CallStories):

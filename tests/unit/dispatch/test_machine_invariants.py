@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import batch_rows, restore
+from kilnwork.dispatch.journal import restore, rows_to_write
 from kilnwork.dispatch.journal.sqlite import journal, queries
 from kilnwork.dispatch.machine import inputs, instructions, machine, memory
 from kilnwork.kit import ids
@@ -352,7 +352,7 @@ class CrashStories(Stories):
         self.machine = machine.Machine(self.memory)
 
     def commit(self, batch: instructions.Batch) -> None:
-        self.store._commit(batch_rows.of_batch(batch))
+        self.store._commit(rows_to_write.of_batch(batch))
         self.acknowledged |= {(one.task, one.spec.run) for one in self.submitted}
 
     @rule(lost=st.sampled_from(["nothing", "submit", "kill", "tick"]))

@@ -2,8 +2,8 @@
 
 import re
 
-from kilnwork.api import field_support, field_support_table, kinds
-from kilnwork.cli import fields_reference
+from kilnwork.api import field_support, kind_field_effects, kinds
+from kilnwork.cli import field_effects_reference
 from kilnwork.controlplane.node import pod_field_effects
 from support import field_samples, pages
 
@@ -11,11 +11,11 @@ PAGE = (pages.DOCS / "reference" / "fields.md").read_text()
 
 
 def test_page_is_current() -> None:
-    assert fields_reference.page() == PAGE, "run `make docs`"
+    assert field_effects_reference.page() == PAGE, "run `make docs`"
 
 
 def test_every_row_has_a_line_and_says_why_it_is_not_honoured() -> None:
-    rows = [*pod_field_effects.ROWS, *field_support_table.TASK, *field_support_table.TASK_CLUSTER]
+    rows = [*pod_field_effects.ROWS, *kind_field_effects.TASK, *kind_field_effects.TASK_CLUSTER]
     for row in rows:
         of_any = re.sub(r"spec\.(init|ephemeral)Containers", "spec.containers", row.path)
         assert any(f"| `{path}` |" in PAGE for path in (row.path, of_any))
@@ -31,7 +31,7 @@ def test_every_field_has_a_row() -> None:
         if field_support.row_for(pod_field_effects.TABLE, path) is None
     ]
     for kind in kinds.OURS:
-        rows = field_support_table.TABLES[kind.kind]
+        rows = kind_field_effects.TABLES[kind.kind]
         paths = field_samples.fields_of(kind)
         missing += [path for path in paths if field_support.row_for(rows, path) is None]
     assert missing == [], "add rows to task_fields or pod_fields, then `make docs`"

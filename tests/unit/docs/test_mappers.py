@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kilnwork.jobs.work import (
     builtins,
-    commands,
+    command_mappers,
     function_mappers,
     mapper_interface,
     output_writer,
@@ -24,7 +24,7 @@ def test_every_variable_of_a_command_is_in_the_table(tmp_path: Path) -> None:
     here = local_parts.World(
         tmp_path, b"{}\n", mapper={"command": ["env", "-u", "KILN_X", "python3", "-c", text]}
     )
-    inherited = set(commands.environment("", part=1, run=1, attempt=1)) - named
+    inherited = set(command_mappers.environment("", part=1, run=1, attempt=1)) - named
     found = set(here.content(here.map().output).decode().split())
     assert {name for name in found if name.startswith("KILN_")} - inherited == named
 
@@ -34,7 +34,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert f"at most {output_writer.MAX_REASON} characters" in WORDS
     assert f"the first {mapper_interface.TRACEBACKS} tracebacks of a part" in WORDS
     assert f"prints nothing for {pipes.PATIENCE_S:g} seconds" in WORDS
-    most_line, most = commands.MAX_LINE >> 10, commands.MAX_REPORT_BYTES >> 20
+    most_line, most = command_mappers.MAX_LINE >> 10, command_mappers.MAX_REPORT_BYTES >> 20
     assert f"at most {most_line} KiB, all lines of a part together {most} MiB" in WORDS
 
 

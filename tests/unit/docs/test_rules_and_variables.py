@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from kilnwork.api import (
-    cel,
+    cel_evaluation,
     iregexp,
     json_limits,
     jsonpaths,
-    object_manifests,
+    object_task_manifests,
     result_rule_compiler,
     substitution,
 )
@@ -80,8 +80,8 @@ def test_operators_and_fields_are_those_of_the_code() -> None:
 def test_limits_are_those_of_the_code() -> None:
     assert f"a list of up to {result_rule_compiler.MAX_RULES} rules" in WORDS
     assert f"at most {iregexp.MAX_CHARS} characters and {iregexp.MAX_POSITIONS} positions" in WORDS
-    assert f"An expression may have {cel.MAX_PREDICATE_CHARS} characters" in WORDS
-    assert ("two deep" in WORDS) is (cel.MAX_NESTING == 2)
+    assert f"An expression may have {cel_evaluation.MAX_PREDICATE_CHARS} characters" in WORDS
+    assert ("two deep" in WORDS) is (cel_evaluation.MAX_NESTING == 2)
     assert f"A path has at most {jsonpaths.MAX_CHARS} characters" in WORDS
     for subject in ("A document may have", "The result may have"):
         size = f"{json_limits.MAX_SIZE} values and characters, and {json_limits.MAX_DEPTH} levels"
@@ -100,7 +100,7 @@ def test_variables_prefixes_and_fields_are_those_of_the_code() -> None:
     )
     assert texts is not None
     assert set(re.findall("`(.*?)`", texts[1])) == substitution.TEXT_FIELDS
-    assert set(re.findall("`(.*?)`", texts[2])) == object_manifests.TEXT_FIELDS
+    assert set(re.findall("`(.*?)`", texts[2])) == object_task_manifests.TEXT_FIELDS
 
 
 @pytest.mark.parametrize(("template", "becomes"), rows(VARIABLES, "with"))

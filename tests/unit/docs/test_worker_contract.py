@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import attempts, sync_set_env, task
 from kilnwork.channel import messages
 from kilnwork.controlplane.node import shim_container
-from kilnwork.kit import ids, mount_paths
+from kilnwork.kit import ids, mount_path_resolution
 from kilnwork.worker import agent, directories, environment
 from support import pages
 
@@ -39,7 +39,7 @@ def test_every_variable_is_in_the_table(
     rows = pages.table(pages.sections(PAGE, 2)["Environment"])
     named = {name.strip("`") for row in rows for name in row.key.split(", ")}
     assert named == found.keys() - {"TMPDIR"}
-    assert f"`{mount_paths.VARIABLE}`" in PAGE
+    assert f"`{mount_path_resolution.VARIABLE}`" in PAGE
 
 
 def test_times_are_those_of_the_code() -> None:

@@ -5,13 +5,13 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilnwork.api import job_settings
+from kilnwork.api import resolved_job_settings
 from kilnwork.jobs import completion, live_job_state
 
 _V = completion.Verdict
 WANTED = st.one_of(
-    st.builds(job_settings.Completion, min_successful=st.integers(1, 7)),
-    st.builds(job_settings.Completion, max_failed=st.integers(0, 7)),
+    st.builds(resolved_job_settings.Completion, min_successful=st.integers(1, 7)),
+    st.builds(resolved_job_settings.Completion, max_failed=st.integers(0, 7)),
 )
 
 
@@ -22,7 +22,9 @@ def counts(succeeded: int, failed: int, cancelled: int) -> live_job_state.ItemCo
 
 
 def succeeds(
-    wanted: job_settings.Completion, ends: tuple[bool, ...], known: live_job_state.ItemCounts
+    wanted: resolved_job_settings.Completion,
+    ends: tuple[bool, ...],
+    known: live_job_state.ItemCounts,
 ) -> bool:
     """Return whether a job has succeeded once its last indexes have ended so."""
     if wanted.min_successful is not None:
@@ -33,7 +35,7 @@ def succeeds(
 
 @given(WANTED, st.integers(0, 4), st.integers(0, 4), st.integers(0, 2), st.integers(0, 5))
 def test_job_is_lost_only_when_it_cannot_succeed(
-    wanted: job_settings.Completion, succeeded: int, failed: int, cancelled: int, left: int
+    wanted: resolved_job_settings.Completion, succeeded: int, failed: int, cancelled: int, left: int
 ) -> None:
     known = counts(succeeded, failed, cancelled)
     size = known.closed + left
@@ -52,8 +54,8 @@ def test_job_is_lost_only_when_it_cannot_succeed(
 
 
 def test_lost_job_has_failure_message() -> None:
-    least = job_settings.Completion(min_successful=3)
-    most = job_settings.Completion(max_failed=1)
+    least = resolved_job_settings.Completion(min_successful=3)
+    most = resolved_job_settings.Completion(max_failed=1)
     known = counts(1, 2, 0)
     assert (
         completion.failure_message(least, known, 4) == "2 of 4 indexes failed, and 3 must succeed"
@@ -62,8 +64,8 @@ def test_lost_job_has_failure_message() -> None:
 
 
 def test_failure_message_has_the_nouns_of_the_job() -> None:
-    least = job_settings.Completion(min_successful=3)
-    most = job_settings.Completion(max_failed=1)
+    least = resolved_job_settings.Completion(min_successful=3)
+    most = resolved_job_settings.Completion(max_failed=1)
     known = counts(0, 2, 1)
     assert (
         completion.failure_message(least, known, 4, nouns="parts")

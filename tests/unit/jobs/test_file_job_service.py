@@ -6,7 +6,7 @@ import pytest
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
-from kilnwork.jobs import errors, file_job_service, model
+from kilnwork.jobs import errors, file_job_service, file_job_types
 from support.job_world import NS, World
 
 _P = filejobs.FileJobPhase
@@ -53,9 +53,11 @@ async def test_idempotency_key_makes_one_job(tmp_path: Path) -> None:
         assert again.id == first.id
         assert len(world.jobs.jobs(NS)[0]) == 1
         with pytest.raises(errors.KeyUsed) as caught:
-            world.jobs.find_by_key(NS, model.IdempotencyKey("me", "k", b"another"))
+            world.jobs.find_by_key(NS, file_job_types.IdempotencyKey("me", "k", b"another"))
         assert caught.value.job == first.id
-        assert world.jobs.find_by_key(NS, model.IdempotencyKey("you", "k", b"print")) is None
+        assert (
+            world.jobs.find_by_key(NS, file_job_types.IdempotencyKey("you", "k", b"print")) is None
+        )
         await world.jobs.delete(NS, first.id)
         assert (await world.create(lines(5), key="k")).id != first.id
 
@@ -174,7 +176,7 @@ async def test_commit_record_lost_after_the_end_is_an_error(tmp_path: Path) -> N
         world.directory_of(view).delete(["commits/2-1"])
         await world.restart()
         shown = await world.jobs.parts(NS, view.id)
-        assert [one.state for one in shown] == [model.PartState.SUCCEEDED] * 3
+        assert [one.state for one in shown] == [file_job_types.PartState.SUCCEEDED] * 3
         assert [one.commit is None for one in shown] == [False, True, False]
         with pytest.raises(data_errors.ObjectMissing, match="commits/2-1"):
             await world.jobs.commits(NS, view.id)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kilnwork.jobs import idempotency_key_filter, model
+from kilnwork.jobs import file_job_types, idempotency_key_filter
 from support.job_world import NS, World
 
 
@@ -30,5 +30,5 @@ async def test_key_is_known_after_restart(tmp_path: Path) -> None:
         await world.restart()
         again = await world.create(b"{}\n", key="k")
         assert again.id == first.id
-        other = model.IdempotencyKey("me", "another", b"print")
+        other = file_job_types.IdempotencyKey("me", "another", b"print")
         assert world.jobs.find_by_key(NS, other) is None

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from kilnwork.api import job as api_job
-from kilnwork.jobs import index_model, start_queue
+from kilnwork.jobs import index_job_types, job_start_queue
 from support import index_job_world, job_world
 
 _P = api_job.Phase
 CONFIG = str(uuid.UUID(int=7))
-GROUP = start_queue.ConcurrencyGroup(
+GROUP = job_start_queue.ConcurrencyGroup(
     config=CONFIG, name="nightly", policy=api_job.ConcurrencyPolicy.ENQUEUE
 )
 
@@ -24,10 +24,10 @@ Story = Callable[[index_job_world.IndexWorld], Awaitable[None]]
 
 def new(
     number: int, name: str, *, tick: int | None = None, **template: Any
-) -> index_model.NewIndexJob:
+) -> index_job_types.NewIndexJob:
     task = {"command": ["true"]}
     spec = {"template": {"taskTemplate": task, **template}}
-    return index_model.NewIndexJob(
+    return index_job_types.NewIndexJob(
         uid=str(uuid.UUID(int=number)),
         namespace="ns",
         name=name,
@@ -38,7 +38,7 @@ def new(
     )
 
 
-async def end(world: index_job_world.IndexWorld, uid: str) -> index_model.IndexJobView:
+async def end(world: index_job_world.IndexWorld, uid: str) -> index_job_types.IndexJobView:
     jobs = world.services.indexes
 
     def over() -> bool:
@@ -57,7 +57,7 @@ HOOKS = [{"on": ["Running", "Succeeded", "Failed", "Killed"], "taskTemplate": {"
 async def all_of_it(world: index_job_world.IndexWorld) -> None:
     """Two Jobs of a group, one after the other, with a finalizer and hooks, created by a tick."""
     finalizer = {"taskTemplate": {"command": ["sum"]}}
-    decision = index_model.TickDecision(
+    decision = index_job_types.TickDecision(
         config=CONFIG, namespace="ns", name="nightly", tick=100, run=(100,)
     )
     first = new(

@@ -11,12 +11,12 @@ from kilnwork.api import json_limits
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import (
+    file_job_types,
     index_item_source,
-    index_model,
+    index_job_types,
     item_states,
+    job_start_queue,
     live_job_state,
-    model,
-    start_queue,
     step_planning,
     task_hub,
     transitions,
@@ -25,17 +25,17 @@ from support import index_job_world
 
 _P, _T = api_job.Phase, api_task.State
 CONFIG = str(uuid.UUID(int=7))
-GROUP = start_queue.ConcurrencyGroup(
+GROUP = job_start_queue.ConcurrencyGroup(
     config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.ENQUEUE, max_queued=10_000
 )
 ROOM = step_planning.TaskRoom(window=8, slots=2, prepare=True)
 
 
 def new(
-    number: int, *, group: start_queue.ConcurrencyGroup | None = None, **template: Any
-) -> index_model.NewIndexJob:
+    number: int, *, group: job_start_queue.ConcurrencyGroup | None = None, **template: Any
+) -> index_job_types.NewIndexJob:
     spec = {"template": {"taskTemplate": {"command": ["true"]}, **template}}
-    return index_model.NewIndexJob(
+    return index_job_types.NewIndexJob(
         uid=str(uuid.UUID(int=number)),
         namespace="ns",
         name=f"job-{number}",
@@ -45,7 +45,7 @@ def new(
     )
 
 
-async def over(world: index_job_world.IndexWorld, uid: str) -> index_model.IndexJobView:
+async def over(world: index_job_world.IndexWorld, uid: str) -> index_job_types.IndexJobView:
     jobs = world.services.indexes
 
     def is_over() -> bool:
@@ -72,7 +72,7 @@ async def test_waiting_jobs_are_not_in_memory(tmp_path: Path) -> None:
             str(uuid.UUID(int=number)) for number in range(2, 301)
         )
         await over(world, str(uuid.UUID(int=300)))
-        assert jobs.group(CONFIG) == index_model.GroupView(active=(), queued=())
+        assert jobs.group(CONFIG) == index_job_types.GroupView(active=(), queued=())
         assert world.dispatcher.ran == [f"job-{number}-0" for number in range(1, 301)]
         _, views = await jobs.changes(0)
         assert {view.phase for view in views} == {_P.SUCCEEDED}
@@ -95,7 +95,7 @@ async def test_large_job_has_small_views(tmp_path: Path) -> None:
         assert len(msgspec.json.encode(view)) < 32 * 1024
         page = await jobs.indexes(uid, after=50_000, limit=200)
         assert [one.number for one in page] == list(range(50_001, 50_201))
-        failed = await jobs.indexes(uid, state=index_model.IndexState.FAILED, limit=3)
+        failed = await jobs.indexes(uid, state=index_job_types.IndexState.FAILED, limit=3)
         assert [one.number for one in failed] == [2, 4, 6]
 
 
@@ -106,7 +106,7 @@ def a_job(**template: Any) -> live_job_state.Job:
         index_item_source.IndexDefinition(name="job", template=made.spec.template)
     )
     job = live_job_state.Job(
-        model.JobId(bytes(16), "job"),
+        file_job_types.JobId(bytes(16), "job"),
         row=1,
         namespace="ns",
         spec=index_item_source.IndexSpec(name="job"),
@@ -189,12 +189,12 @@ def test_end_without_proof_is_reported_in_view() -> None:
 
 
 async def test_killed_waiting_job_replaces_no_running_job(tmp_path: Path) -> None:
-    group = start_queue.ConcurrencyGroup(
+    group = job_start_queue.ConcurrencyGroup(
         config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.REPLACE
     )
     async with index_job_world.IndexWorld(tmp_path) as world:
         jobs = world.services.indexes
-        held = start_queue.Hold(reason="Wait")
+        held = job_start_queue.Hold(reason="Wait")
         first = new(1, group=group)
         second = msgspec.structs.replace(new(2, group=group), hold=held)
         await jobs.put(first)

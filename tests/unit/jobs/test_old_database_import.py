@@ -13,7 +13,7 @@ import apsw
 import msgspec
 import pytest
 
-from kilnwork.jobs import errors, item_states, model, old_database_import, rows
+from kilnwork.jobs import errors, file_job_types, item_states, old_database_import, rows
 from support.job_world import NS, CrashedHere, Fuse, World
 
 _OLD = (Path(__file__).parents[2] / "support" / "old_jobs.sql").read_text()
@@ -35,7 +35,7 @@ def insert(into: apsw.Connection, table: str, values: tuple[Any, ...]) -> None:
 
 
 def old_job(row: rows.JobRow) -> tuple[Any, ...]:
-    known = msgspec.json.decode(row.progress, type=model.FileProgress)
+    known = msgspec.json.decode(row.progress, type=file_job_types.FileProgress)
     files = [
         None if one is None else msgspec.json.encode(one) for one in (known.output, known.errors)
     ]
@@ -97,7 +97,7 @@ def imported(directory: Path) -> dict[str, list[tuple[Any, ...]]]:
     found = {new: rows_of(directory / "journal.db", new) for new in _TABLES[1:]}
     jobs = [rows.JobRow._make(values) for values in rows_of(directory / "journal.db", "job")]
     found["job"] = [
-        (*row[:28], msgspec.json.decode(row.progress, type=model.FileProgress), *row[29:])
+        (*row[:28], msgspec.json.decode(row.progress, type=file_job_types.FileProgress), *row[29:])
         for row in jobs
     ]
     return found

@@ -6,7 +6,7 @@ from pathlib import Path
 import apsw
 
 from kilnwork.dispatch.journal.sqlite import statements
-from kilnwork.jobs import model
+from kilnwork.jobs import file_job_types
 from support.job_world import NS, World
 
 VERSION = 10
@@ -51,7 +51,7 @@ async def test_file_jobs_of_older_journal_continue(tmp_path: Path) -> None:
     assert world.view(done.id) == done
     assert [view.id for view in world.jobs.jobs(NS)[0]] == [view.id for view in before[0]]
     assert [view.id for view in world.jobs.jobs(None)[0]] == [half, done.id]
-    named = world.jobs.jobs(NS, wanted=model.JobQuery(name="half"))[0]
+    named = world.jobs.jobs(NS, wanted=file_job_types.JobQuery(name="half"))[0]
     assert [view.id for view in named] == [half]
     found = await world.finished(half)
     assert (found.phase, found.parts.succeeded) == ("Succeeded", 5)

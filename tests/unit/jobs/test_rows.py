@@ -3,13 +3,15 @@
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.jobs import index_item_source, live_job_state, model, rows
+from kilnwork.jobs import file_job_types, index_item_source, live_job_state, rows
 from support import index_records
 
 SOURCES = index_item_source.IndexSources()
 
 
-def row_of(job: live_job_state.Job, key: model.IdempotencyKey | None = None) -> rows.JobRow:
+def row_of(
+    job: live_job_state.Job, key: file_job_types.IdempotencyKey | None = None
+) -> rows.JobRow:
     return rows.JobRow._make(rows.new_job_row(job, key))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.jobs import errors, index_model, row_storage, schedule_rows
+from kilnwork.jobs import errors, index_job_types, row_storage, schedule_rows
 from kilnwork.kit import ids
 
 CONFIG = str(uuid.UUID(int=7))
@@ -20,8 +20,8 @@ def schedules() -> schedule_rows.Schedules:
     return schedule_rows.Schedules(row_storage.Tables(nothing))
 
 
-def decision(tick: int, **more: Any) -> index_model.TickDecision:
-    return index_model.TickDecision(config=CONFIG, namespace="ns", name="c", tick=tick, **more)
+def decision(tick: int, **more: Any) -> index_job_types.TickDecision:
+    return index_job_types.TickDecision(config=CONFIG, namespace="ns", name="c", tick=tick, **more)
 
 
 def test_ticks_are_decided_in_order(schedules: schedule_rows.Schedules) -> None:

@@ -11,7 +11,7 @@ import pytest
 from kilnwork.api import filejobs
 from kilnwork.data import local_blobs, part_commits
 from kilnwork.data.stores import port, store_urls
-from kilnwork.jobs import engine, errors, model, prepare_queue
+from kilnwork.jobs import engine, errors, file_job_types, prepare_queue
 from support.job_world import NS, Entry, World
 
 _P = filejobs.FileJobPhase
@@ -61,8 +61,8 @@ async def test_job_fails_beyond_tolerated_bad_records(
         assert done.parts.cancelled + done.parts.succeeded == 20
         assert done.parts.succeeded == done.progress.records.failed
         with pytest.raises(errors.NotNow, match="nothing to pause"):
-            await world.jobs.adjust(NS, view.id, model.Adjustment(suspend=True))
-        change = model.Adjustment(max_failed_records=None, max_failed_percent=None)
+            await world.jobs.adjust(NS, view.id, file_job_types.Adjustment(suspend=True))
+        change = file_job_types.Adjustment(max_failed_records=None, max_failed_percent=None)
         await world.jobs.adjust(NS, view.id, change)
         await world.jobs.redrive(NS, view.id)
         assert (await world.finished(view.id)).phase is _P.SUCCEEDED
@@ -74,7 +74,7 @@ async def test_tolerance_may_be_raised_while_job_runs(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(half_bad(40), itemsPerPart=2, maxFailedRecords=4, **PARSED)
         await world.running(view.id, 2)
-        await world.jobs.adjust(NS, view.id, model.Adjustment(max_failed_records=None))
+        await world.jobs.adjust(NS, view.id, file_job_types.Adjustment(max_failed_records=None))
         assert (await world.finished(view.id)).phase is _P.SUCCEEDED
 
 
@@ -112,9 +112,9 @@ async def test_parallelism_can_be_changed_while_job_runs(tmp_path: Path) -> None
         await world.until(lambda: len(world.dispatcher.queued) == 2, step=False)
         for entry in world.dispatcher.queued:
             world.dispatcher.begin(entry)
-        await world.jobs.adjust(NS, view.id, model.Adjustment(parallelism=6))
+        await world.jobs.adjust(NS, view.id, file_job_types.Adjustment(parallelism=6))
         await world.until(lambda: len(world.dispatcher.queued) == 4, step=False)
-        await world.jobs.adjust(NS, view.id, model.Adjustment(parallelism=3))
+        await world.jobs.adjust(NS, view.id, file_job_types.Adjustment(parallelism=3))
         await world.until(lambda: len(world.dispatcher.queued) == 1, step=False)
         done = await world.finished(view.id)
         assert world.result(done) == lines(40)
@@ -126,14 +126,14 @@ async def test_invalid_adjustment_is_refused_with_field(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(40), itemsPerPart=1, suspend=True)
         with pytest.raises(errors.InvalidJob, match="parallelism"):
-            await world.jobs.adjust(NS, view.id, model.Adjustment(parallelism=0))
+            await world.jobs.adjust(NS, view.id, file_job_types.Adjustment(parallelism=0))
         with pytest.raises(errors.NotNow, match="Paused: only a job that failed or was cancelled"):
             await world.jobs.redrive(NS, view.id)
         with pytest.raises(errors.NoSuchJob):
             await world.jobs.cancel("elsewhere", view.id)
         manifest = world.jobs.manifest(NS, view.id)
         torn = msgspec.structs.replace(manifest, parts=manifest.parts[:-1])
-        new = model.NewJob(
+        new = file_job_types.NewJob(
             id=world.jobs.new_id(), namespace=NS, spec=view.spec, manifest=torn, inline=lines(40)
         )
         with pytest.raises(errors.InvalidJob, match=r"^manifest: "):
@@ -306,7 +306,7 @@ async def test_shared_input_stays_when_job_is_deleted(tmp_path: Path) -> None:
         first = await world.create(lines(20), itemsPerPart=4)
         await world.finished(first.id)
         world.jobs.store.put("_files/one", lines(20))
-        new = model.NewJob(
+        new = file_job_types.NewJob(
             id=world.jobs.new_id(),
             namespace=NS,
             spec=first.spec,

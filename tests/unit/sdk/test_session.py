@@ -15,7 +15,7 @@ from kilnwork.api import attempts, calls, task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import link_thread, messages
 from kilnwork.kit import ids
-from kilnwork.sdk import batches, driver_session, errors, session
+from kilnwork.sdk import driver_session, errors, message_batching, session
 from kilnwork.sdk import session as session_module
 from support import scripted_dispatcher, waiting
 from support.scripted_session import SPEC, ended_result, open_driver, submit
@@ -170,7 +170,7 @@ def test_too_many_calls_that_are_not_accepted_block_submit(
     thread = threading.Thread(target=work)
     thread.start()
     dispatcher.wait_items(512)
-    most = 512 + batches.CALLS  # what is not sent yet does not count
+    most = 512 + message_batching.CALLS  # what is not sent yet does not count
     until(lambda: session.link.turns.led and 512 <= len(count) <= most, "submit waits")
     dispatcher.accepts = True
     dispatcher.send(messages.Accepted(512))

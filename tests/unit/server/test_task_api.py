@@ -14,7 +14,7 @@ from kilnwork.controllers.data_pond import ledger
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.jobs import errors as jobs_errors
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_job_types
 from kilnwork.jobs.flows import run_types as flow_model
 from kilnwork.kit import asgi, clock, ids
 from kilnwork.server import errors, pond_api, ports, task_api
@@ -156,20 +156,20 @@ class Jobs:
         return name if namespace == "default" and name in ("five", "new") else None
 
     async def indexes(
-        self, uid: str, *, after: int, limit: int, state: index_model.IndexState | None
-    ) -> list[index_model.IndexView]:
+        self, uid: str, *, after: int, limit: int, state: index_job_types.IndexState | None
+    ) -> list[index_job_types.IndexView]:
         if uid == "new":
             raise jobs_errors.NoSuchJob
         found = [index(number) for number in range(after + 1, 5)]
         return [one for one in found if state in (None, one.state)][:limit]
 
 
-def index(number: int) -> index_model.IndexView:
+def index(number: int) -> index_job_types.IndexView:
     odd = number % 2
-    return index_model.IndexView(
+    return index_job_types.IndexView(
         number=number,
         label=f"key-{number}",
-        state=index_model.IndexState.FAILED if odd else index_model.IndexState.WAITING,
+        state=index_job_types.IndexState.FAILED if odd else index_job_types.IndexState.WAITING,
         task=ids.task_text(A),
         name=f"five-{number}",
         run=1,

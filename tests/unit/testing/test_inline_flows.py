@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.testing import flow_event_queue, inline_flows
+from kilnwork.testing import flow_timeline, inline_flows
 
 
 def sleep(seconds: float) -> float:
@@ -90,4 +90,4 @@ def test_fastest_branch_stops_the_others() -> None:
     ("lanes", "seconds"), [(None, 4.0), (1, 10.0), (2, 6.0), (3, 5.0), (9, 4.0)]
 )
 def test_tasks_begin_as_soon_as_a_lane_is_free(lanes: int | None, seconds: float) -> None:
-    assert flow_event_queue.makespan_s([1.0, 2.0, 3.0, 4.0], lanes) == seconds
+    assert flow_timeline.makespan_s([1.0, 2.0, 3.0, 4.0], lanes) == seconds

@@ -49,7 +49,7 @@ def test_shared_modules_are_imported_before_the_fork() -> None:
 def test_agent_and_slots_do_not_load_openssl() -> None:
     """Each process that loads it has 0.6 MiB of it for itself."""
     _, agent, _ = loaded("sys.modules['ssl'] = None; import kilnwork.worker.agent_process")
-    before, slot, _ = loaded("import kilnwork.worker.zygote, kilnwork.worker.slot")
+    before, slot, _ = loaded("import kilnwork.worker.zygote, kilnwork.worker.slot_process")
     assert not {"_hashlib", "_ssl"} & (before | agent | slot)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.kit import errors, mount_paths
+from kilnwork.kit import errors, mount_path_resolution
 from kilnwork.worker import settings
 
 GIVEN = {
@@ -27,7 +27,9 @@ def test_all_variables_are_read() -> None:
 
 
 def test_mounts_may_be_below_another_directory() -> None:
-    found = settings.from_environment({**GIVEN, mount_paths.VARIABLE: "/data/pods/1/root"})
+    found = settings.from_environment(
+        {**GIVEN, mount_path_resolution.VARIABLE: "/data/pods/1/root"}
+    )
     assert found.token_file == Path("/data/pods/1/root" + GIVEN["KILN_TOKEN_FILE"])
 
 
@@ -86,7 +88,7 @@ FAR = {
 def test_remote_dispatcher() -> None:
     environment = dict(FAR)
     settings.name_directory(environment)
-    found = settings.from_environment({**environment, mount_paths.VARIABLE: "/data/root"})
+    found = settings.from_environment({**environment, mount_path_resolution.VARIABLE: "/data/root"})
     assert found.remote is not None
     assert (found.remote.host, found.remote.port) == ("kilnwork.kilnwork-system.svc", 7443)
     assert found.remote.ca_file == Path("/data/root" + FAR["KILN_CA_FILE"])

@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 import click
 
-from kilnwork.api import api_resources, field_support, field_support_table, meta
+from kilnwork.api import api_resources, field_support, kind_field_effects, meta
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     errors,
     manifests,
     merge_patch,
-    object_task_check,
+    object_dry_run,
     options,
-    render,
+    output_formats,
     session,
     shell_completion,
     validation,
@@ -151,8 +151,8 @@ async def _apply(
                 failed += 1
                 click.echo(f"error: {manifest.place}: {error}", err=True)
     if form in ("json", "yaml") and done:
-        whole = done[0] if len(done) == 1 else render.object_list(done)
-        click.echo(render.document(whole, form), nl=False)
+        whole = done[0] if len(done) == 1 else output_formats.object_list(done)
+        click.echo(output_formats.document(whole, form), nl=False)
     return failed
 
 
@@ -181,13 +181,13 @@ async def _one(
 ) -> meta.JsonObject:
     served, namespace, body, path = await _object(s, manifest.body)
     collection = s.path(served, namespace=namespace)
-    if object_task_check.is_object_task(served, body):
-        await object_task_check.check(s, body, namespace)
+    if object_dry_run.is_object_task(served, body):
+        await object_dry_run.check(s, body, namespace)
     verb, result = await _create_or_patch(s, path, collection, body=body, query=query)
     if verb != "unchanged" and served in api_kinds.OURS:  # servers of other clusters cannot warn
-        for found in field_support_table.findings(served.kind, body):
+        for found in kind_field_effects.findings(served.kind, body):
             s.warn(field_support.describe_finding(found))
-    line = render.full_name(served, str(body["metadata"]["name"]))
+    line = output_formats.full_name(served, str(body["metadata"]["name"]))
     if form is None:
         suffix = " (dry run)" if "dryRun" in query else ""
         click.echo(f"{line} {verb}{suffix}")

@@ -14,7 +14,7 @@ from kilnwork.cli import (
     job_lookup,
     job_options,
     options,
-    render,
+    output_formats,
     schedule_views,
     session,
     shell_completion,
@@ -200,6 +200,6 @@ def _say(
     name: str, what: str, view: schedule_views.ScheduleView, tick: int, *, form: str | None
 ) -> None:
     if form == "name":
-        click.echo(render.full_name(api_kinds.JOBS, name))
+        click.echo(output_formats.full_name(api_kinds.JOBS, name))
         return
     click.echo(f"{name}   {schedule_views.local(tick, view.schedule.zone)}   {what}")

@@ -20,8 +20,8 @@ from kilnwork.cli import (
     object_waits,
     options,
     session,
-    set_objects,
     shell_completion,
+    sync_set_requests,
     time_types,
 )
 from kilnwork.kit import clock, http_types
@@ -92,11 +92,11 @@ async def _all(
         ends.append(lambda: _job_end(s, name, timeout_s=timeout_s))
 
     async def stop_set(name: str) -> None:
-        click.echo(await set_objects.cancel(s, name, at))
+        click.echo(await sync_set_requests.cancel(s, name, at))
         ends.append(lambda: _set_end(s, name, timeout_s=timeout_s))
 
     async def stop(word: str) -> None:
-        name = set_objects.explicit_name(word)
+        name = sync_set_requests.explicit_name(word)
         if name is not None:
             await stop_set(name)
             return
@@ -171,7 +171,7 @@ async def _set_end(s: session.Session, name: str, *, timeout_s: float | None) ->
     await object_waits.until(
         s,
         subject,
-        lambda found: found is None or set_objects.is_over(found),
+        lambda found: found is None or sync_set_requests.is_over(found),
         text=f"waiting for SyncSet {name} to stop",
         timeout_s=timeout_s,
     )

@@ -12,9 +12,9 @@ from kilnwork.cli import (
     errors,
     file_jobs,
     options,
+    output_formats,
     pond_sentence,
     pond_tables,
-    render,
     session,
     shell_completion,
 )
@@ -100,7 +100,7 @@ async def _show(
     responses = await asyncio.gather(*(s.get_json(f"{_path(s, name)}/{below}") for name in names))
     found = {name: response["items"] for name, response in zip(names, responses, strict=True)}
     if form is not None:
-        click.echo(render.document({"ponds": found}, form), nl=False)
+        click.echo(output_formats.document({"ponds": found}, form), nl=False)
         return
     if not found:
         await s.say_nothing_found("no DataPonds", hint=": `kiln apply` makes one")

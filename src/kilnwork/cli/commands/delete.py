@@ -16,7 +16,7 @@ from kilnwork.cli import (
     manifests,
     object_waits,
     options,
-    render,
+    output_formats,
     selector_types,
     session,
     shell_completion,
@@ -39,7 +39,7 @@ class _ObjectToDelete:
 
     @property
     def text(self) -> str:
-        return render.full_name(self.resource, self.name)
+        return output_formats.full_name(self.resource, self.name)
 
 
 @click.command()

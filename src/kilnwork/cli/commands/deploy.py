@@ -13,8 +13,8 @@ from kilnwork.cli import (
     exits,
     job_modules,
     options,
+    output_formats,
     packed_code,
-    render,
     session,
     shell_completion,
     wait_notice,
@@ -78,7 +78,7 @@ def command(
         may_be_empty=flags["prune"],  # the module may have no job left
     )
     if flags["dry_run"] and form in ("json", "yaml"):
-        click.echo(render.document(_whole(found.bodies), form), nl=False)
+        click.echo(output_formats.document(_whole(found.bodies), form), nl=False)
         return exits.Exit.OK
     failed = session.run(lambda s: _Deployment(s, found, flags, form=form).run())
     if failed:
@@ -97,7 +97,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _whole(bodies: Sequence[meta.JsonObject]) -> meta.JsonObject:
-    return bodies[0] if len(bodies) == 1 else render.object_list(bodies)
+    return bodies[0] if len(bodies) == 1 else output_formats.object_list(bodies)
 
 
 class _Deployment:
@@ -138,7 +138,7 @@ class _Deployment:
             for name in sorted(deployed):
                 failed += await self._stale(name, deployed[name])
         if self._form in ("json", "yaml"):
-            click.echo(render.document(_whole(done), self._form), nl=False)
+            click.echo(output_formats.document(_whole(done), self._form), nl=False)
         return failed
 
     async def _deployed(self) -> dict[str, meta.JsonObject]:
@@ -211,7 +211,7 @@ class _Deployment:
         return 0
 
     def _say(self, name: str, verb: str) -> None:
-        line = render.full_name(kinds.JOB_CONFIGS, name)
+        line = output_formats.full_name(kinds.JOB_CONFIGS, name)
         if self._form is None:
             click.echo(f"{line} {verb}{' (dry run)' if self._dry else ''}")
         elif self._form == "name" and verb != "pruned":

@@ -18,7 +18,7 @@ from kilnwork.cli import (
     job_lookup,
     kinds,
     options,
-    render,
+    output_formats,
     selector_types,
     session,
     shell_completion,
@@ -217,15 +217,15 @@ async def _objects(
         await s.check_namespace()
     if wanted.form == "name":
         for served, item in found:
-            click.echo(render.full_name(served, item["metadata"]["name"]))
+            click.echo(output_formats.full_name(served, item["metadata"]["name"]))
         return
     single = len(refs) == 1 and refs[0].name is not None
     items = [item for _, item in found]
-    _whole(items[0] if single else render.object_list(items), wanted)
+    _whole(items[0] if single else output_formats.object_list(items), wanted)
 
 
 def _whole(value: Any, wanted: GetSelection) -> None:
-    text = render.document(value, wanted.form, managed_fields=wanted.managed_fields)
+    text = output_formats.document(value, wanted.form, managed_fields=wanted.managed_fields)
     click.echo(text, nl=False)
 
 
@@ -306,11 +306,11 @@ def _lines(
     header, cells = table(definitions, rows, wide=wanted.form == "wide")
     if prefix is not None:
         for row in cells:
-            row[0] = render.full_name(prefix, str(row[0]))
+            row[0] = output_formats.full_name(prefix, str(row[0]))
     if s.target.all_namespaces and any(_namespace(row) for row in rows):
         header = ["NAMESPACE", *header]
         cells = [[_namespace(row), *some] for row, some in zip(rows, cells, strict=True)]
-    lines = render.columns(header, cells)
+    lines = output_formats.columns(header, cells)
     return lines if wanted.headers else lines[1:]
 
 
@@ -400,7 +400,7 @@ class _Rows:
             if self._wanted.form in (None, "wide"):
                 self._table(one)
             elif self._wanted.form == "name":
-                click.echo(render.full_name(self._served, one["metadata"]["name"]))
+                click.echo(output_formats.full_name(self._served, one["metadata"]["name"]))
             else:
                 one.setdefault("apiVersion", self._served.api_version)
                 one.setdefault("kind", self._served.kind)
@@ -418,7 +418,7 @@ class _Rows:
             cells = [[_namespace(row), *some] for row, some in zip(rows, cells, strict=True)]
         lines = [header] if self._headers else []
         self._headers = False
-        lines += [[render.cell(c) for c in row] for row in cells]
+        lines += [[output_formats.cell(c) for c in row] for row in cells]
         self._widths = [
             max(width, *(len(line[i]) for line in lines))
             for i, width in enumerate(self._widths or [0] * len(header))

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from kilnwork.api import manager_access, names
-from kilnwork.cli import manager_options, options, render
+from kilnwork.cli import manager_options, options, output_formats
 from kilnwork.cli.installation import all_objects, rights, settings
 
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
@@ -257,9 +257,9 @@ def command(form: str, **given: Any) -> None:
 def text(objects: list[dict[str, Any]], form: str) -> str:
     """Return the objects as text: as YAML documents, or as one List in JSON."""
     if form == "json":
-        return render.json_text({"apiVersion": "v1", "kind": "List", "items": objects})
+        return output_formats.json_text({"apiVersion": "v1", "kind": "List", "items": objects})
     plain = (msgspec.to_builtins(one) for one in objects)
-    return "---\n".join(render.yaml_text(one, sort_keys=False) for one in plain)
+    return "---\n".join(output_formats.yaml_text(one, sort_keys=False) for one in plain)
 
 
 def _named_kinds(allowed: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from kilnwork.cli import (
     options,
     session,
     set_logs,
-    set_objects,
     shell_completion,
+    sync_set_requests,
     task_logs,
 )
 
@@ -81,7 +81,7 @@ async def _logs(
     index: str | None,
     step: str | None,
 ) -> None:
-    if (name := set_objects.explicit_name(word)) is not None:
+    if (name := sync_set_requests.explicit_name(word)) is not None:
         if index is not None:
             raise errors.InvalidInput(f"--index is only for Jobs: write --step 'STEP[{index}]'")
         await set_logs.show(s, name, query, step=step)

@@ -17,7 +17,7 @@ from kilnwork.api import manager_access
 from kilnwork.cli import (
     directory_type,
     foreground_server,
-    jobs_api_options,
+    jobs_api_limits,
     manager_options,
     options,
     retention_options,
@@ -25,7 +25,7 @@ from kilnwork.cli import (
 )
 from kilnwork.cli.installation import rights
 from kilnwork.cli.wiring import in_cluster_server
-from kilnwork.kit import mount_paths
+from kilnwork.kit import mount_path_resolution
 
 _DATA = Path("/var/lib/kilnwork")
 
@@ -137,7 +137,7 @@ def _settings(**given: Any) -> in_cluster_server.InClusterSettings:
         absence_s=given["lease"],
         adopt=given["adopt"],
         ponds=given["ponds"],
-        files=jobs_api_options.chosen(given),
+        files=jobs_api_limits.chosen(given),
         keep=retention_options.chosen(given),
     )
 
@@ -147,7 +147,7 @@ def _mounted(data: Path) -> Path:
 
     On nodes whose containers see the file system of the host, it is below another directory.
     """
-    inside = mount_paths.locate(data, os.environ)
+    inside = mount_path_resolution.locate(data, os.environ)
     return inside if inside.is_dir() else data
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 import msgspec
 
-from kilnwork.cli import errors, jobs_api_options, options, session
+from kilnwork.cli import errors, jobs_api_limits, options, session
 
 
 @click.command()
@@ -24,7 +24,7 @@ from kilnwork.cli import errors, jobs_api_options, options, session
 )
 @click.option(
     "--free",
-    type=jobs_api_options.SIZE,
+    type=jobs_api_limits.SIZE,
     metavar="SIZE",
     help="Stop when about this much space is freed.",
 )

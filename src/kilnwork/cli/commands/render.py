@@ -6,7 +6,7 @@ import click
 
 from kilnwork import version
 from kilnwork.cli import errors, manifests, sync_set_rendering
-from kilnwork.cli import render as cli_render
+from kilnwork.cli import output_formats as cli_render
 
 
 @click.command()

@@ -3,7 +3,14 @@
 import click
 
 from kilnwork.api import kinds as api_kinds
-from kilnwork.cli import job_lookup, object_waits, options, session, set_objects, shell_completion
+from kilnwork.cli import (
+    job_lookup,
+    object_waits,
+    options,
+    session,
+    shell_completion,
+    sync_set_requests,
+)
 
 
 @click.command()
@@ -49,7 +56,7 @@ async def _replay(
     timeout_s: float | None,
 ) -> None:
     name = job_lookup.plain_name(word, api_kinds.SYNC_SETS)
-    number = await set_objects.replay(s, name, generation)
+    number = await sync_set_requests.replay(s, name, generation)
     click.echo(f"SyncSet {name} starts again as generation {number}")
     if not wait:
         return
@@ -57,10 +64,10 @@ async def _replay(
     found = await object_waits.until(
         s,
         subject,
-        lambda seen: seen is None or set_objects.is_over(seen),
+        lambda seen: seen is None or sync_set_requests.is_over(seen),
         text=f"waiting for SyncSet {name} to be over",
         timeout_s=timeout_s,
     )
     if found is not None:
-        set_objects.check_end(found)
-        click.echo(set_objects.sentence(found))
+        sync_set_requests.check_end(found)
+        click.echo(sync_set_requests.sentence(found))

@@ -28,8 +28,8 @@ from kilnwork.cli import (
     kinds,
     options,
     session,
-    set_objects,
     shell_completion,
+    sync_set_requests,
 )
 from kilnwork.data import errors as data_errors
 from kilnwork.data import local_blobs
@@ -106,7 +106,7 @@ def command(name: str, output: str, directory: Path | None) -> None:
     if job is not None and directory is None:
         session.run(lambda s: _of_job(s, job, output))
         return
-    sync_set = set_objects.explicit_name(name)
+    sync_set = sync_set_requests.explicit_name(name)
     if sync_set is not None and directory is None:
         session.run(lambda s: _of_set(s, sync_set, output))
         return
@@ -189,13 +189,13 @@ async def _only_task(s: session.Session, name: str) -> str:
 
 
 async def _of_set(s: session.Session, name: str, output: str) -> None:
-    found = await set_objects.get(s, name)
-    if not set_objects.is_over(found):
+    found = await sync_set_requests.get(s, name)
+    if not sync_set_requests.is_over(found):
         raise errors.CommandError(
-            f"{set_objects.sentence(found)} It has no result yet: `kiln wait syncset/{name}` waits "
-            "for its end"
+            f"{sync_set_requests.sentence(found)} It has no result yet: `kiln wait syncset/{name}` "
+            "waits for its end"
         )
-    set_objects.check_end(found)
+    sync_set_requests.check_end(found)
     namespace = session.quoted(s.one_namespace())
     path = f"/v1/namespaces/{namespace}/syncsets/{session.quoted(name)}/result"
     pieces = s.stream(path, head=lambda _: None)

@@ -14,8 +14,8 @@ from kilnwork.cli import (
     options,
     retries,
     session,
-    set_objects,
     shell_completion,
+    sync_set_requests,
     task_id_lookup,
 )
 
@@ -101,7 +101,7 @@ async def _all(
         return await retries.job(s, found, failed=failed)
 
     async def start(word: str) -> None:
-        if (name := set_objects.explicit_name(word)) is not None:
+        if (name := sync_set_requests.explicit_name(word)) is not None:
             if not failed:
                 raise errors.InvalidInput(
                     f"--failed runs the failed steps of a SyncSet again; `kiln replay {name}` runs "

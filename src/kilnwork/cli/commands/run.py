@@ -20,7 +20,7 @@ from kilnwork.cli import (
     manifests,
     object_waits,
     options,
-    render,
+    output_formats,
     session,
     shell_completion,
     task_logs,
@@ -97,7 +97,7 @@ def command(words: tuple[str, ...], source: str | None, form: str | None, **rest
     given = _input(source)
     body = _body(words, given, rest)
     if rest["dry_run"]:
-        click.echo(render.document(body, form), nl=False)
+        click.echo(output_formats.document(body, form), nl=False)
         return exits.Exit.OK
     return session.run(lambda s: _run(s, body, given, form=form, watch=rest["watch"]))
 
@@ -175,9 +175,9 @@ async def _run(
 
 
 def _announce(made: meta.JsonObject, *, form: str | None, watch: bool) -> None:
-    text = render.full_name(kinds.TASKS, made["metadata"]["name"])
+    text = output_formats.full_name(kinds.TASKS, made["metadata"]["name"])
     if form in ("json", "yaml"):
-        text = render.document(made, form).rstrip("\n")
+        text = output_formats.document(made, form).rstrip("\n")
     elif form is None:
         text += " created"
     click.echo(text, err=watch and form is None)

@@ -16,7 +16,7 @@ from kilnwork.cli import (
     job_options,
     job_progress,
     options,
-    render,
+    output_formats,
     session,
     shell_completion,
     time_types,
@@ -115,14 +115,16 @@ def command(config: str, form: str | None, **asked: Any) -> int:
     name = job_lookup.plain_name(config, api_kinds.JOB_CONFIGS)
     found = session.run(lambda s: job_lookup.get_config(s, name))
     if asked["schema"]:
-        click.echo(render.document(_schema(found), "yaml" if form == "yaml" else "json"), nl=False)
+        click.echo(
+            output_formats.document(_schema(found), "yaml" if form == "yaml" else "json"), nl=False
+        )
         return exits.Exit.OK
     body = _body(found, asked)
     if asked["dry_run"]:
         body["metadata"].pop("uid", None)
         shown = body["metadata"].get("name") or body["metadata"]["generateName"]
-        named = f"{render.full_name(api_kinds.JOBS, shown)}\n"
-        click.echo(named if form == "name" else render.document(body, form), nl=False)
+        named = f"{output_formats.full_name(api_kinds.JOBS, shown)}\n"
+        click.echo(named if form == "name" else output_formats.document(body, form), nl=False)
         return exits.Exit.OK
     session.run(lambda s: _run(s, body, form=form, watch=asked["watch"]))
     return exits.Exit.OK
@@ -198,9 +200,9 @@ async def _run(s: session.Session, body: dict[str, Any], *, form: str | None, wa
         raise errors.CommandError(
             f"{error}: choose another --name, or remove it with `kiln delete job {name}`"
         ) from error
-    text = render.full_name(api_kinds.JOBS, made["metadata"]["name"])
+    text = output_formats.full_name(api_kinds.JOBS, made["metadata"]["name"])
     if form in ("json", "yaml"):
-        text = render.document(made, form).rstrip("\n")
+        text = output_formats.document(made, form).rstrip("\n")
     elif form is None:
         text += " created"
     click.echo(text, err=watch and form is None)

@@ -10,7 +10,7 @@ from kilnwork.cli import (
     errors,
     job_lookup,
     options,
-    render,
+    output_formats,
     schedule_views,
     session,
     shell_completion,
@@ -142,7 +142,7 @@ async def _list(s: session.Session, count: int, form: str | None, *, headers: bo
 def _print(views: list[schedule_views.ScheduleView], form: str | None, *, now: float) -> None:
     if form is not None:
         items = [schedule_views.document(view) for view in views]
-        click.echo(render.document({"items": items}, form), nl=False)
+        click.echo(output_formats.document({"items": items}, form), nl=False)
         return
     for number, view in enumerate(views):
         if number:

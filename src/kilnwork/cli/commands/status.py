@@ -9,7 +9,15 @@ from typing import Any, TypeVar
 import click
 
 from kilnwork.api import api_resources, filejobs, kinds, manager_access, meta, task
-from kilnwork.cli import errors, file_jobs, options, readyz_reader, render, session, wait_notice
+from kilnwork.cli import (
+    errors,
+    file_jobs,
+    options,
+    output_formats,
+    readyz_reader,
+    session,
+    wait_notice,
+)
 from kilnwork.endpoints import discovery_protocol
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import errors as kube_errors
@@ -54,7 +62,7 @@ def command(form: str | None, wait: bool, timeout: float | None) -> None:  # noq
     """
     facts = asyncio.run(_when_ready(timeout)) if wait else session.run(_facts)
     if form is not None:
-        click.echo(render.document(facts, form), nl=False)
+        click.echo(output_formats.document(facts, form), nl=False)
         return
     for line in _text(facts):
         click.echo(line)
@@ -320,7 +328,7 @@ def _calls(functions: Sequence[dict[str, Any]]) -> list[str]:
     """
     shown = functions[:_MANY]
     states = [state for state in task.State if any(state in one["states"] for one in shown)]
-    lines = render.columns(
+    lines = output_formats.columns(
         ["NAMESPACE", "FUNCTION", *(state.upper() for state in states)],
         [
             [one["namespace"], one["function"], *(one["states"].get(s, 0) for s in states)]
@@ -335,4 +343,4 @@ def _clusters(clusters: Sequence[dict[str, Any]]) -> list[str]:
     if not clusters:
         return ["no TaskCluster: tasks wait until there is one"]
     header = ["NAMESPACE", "CLUSTER", "WORKERS", "BUSY SLOTS", "QUEUED"]
-    return render.columns(header, [list(cluster.values()) for cluster in clusters])
+    return output_formats.columns(header, [list(cluster.values()) for cluster in clusters])

@@ -16,7 +16,7 @@ from kilnwork import version
 from kilnwork.cli import (
     directory_type,
     foreground_server,
-    jobs_api_options,
+    jobs_api_limits,
     manager_options,
     retention_options,
 )
@@ -58,7 +58,7 @@ from kilnwork.server.jobs import aksjobscheduler_settings
     " environment variables, no token over plain HTTP.",
 )
 @manager_options.allowed_kinds("*")
-@jobs_api_options.options
+@jobs_api_limits.options
 @retention_options.options
 @foreground_server.logged
 def command(
@@ -91,7 +91,7 @@ def command(
         slots=slots or len(os.sched_getaffinity(0)),
         allowed_kinds=allowed_kinds,
         keep=keep,
-        files=jobs_api_options.chosen(
+        files=jobs_api_limits.chosen(
             limited, source=aksjobscheduler_settings.read(os.environ) if source_compat else None
         ),
     )

@@ -17,7 +17,7 @@ from kilnwork.cli import (
     file_jobs,
     mappers,
     options,
-    render,
+    output_formats,
     session,
     shell_completion,
     uploads,
@@ -300,7 +300,7 @@ async def _upload(
             reducer=None if reducer is None else reducer.mapper,
             **_only_set(rest),
         )
-        click.echo(render.document(msgspec.to_builtins(spec), None), nl=False)
+        click.echo(output_formats.document(msgspec.to_builtins(spec), None), nl=False)
         return exits.Exit.OK
     several = [each for each in wanted if each is not None]
     await mappers.check_importable(s, several, working_dir=given["working_dir"])

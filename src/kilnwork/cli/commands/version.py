@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from kilnwork import version
-from kilnwork.cli import errors, options, render, session
+from kilnwork.cli import errors, options, output_formats, session
 
 
 @click.command()
@@ -33,7 +33,7 @@ def command(client: bool, form: str | None) -> None:  # noqa: FBT001
         if "server" in facts:
             click.echo(f"server: {facts['server'].get('gitVersion')} at {facts['server']['url']}")
     else:
-        click.echo(render.document(facts, form), nl=False)
+        click.echo(output_formats.document(facts, form), nl=False)
     if failure is not None:
         raise failure
 

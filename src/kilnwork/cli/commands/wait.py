@@ -19,10 +19,10 @@ from kilnwork.cli import (
     job_lookup,
     object_waits,
     options,
-    render,
+    output_formats,
     session,
-    set_objects,
     shell_completion,
+    sync_set_requests,
     task_id_lookup,
 )
 from kilnwork.kube import errors as kube_errors
@@ -46,7 +46,10 @@ _OF_PHASES = {
         api_job.Phase, job_fields.phase_of, job_fields.test_of, job_fields.check_end
     ),
     api_kinds.SYNC_SETS.kind: _OfPhases(
-        sync_set.Phase, set_objects.phase_of, set_objects.test_of, set_objects.check_end
+        sync_set.Phase,
+        sync_set_requests.phase_of,
+        sync_set_requests.test_of,
+        sync_set_requests.check_end,
     ),
 }
 
@@ -113,7 +116,7 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
                 await _until_over(s, name, wanted, timeout_s=timeout)
                 continue
             subject = await _subject(s, word)
-            name = render.full_name(subject.resource, subject.name)
+            name = output_formats.full_name(subject.resource, subject.name)
             what = wanted or _DEFAULTS.get(subject.resource.kind, _FINAL)
             check_kind(what, subject.resource)
             text = f"waiting for {name} to be {_IN_WORDS.get(what, what)}"

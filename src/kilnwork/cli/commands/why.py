@@ -16,12 +16,12 @@ from kilnwork.cli import (
     job_lookup,
     object_waits,
     options,
+    output_formats,
     pond_sentence,
     readyz_reader,
-    render,
     session,
-    set_objects,
     shell_completion,
+    sync_set_requests,
     task_cluster_sentence,
     task_lists,
 )
@@ -53,7 +53,7 @@ def command(subject: str, form: str | None) -> None:
     """
     document = session.run(lambda s: _document(s, subject))
     if form == "json":
-        click.echo(render.json_text(document), nl=False)
+        click.echo(output_formats.json_text(document), nl=False)
     else:
         click.echo(document["why"])
         for line in task_lists.traceback(document.get("error")):
@@ -119,7 +119,7 @@ def config_sentence(found: job_lookup.Item) -> str:
 
 _SENTENCES = {
     api_kinds.JOB_CONFIGS.kind: config_sentence,
-    api_kinds.SYNC_SETS.kind: set_objects.sentence,
+    api_kinds.SYNC_SETS.kind: sync_set_requests.sentence,
     api_kinds.TASK_CLUSTERS.kind: task_cluster_sentence.sentence,
 }
 """Kinds with a sentence of their own."""

@@ -11,13 +11,13 @@ from typing import Protocol, Self
 from kilnwork.api import manager_access, pond_messages
 from kilnwork.channel import ports as channel_ports
 from kilnwork.channel import worker_side_lease
-from kilnwork.cli.wiring import adapters, steps
+from kilnwork.cli.wiring import port_adapters, steps
 from kilnwork.controllers import caches
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import environment_variables as hub_variables
 from kilnwork.dispatch.hub import hub, retention
 from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.jobs import assembly, file_job_service, index_job_service
+from kilnwork.jobs import file_job_service, index_job_service, service_assembly
 from kilnwork.jobs.flows import flow_service
 from kilnwork.kit import asgi, clock, data_directories, ids
 from kilnwork.server import blobs as blob_server
@@ -29,7 +29,7 @@ from kilnwork.server import (
     metrics,
     pond_api,
     pond_exchange,
-    pond_files,
+    pond_job_files,
     pond_ports,
     ports,
     task_api,
@@ -223,15 +223,15 @@ class Dispatcher:
         parts.then("dispatcher", running.stop)
         self.hub = running
         jobs = await self._start_jobs(running, parts)
-        reader = adapters.HubJournal(running, self._journal.path, jobs=jobs, known=self._known)
+        reader = port_adapters.HubJournal(running, self._journal.path, jobs=jobs, known=self._known)
         clusters = callers.clusters(running)
         shown = task_api.Api(
             reader,
             callers.rights,
             clusters,
-            jobs=adapters.KnownJobs(self.indexes, self._known),
+            jobs=port_adapters.KnownJobs(self.indexes, self._known),
             outputs=callers.outputs,
-            flows=adapters.KnownFlows(self.flows, self._known),
+            flows=port_adapters.KnownFlows(self.flows, self._known),
             ponds=pond_api.Ponds(callers.ledger, callers.rights, time=self._clock),
             channel=str(self.socket),
             blobs=self.blobs,
@@ -249,7 +249,9 @@ class Dispatcher:
             files,
             worker_file_api.ObjectsApp(jobs.store, callers.verifier),
             callback_receiver.CallbacksApp(urls, running),
-            pond_exchange.PondExchange(callers.ledger, callers.agents, pond_files.PondFiles(jobs)),
+            pond_exchange.PondExchange(
+                callers.ledger, callers.agents, pond_job_files.PondFiles(jobs)
+            ),
         )
 
         async def close() -> None:
@@ -261,7 +263,7 @@ class Dispatcher:
         return running
 
     async def _start_jobs(self, running: hub.Hub, parts: steps.Steps) -> file_job_service.FileJobs:
-        services = assembly.JobServices(
+        services = service_assembly.JobServices(
             self._data_dir,
             running.participation,
             clock=self._clock,
@@ -313,6 +315,6 @@ class Dispatcher:
             value=float(self.hub.epoch),
             kind="counter",
         )
-        yield from adapters.samples(self.hub, self._known())
+        yield from port_adapters.samples(self.hub, self._known())
         if self._running_jobs is not None:
-            yield from adapters.job_samples(self._running_jobs)
+            yield from port_adapters.job_samples(self._running_jobs)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kilnwork import controllers, version
 from kilnwork.cli import embedded_crds
-from kilnwork.cli.wiring import adapters, manager, steps
+from kilnwork.cli.wiring import manager, port_adapters, steps
 from kilnwork.controlplane import cluster
 from kilnwork.dispatch.hub import retention
 from kilnwork.kit import clock
@@ -87,7 +87,7 @@ class EmbeddedServer:
         self._steps.explain("controllers", lambda: self._controllers_wait)
         self._controllers_wait: str | None = None
         self._client: client.Client
-        front = self._manager.guard(adapters.EmbeddedAccess(self._plane))
+        front = self._manager.guard(port_adapters.EmbeddedAccess(self._plane))
         for mount in front.mounts:
             self._plane.mount(mount.prefix, manager.serving(front, mount))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kilnwork import controllers
-from kilnwork.cli.wiring import adapters, dispatcher, steps
+from kilnwork.cli.wiring import dispatcher, port_adapters, steps
 from kilnwork.dispatch.hub import hub, retention
 from kilnwork.kit import asgi, clock
 from kilnwork.kube import client
@@ -131,12 +131,12 @@ class Manager:
             read_log=read_log,
         )
         callers = dispatcher.Callers(
-            verifier=adapters.ChannelVerifier(self._controllers, self._access),
+            verifier=port_adapters.ChannelVerifier(self._controllers, self._access),
             rights=self._access,
-            outputs=adapters.LiveOutputs(self._controllers),
+            outputs=port_adapters.LiveOutputs(self._controllers),
             images=self._controllers.image_of_spawned,
-            variables=adapters.KubeVariables(kube),
-            clusters=lambda running: adapters.KnownClusters(running, self._controllers),
+            variables=port_adapters.KubeVariables(kube),
+            clusters=lambda running: port_adapters.KnownClusters(running, self._controllers),
             ledger=self._controllers.ledger,
             agents=self._controllers.pond_verifier,
         )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 
 from kilnwork.api import data_pond, pond_messages, pond_views
-from kilnwork.controllers.data_pond import model, pond_state, views
+from kilnwork.controllers.data_pond import model, pond_state, rest_views
 from kilnwork.data import errors
 from kilnwork.data.pond import leases as pond_leases
 from kilnwork.data.pond import manifest
@@ -254,12 +254,12 @@ class Ledger:
     def node_views(self, namespace: str, name: str) -> list[pond_views.NodeView] | None:
         """Return views of all nodes of a pond, or None if there is no such DataPond."""
         found = self.state(namespace, name)
-        return None if found is None else views.nodes(found)
+        return None if found is None else rest_views.nodes(found)
 
     def lease_views(self, namespace: str, name: str) -> list[pond_views.LeaseView] | None:
         """Return views of all leases of a pond, or None if there is no such DataPond."""
         found = self.state(namespace, name)
-        return None if found is None else views.leases(found)
+        return None if found is None else rest_views.leases(found)
 
     def ask(
         self, namespace: str, pond: str, lease: str, request: pond_views.LeaseRequest
@@ -297,7 +297,7 @@ class Ledger:
         for one in request.snapshots:
             if pins[one.name].state == model.FAILED and one.from_ is not None:
                 self.forget_pin(namespace, pond, _request(lease, one))
-        return views.lease(self._pond(namespace, pond), name, pins)
+        return rest_views.lease(self._pond(namespace, pond), name, pins)
 
     def _asked_pin(
         self, namespace: str, pond: str, lease: str, one: pond_views.LeaseSnapshot

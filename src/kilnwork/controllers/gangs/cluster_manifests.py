@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kilnwork.api import (
-    field_support_table,
+    kind_field_effects,
     kinds,
     meta,
     names,
@@ -137,7 +137,7 @@ def _add_to_worker(
 ) -> None:
     """Add environment variables and mounts to the worker's container."""
     containers = list(pod.get("containers") or [{"name": worker_pods.CONTAINER}])
-    position = field_support_table.worker_position(containers)
+    position = kind_field_effects.worker_position(containers)
     worker = dict(containers[position])
     others = [one for one in worker.get("env") or () if one.get("name") not in env]
     worker["env"] = [*others, *({"name": name, "value": value} for name, value in env.items())]

@@ -19,7 +19,7 @@ from kilnwork.controllers.gangs import (
     gang_fit,
     gang_placement,
     gang_state,
-    group_clusters,
+    group_task_clusters,
     port,
     waiting_gangs,
 )
@@ -39,7 +39,7 @@ class PodsBackend:
     """The backend with a scheduling gate and its own capacity check (`port.Backend`)."""
 
     def __init__(self, context: reconciler_context.ReconcilerContext) -> None:
-        self._clusters = group_clusters.GroupClusters(context, gated=True)
+        self._clusters = group_task_clusters.GroupClusters(context, gated=True)
         self._client = context.kube
         self._clock = context.time
         self._checking = asyncio.Lock()

@@ -9,7 +9,7 @@ import msgspec
 
 from kilnwork.api import reasons
 from kilnwork.controllers import ports, reconciler_context
-from kilnwork.controllers.gangs import gang_state, group_clusters, port
+from kilnwork.controllers.gangs import gang_state, group_task_clusters, port
 
 SOON_S = 0.25
 """Seconds until the next check of groups that are being deleted."""
@@ -21,7 +21,7 @@ class LocalBackend:
     """
 
     def __init__(self, context: reconciler_context.ReconcilerContext) -> None:
-        self._clusters = group_clusters.GroupClusters(context, gated=False)
+        self._clusters = group_task_clusters.GroupClusters(context, gated=False)
         self._clock = context.time
 
     def use(self, hub: ports.ClusterHub) -> None:

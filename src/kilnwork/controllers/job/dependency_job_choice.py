@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kilnwork.api import due_ticks, job, job_config, job_from_config
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_job_types
 from kilnwork.kit import clock
 
 
@@ -24,7 +24,7 @@ def choose(
     config: job_config.JobConfig,
     *,
     jobs: Iterable[job.Job],
-    row: index_model.ScheduleRow | None,
+    row: index_job_types.ScheduleRow | None,
 ) -> Choice:
     """Choose the newest Job of a JobConfig that is not later than the Job `seen`, otherwise the
     first later one.
@@ -62,7 +62,7 @@ def time_of(one: job.Job) -> float:
 
 def _find_undecided(
     config: job_config.JobConfig,
-    row: index_model.ScheduleRow | None,
+    row: index_job_types.ScheduleRow | None,
     until: float,
     made: set[int | None],
 ) -> int | None:

@@ -13,7 +13,7 @@ from kilnwork.controllers import caches, ports
 from kilnwork.controllers.job import dependency_job_choice, plan
 from kilnwork.controllers.task import plan as task_plan
 from kilnwork.dispatch import model
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_job_types
 
 FindInput = Callable[[input_assembly.InputSource, str], task_plan.Found]
 """Finds the data or result of a source in a namespace; provided by the Task controller."""
@@ -33,7 +33,7 @@ class Dependencies:
     def __init__(
         self,
         known: caches.Caches,
-        views: Mapping[str, index_model.IndexJobView],
+        views: Mapping[str, index_job_types.IndexJobView],
         *,
         find_input: FindInput,
         find_view: FindView,

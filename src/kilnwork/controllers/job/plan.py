@@ -16,15 +16,15 @@ from kilnwork.api import (
     job_config,
     job_config_options,
     job_from_config,
-    job_settings,
     job_validation,
     meta,
     reasons,
+    resolved_job_settings,
     task,
 )
 from kilnwork.controllers.job import status
 from kilnwork.controllers.task import plan as task_plan
-from kilnwork.jobs import index_model, start_queue
+from kilnwork.jobs import index_job_types, job_start_queue
 from kilnwork.kit import clock
 
 Reason = reasons.Reason
@@ -72,7 +72,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All known facts about one Job."""
 
     job: job.Job | None
-    view: index_model.IndexJobView | None
+    view: index_job_types.IndexJobView | None
     """The engine's view of this object (by uid)."""
     strays: tuple[str, ...] = ()
     """Uids of Jobs of this name that the engine still has although their objects are gone."""
@@ -85,7 +85,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Why the engine does not accept the Job; "" if it has not refused the Job."""
     no_cluster: str = ""
     """Why the TaskCluster of the Job's indexes cannot be used; "" if it can."""
-    known_hold: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    known_hold: job_start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
     """The hold that this process has set in the engine; UNSET: none yet."""
     now: float = 0.0
     """Wall clock, in seconds."""
@@ -99,9 +99,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     release: tuple[str, ...] = ()
     patch: list[meta.JsonObject] | None = None
     """A JSON patch of the Job, after which it is reconciled again."""
-    put: index_model.NewIndexJob | None = None
+    put: index_job_types.NewIndexJob | None = None
     provide: Provided | None = None
-    hold: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    hold: job_start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
     """The hold to set in the engine; UNSET leaves it unchanged."""
     fail: Failure | None = None
     kill: str = ""
@@ -271,16 +271,16 @@ def _plan_acceptance(facts: Facts, seen: job.Job) -> Plan:
     except input_assembly.InputError as error:
         failure = Failure(error.reason, str(error))
     if failure is not None:  # the next pass fails the Job, which must not start before
-        held = start_queue.Hold(reason=failure.reason, message=failure.message)
+        held = job_start_queue.Hold(reason=failure.reason, message=failure.message)
     return Plan(put=_new_job(facts, seen, provided, held))
 
 
 def _new_job(
-    facts: Facts, seen: job.Job, provided: Provided, held: start_queue.Hold | None
-) -> index_model.NewIndexJob:
+    facts: Facts, seen: job.Job, provided: Provided, held: job_start_queue.Hold | None
+) -> index_job_types.NewIndexJob:
     group = None if facts.config is None else group_of(facts.config)
     start_after = seen.spec.start_policy.start_after
-    return index_model.NewIndexJob(
+    return index_job_types.NewIndexJob(
         uid=seen.metadata.uid,
         namespace=seen.metadata.namespace,
         name=seen.metadata.name,
@@ -295,10 +295,10 @@ def _new_job(
     )
 
 
-def group_of(config: job_config.JobConfig) -> start_queue.ConcurrencyGroup:
+def group_of(config: job_config.JobConfig) -> job_start_queue.ConcurrencyGroup:
     """Return the concurrency group of a JobConfig, as the engine of jobs takes it."""
     concurrency = config.spec.concurrency
-    return start_queue.ConcurrencyGroup(
+    return job_start_queue.ConcurrencyGroup(
         config=config.metadata.uid,
         name=config.metadata.name,
         policy=concurrency.policy,
@@ -341,7 +341,7 @@ def _collect_inputs(
 
 def _hold_or_failure(
     facts: Facts, missing: list[tuple[input_assembly.InputSource, str]], broken: list[str]
-) -> tuple[start_queue.Hold | None, Failure | None]:
+) -> tuple[job_start_queue.Hold | None, Failure | None]:
     """Return the hold for missing inputs and dependencies, which the engine does not know, or why
     the Job cannot start.
     """
@@ -353,7 +353,7 @@ def _hold_or_failure(
     waits = [state.waits for state in facts.dependencies if not state.finished]
     if waits:
         more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
-        return start_queue.Hold(
+        return job_start_queue.Hold(
             reason=JobReason.WAITING_FOR_DEPENDENCY, message=waits[0] + more
         ), None
     if missing:
@@ -362,13 +362,15 @@ def _hold_or_failure(
         ]
         reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
         text = (objects or [text for _, text in missing])[0]
-        return start_queue.Hold(reason=reason, message=text), None
+        return job_start_queue.Hold(reason=reason, message=text), None
     if facts.no_cluster:
-        return start_queue.Hold(reason=Reason.WAITING_FOR_CLUSTER, message=facts.no_cluster), None
+        return job_start_queue.Hold(
+            reason=Reason.WAITING_FOR_CLUSTER, message=facts.no_cluster
+        ), None
     return None, None
 
 
-def _plan_with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobView) -> Plan:
+def _plan_with_engine(facts: Facts, seen: job.Job, view: index_job_types.IndexJobView) -> Plan:
     spec = seen.spec
     shown = status.from_view(seen, view, now=facts.now)
     if view.phase.final:
@@ -388,7 +390,7 @@ def _plan_with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobVie
 
 
 def _plan_next_run(
-    facts: Facts, seen: job.Job, view: index_model.IndexJobView, shown: job.JobStatus
+    facts: Facts, seen: job.Job, view: index_job_types.IndexJobView, shown: job.JobStatus
 ) -> Plan:
     """Plan for a Job whose `spec.run` was raised: start that run with the current spec; a suspended
     or killed run starts no tasks.
@@ -404,7 +406,7 @@ def _plan_next_run(
     )
 
 
-def _differences(seen: job.Job, view: index_model.IndexJobView) -> dict[str, Any]:
+def _differences(seen: job.Job, view: index_job_types.IndexJobView) -> dict[str, Any]:
     """Return the mutable fields that differ between the spec and the engine, with the values of the
     spec.
     """
@@ -422,7 +424,7 @@ def _differences(seen: job.Job, view: index_model.IndexJobView) -> dict[str, Any
 
 
 def _plan_before_start(
-    facts: Facts, seen: job.Job, view: index_model.IndexJobView, found: Plan
+    facts: Facts, seen: job.Job, view: index_job_types.IndexJobView, found: Plan
 ) -> Plan:
     """Plan for a Job that waits in the engine: pass on inputs that have become available."""
     try:
@@ -451,7 +453,9 @@ def _plan_finished(facts: Facts, seen: job.Job) -> Plan:
     finished = seen.status.finish_time
     if finished is None:
         return Plan()
-    ttl = job_settings.seconds_to_live(seen.spec, succeeded=seen.status.phase == _P.SUCCEEDED)
+    ttl = resolved_job_settings.seconds_to_live(
+        seen.spec, succeeded=seen.status.phase == _P.SUCCEEDED
+    )
     left = clock.parse_rfc3339(finished) + ttl - facts.now
     return Plan(delete=True) if left <= 0 else Plan(again_s=left)
 

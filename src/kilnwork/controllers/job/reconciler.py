@@ -13,7 +13,7 @@ from kilnwork.api import job, job_config, job_from_config, kinds, meta, task_clu
 from kilnwork.controllers import ports, reconciler_context, status_writer, waiting_keys
 from kilnwork.controllers.job import arrival_order, dependency_states, plan, status
 from kilnwork.jobs import errors as jobs_errors
-from kilnwork.jobs import index_model, start_queue
+from kilnwork.jobs import index_job_types, job_start_queue
 from kilnwork.kube import errors, events, queue
 
 Key = tuple[str, str]
@@ -27,7 +27,7 @@ class _KnownState(msgspec.Struct):
     refused: tuple[int, str] = (0, "")
     """Object generation for which the Job was found unusable, and why; another generation is
     checked again."""
-    known_hold: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    known_hold: job_start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
     """The hold that the engine has; UNSET if none was set yet."""
 
 
@@ -50,7 +50,7 @@ class Reconciler:
         self._clock = context.time
         self._queue = work
         self._hub: ports.JobHub | None = None
-        self._views: dict[str, index_model.IndexJobView] = {}
+        self._views: dict[str, index_job_types.IndexJobView] = {}
         self._dependencies = dependency_states.Dependencies(
             context.caches, self._views, find_input=find_input, find_view=find_view
         )
@@ -213,7 +213,7 @@ class Reconciler:
         if known is not None:
             self._writer.forget(known.uid)
 
-    def _seen_view(self, view: index_model.IndexJobView) -> None:
+    def _seen_view(self, view: index_job_types.IndexJobView) -> None:
         key = (view.namespace, view.name)
         before = self._views.get(view.uid)
         if before is not None and before.version >= view.version:
@@ -253,7 +253,7 @@ class Reconciler:
         if view.group:
             self.on_change(view.namespace, view.group)
 
-    async def _put(self, key: Key, seen: job.Job, new: index_model.NewIndexJob) -> None:
+    async def _put(self, key: Key, seen: job.Job, new: index_job_types.NewIndexJob) -> None:
         known = self._memory(key, seen)
         try:
             self._seen_view(await self._engine().put(new))

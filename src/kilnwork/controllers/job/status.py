@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import field_support_table, job, job_indexes, kinds, meta, reasons
-from kilnwork.controllers import task_result_status
-from kilnwork.jobs import index_model
+from kilnwork.api import job, job_indexes, kind_field_effects, kinds, meta, reasons
+from kilnwork.controllers import status_result_field
+from kilnwork.jobs import index_job_types
 from kilnwork.kit import clock
 
 WAITING_HOLD_S = 0.5
@@ -106,7 +106,7 @@ def without_view(seen: job.Job, phase: job.Phase, why: Explanation, *, now: floa
     return _with_conditions(seen, wanted, stopped=None, now=now)
 
 
-def from_view(seen: job.Job, view: index_model.IndexJobView, *, now: float) -> job.JobStatus:
+def from_view(seen: job.Job, view: index_job_types.IndexJobView, *, now: float) -> job.JobStatus:
     """Return the status of a Job, derived from the engine's view."""
     phase = view.phase
     counts = view.counts
@@ -135,25 +135,27 @@ def from_view(seen: job.Job, view: index_model.IndexJobView, *, now: float) -> j
             running=counts.running,
             failed_indexes=view.failed_indexes,
         ),
-        result=task_result_status.result_for_status(view.result) if phase is _P.SUCCEEDED else None,
+        result=status_result_field.result_for_status(view.result)
+        if phase is _P.SUCCEEDED
+        else None,
         observed_generation=seen.metadata.generation,
     )
     return _with_conditions(seen, wanted, stopped=view.stopped, now=now)
 
 
 _TASK_STATES = {
-    index_model.IndexState.WAITING: "Starting",
-    index_model.IndexState.QUEUED: "Starting",
-    index_model.IndexState.RUNNING: "Running",
+    index_job_types.IndexState.WAITING: "Starting",
+    index_job_types.IndexState.QUEUED: "Starting",
+    index_job_types.IndexState.RUNNING: "Running",
 }
 _TASK_RESULTS = {
-    index_model.IndexState.SUCCEEDED: "Succeeded",
-    index_model.IndexState.FAILED: "Failed",
-    index_model.IndexState.CANCELLED: "Killed",
+    index_job_types.IndexState.SUCCEEDED: "Succeeded",
+    index_job_types.IndexState.FAILED: "Failed",
+    index_job_types.IndexState.CANCELLED: "Killed",
 }
 
 
-def _task(seen: job.Job, index: index_model.IndexView) -> job.TaskRef:
+def _task(seen: job.Job, index: index_job_types.IndexView) -> job.TaskRef:
     return job.TaskRef(
         name=index.name,
         parallel_index=_parallel_index(seen, index),
@@ -171,7 +173,7 @@ def _task(seen: job.Job, index: index_model.IndexView) -> job.TaskRef:
     )
 
 
-def _parallel_index(seen: job.Job, index: index_model.IndexView) -> job.ParallelIndex | None:
+def _parallel_index(seen: job.Job, index: index_job_types.IndexView) -> job.ParallelIndex | None:
     template = seen.spec.template
     if template is None or template.parallelism is None:
         return None
@@ -262,7 +264,7 @@ def _ignored(seen: job.Job) -> Iterator[meta.Condition]:
     template, generation = seen.spec.template, seen.metadata.generation
     if template is None or not template.forbid_task_force_deletion:
         return
-    found = field_support_table.ignored(kinds.JOBS.kind, seen.spec, generation=generation)
+    found = kind_field_effects.ignored(kinds.JOBS.kind, seen.spec, generation=generation)
     if found is not None:
         yield found
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from kilnwork.api import job, job_from_config, reasons
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_job_types
 from kilnwork.kit import backoff
 
 Reason = reasons.ConfigReason
@@ -79,7 +79,7 @@ def note_success(before: JobRefusal | None) -> JobRefusal | None:
 
 
 def resolved_ticks(
-    row: index_model.ScheduleRow,
+    row: index_job_types.ScheduleRow,
     pending: PendingTicks,
     *,
     jobs: Iterable[job.Job],
@@ -111,7 +111,7 @@ def resolved_ticks(
 
 
 def refused_later(
-    row: index_model.ScheduleRow, jobs: Iterable[job.Job]
+    row: index_job_types.ScheduleRow, jobs: Iterable[job.Job]
 ) -> dict[int, Reason | None]:
     """Return the ticks, not counted as missed yet, whose Jobs the engine refused after accepting
     them, for example by policy Forbid at their start time.
@@ -144,7 +144,7 @@ def _without_job(
 
 
 def ticks_to_create(
-    row: index_model.ScheduleRow, pending: PendingTicks
+    row: index_job_types.ScheduleRow, pending: PendingTicks
 ) -> tuple[tuple[int, ...], float | None]:
     """Return the ticks whose Jobs must be created now, and the seconds until Jobs of other ticks
     must be.

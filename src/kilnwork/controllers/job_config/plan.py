@@ -21,7 +21,7 @@ from kilnwork.api import (
 )
 from kilnwork.controllers.job import plan as job_plan
 from kilnwork.controllers.job_config import pending_ticks, status
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_job_types
 from kilnwork.kit import clock
 
 Reason = reasons.ConfigReason
@@ -56,9 +56,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     reading: ParsedConfig
     jobs: tuple[job.Job, ...]
     """The Jobs that the JobConfig owns."""
-    group: index_model.GroupView
+    group: index_job_types.GroupView
     """The engine's view of the started and the waiting Jobs of the JobConfig."""
-    row: index_model.ScheduleRow | None
+    row: index_job_types.ScheduleRow | None
     """The decisions about the ticks of the schedule; None before the first decision."""
     pending: pending_ticks.PendingTicks = pending_ticks.PendingTicks()
     """Results of creating the Jobs of ticks."""
@@ -87,7 +87,7 @@ class Announcement(NamedTuple):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The actions to take for one JobConfig; repeating them changes nothing."""
 
-    decision: index_model.TickDecision | None = None
+    decision: index_job_types.TickDecision | None = None
     """Decision to make durable first; then `warnings` are emitted and the JobConfig is
     reconciled again."""
     warnings: tuple[Announcement, ...] = ()
@@ -234,10 +234,10 @@ def _decide_ticks(
     found: due_ticks.SchedulePlan,
     *,
     lost: dict[int, reasons.ConfigReason | None],
-) -> index_model.TickDecision | None:
+) -> index_job_types.TickDecision | None:
     """Return the decision about ticks to make now, or None if there is none to make."""
     config, row, now = facts.config, facts.row, int(facts.now)
-    made = index_model.TickDecision(
+    made = index_job_types.TickDecision(
         config=config.metadata.uid,
         namespace=config.metadata.namespace,
         name=config.metadata.name,

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import due_ticks, field_support_table, job, job_config, kinds, meta, reasons
+from kilnwork.api import due_ticks, job, job_config, kind_field_effects, kinds, meta, reasons
 from kilnwork.controllers.job_config import pending_ticks
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_job_types
 from kilnwork.kit import clock
 
 NEXT_RUNS = 5
@@ -53,8 +53,8 @@ def make(
     config: job_config.JobConfig,
     *,
     jobs: Iterable[job.Job],
-    group: index_model.GroupView,
-    row: index_model.ScheduleRow | None,
+    group: index_job_types.GroupView,
+    row: index_job_types.ScheduleRow | None,
     ticks: Ticks,
     now: float,
 ) -> job_config.JobConfigStatus:
@@ -78,7 +78,9 @@ def make(
     )
 
 
-def _state(config: job_config.JobConfig, group: index_model.GroupView) -> job_config.ConfigState:
+def _state(
+    config: job_config.JobConfig, group: index_job_types.GroupView
+) -> job_config.ConfigState:
     if group.active:
         return _S.EXECUTING
     if group.queued:
@@ -106,7 +108,7 @@ def _references(
 
 
 def _last_scheduled(
-    config: job_config.JobConfig, row: index_model.ScheduleRow | None
+    config: job_config.JobConfig, row: index_job_types.ScheduleRow | None
 ) -> str | None:
     """Return the latest decided tick, or None before the first one."""
     latest = (
@@ -115,7 +117,7 @@ def _last_scheduled(
     return clock.rfc3339(latest) if latest else config.status.last_scheduled
 
 
-def _missed(row: index_model.ScheduleRow | None) -> job_config.MissedTicks | None:
+def _missed(row: index_job_types.ScheduleRow | None) -> job_config.MissedTicks | None:
     if row is None or not row.dropped:
         return None
     latest = row.latest_dropped
@@ -153,7 +155,7 @@ def _conditions(
         new.append(scheduled)
     if config.spec.template.spec.forbid_task_force_deletion:  # the only field without effect
         generation = config.metadata.generation
-        ignored = field_support_table.ignored(
+        ignored = kind_field_effects.ignored(
             kinds.JOB_CONFIGS.kind, config.spec, generation=generation
         )
         new += [] if ignored is None else [ignored]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.sync_set import output_snapshots, ports
+from kilnwork.controllers.sync_set import flow_pond_interfaces, output_snapshots
 from kilnwork.jobs.flows import run_types as flow_model
 
 _PAGE = 1_000
@@ -28,7 +28,7 @@ class OutputRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_written(
-    flows: ports.Flows, run: flow_model.NewFlowRun
+    flows: flow_pond_interfaces.Flows, run: flow_model.NewFlowRun
 ) -> Mapping[str, output_snapshots.WrittenOutput]:
     """Return for each output of a run where the successful tasks have written it."""
     return {
@@ -38,7 +38,7 @@ async def read_written(
 
 
 async def _instances(
-    flows: ports.Flows, key: flow_model.FlowKey, step: str
+    flows: flow_pond_interfaces.Flows, key: flow_model.FlowKey, step: str
 ) -> list[flow_model.InstanceView]:
     found: list[flow_model.InstanceView] = []
     while True:
@@ -55,7 +55,7 @@ def pin_request(uid: str, generation: int, output: str) -> str:
 
 
 def request_pins(
-    ledger: ports.PondLedger,
+    ledger: flow_pond_interfaces.PondLedger,
     asked: OutputRun,
     run: flow_model.NewFlowRun,
     *,

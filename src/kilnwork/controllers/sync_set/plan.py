@@ -14,10 +14,10 @@ from kilnwork.api import reasons, sync_set, sync_set_validation
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import data_portions, port
 from kilnwork.controllers.sync_set import (
+    flow_pond_interfaces,
     output_snapshots,
-    ports,
     requirements,
-    snapshot_pins,
+    snapshot_digests,
     status,
     times,
     wait_events,
@@ -72,7 +72,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Definition of the repeated generation, for a replay."""
     backend: sync_set.Backend | None = None
     """The backend that starts the groups; None while unknown."""
-    pond: ports.Pond | None = None
+    pond: flow_pond_interfaces.Pond | None = None
     pins: Mapping[str, model.Pin] = {}
     """Pins by name of the snapshot."""
     planned: requirements.ShardCache = msgspec.field(default_factory=requirements.ShardCache)
@@ -226,10 +226,10 @@ def _plan_before_flow(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     if facts.stored_own is not None:
         return _plan_placement(facts, seen, _program(facts, seen), again_s=again_s)
     try:
-        pinned = snapshot_pins.resolve_pins(
+        pinned = snapshot_digests.resolve_pins(
             seen, facts.pins, stored=facts.stored, pond=facts.pond, planned=facts.planned
         )
-    except snapshot_pins.CannotPin as error:
+    except snapshot_digests.CannotPin as error:
         return _plan_end(facts, seen, _P.FAILED, status.Explanation(error.reason, str(error)))
     if pinned.program is None or pinned.is_new(seen.status):
         late_s = times.seconds_to_data_timeout(
@@ -256,7 +256,7 @@ def _plan_placement(
 ) -> Plan:
     """Plan to create the objects and to request the gang, once the data of the flow is known."""
     if program.needs_pond and (facts.pond is None or not facts.pond.nodes):
-        why = _no_pond(seen) if facts.pond is None else snapshot_pins.explain_no_agent(seen)
+        why = _no_pond(seen) if facts.pond is None else snapshot_digests.explain_no_agent(seen)
         return _plan_wait(facts, seen, _P.PLACING, why, again_s=times.shortest(again_s, LOOK_S))
     if facts.obstacle:
         return _plan_refusal(facts, seen, facts.obstacle, again_s=again_s)
@@ -339,7 +339,7 @@ def _gang_spec(
     generation, gang = seen.status.generation, seen.spec.resources.gang
     data = None
     if program.needs_pond:
-        pond = facts.pond or ports.Pond(path="")
+        pond = facts.pond or flow_pond_interfaces.Pond(path="")
         data = port.DataPlaces(
             lead=requirements.data_leads(seen, program.snapshots),
             nodes=pond.nodes,
@@ -433,7 +433,7 @@ def _data_progress(
     failed = None
     for name, one in found.items():
         if one.lasting:
-            reason = snapshot_pins.reason_of(one.reason, Reason.FETCH_FAILED)
+            reason = snapshot_digests.reason_of(one.reason, Reason.FETCH_FAILED)
             failed = status.Explanation(reason, f"node {name}: {_message_of(name, one)}")
     counts = {group.name: group.portions for group in spec.groups}
     nowhere = data_portions.missing_portions(counts, facts.held)

@@ -21,13 +21,13 @@ from kilnwork.controllers.gangs import (
     processes_backend,
 )
 from kilnwork.controllers.sync_set import (
+    flow_pond_interfaces,
     objects,
     output_requests,
     output_snapshots,
     plan,
-    ports,
     requirements,
-    snapshot_pins,
+    snapshot_digests,
     status,
     wait_events,
 )
@@ -90,8 +90,8 @@ class Reconciler:
         self._emit = context.emit
         self._clock = context.time
         self._queue = work
-        self._flows: ports.Flows | None = None
-        self._ledger: ports.PondLedger | None = None
+        self._flows: flow_pond_interfaces.Flows | None = None
+        self._ledger: flow_pond_interfaces.PondLedger | None = None
         self._hub: hub_ports.ClusterHub | None = None
         self._local = processes_backend.LocalBackend(context)
         self._pods = pods_backend.PodsBackend(context)
@@ -151,7 +151,7 @@ class Reconciler:
                 if name != lease and (namespace, name) not in self._caches.sync_sets:
                     self._queue.add((namespace, name))
 
-    def use(self, hub: hub_ports.ClusterHub, ledger: ports.PondLedger) -> None:
+    def use(self, hub: hub_ports.ClusterHub, ledger: flow_pond_interfaces.PondLedger) -> None:
         """Set the dispatcher's hub and the ledger of ponds to use."""
         self._local.use(hub)
         self._pods.use(hub)
@@ -159,7 +159,7 @@ class Reconciler:
         self._ledger = ledger
         ledger.subscribe(self.ponds_changed)
 
-    async def follow(self, flows: ports.Flows) -> None:
+    async def follow(self, flows: flow_pond_interfaces.Flows) -> None:
         """Process the changes of runs that the engine of flows publishes, until cancelled."""
         self._flows = flows
         since = 0
@@ -306,7 +306,7 @@ class Reconciler:
         marks = [(n["metadata"].get("labels") or {}).get(LOCAL_NODE) for n in nodes.items]
         return sync_set.Backend.LOCAL if set(marks) == {"true"} else sync_set.Backend.PODS
 
-    def _pond(self, seen: sync_set.SyncSet) -> ports.Pond | None:
+    def _pond(self, seen: sync_set.SyncSet) -> flow_pond_interfaces.Pond | None:
         namespace, name = _pond(seen)
         data = seen.spec.data
         if not (data.snapshots or data.outputs) and seen.status.replay_of is None:
@@ -314,7 +314,7 @@ class Reconciler:
         path = self._get_ledger().directory(namespace, name, _lease(seen))
         if self._get_ledger().state(namespace, name) is None or path is None:
             return None
-        return ports.Pond(
+        return flow_pond_interfaces.Pond(
             path=path,
             nodes=self._get_ledger().nodes(namespace, name),
             outputs=self._get_ledger().outputs_directory(namespace, name, _lease(seen)),
@@ -337,7 +337,7 @@ class Reconciler:
         stored: flow_model.NewFlowRun | None,
     ) -> model.Pin:
         namespace, pond = _pond(seen)
-        digest = snapshot_pins.wanted_digest(seen, snapshot.name, stored)
+        digest = snapshot_digests.wanted_digest(seen, snapshot.name, stored)
         output_ref = snapshot.source.output
         if output_ref is not None and digest is None:
             of = self._caches.sync_sets.get((namespace, output_ref.set))
@@ -591,7 +591,7 @@ class Reconciler:
         self._emit(about, events.NORMAL, shown.reason, shown.message)
         return None
 
-    def _engine(self) -> ports.Flows:
+    def _engine(self) -> flow_pond_interfaces.Flows:
         if self._flows is None:
             raise errors.NotSynced("the engine of flows is not there yet")
         return self._flows
@@ -601,7 +601,7 @@ class Reconciler:
             raise errors.NotSynced("the dispatcher is not there yet")
         return self._hub
 
-    def _get_ledger(self) -> ports.PondLedger:
+    def _get_ledger(self) -> flow_pond_interfaces.PondLedger:
         if self._ledger is None:
             raise errors.NotSynced("the ponds are not known yet")
         return self._ledger

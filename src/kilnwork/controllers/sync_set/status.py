@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kilnwork.api import attempts, kinds, meta, reasons, sync_set, task
-from kilnwork.controllers import task_result_status
+from kilnwork.controllers import status_result_field
 from kilnwork.controllers.gangs import port
 from kilnwork.jobs.flows import run_types as flow_model
 from kilnwork.kit import clock
@@ -215,7 +215,7 @@ def _flow(flow: flow_model.FlowRunView) -> sync_set.FlowStatus:
 def _result(value: Any) -> task.Result | None:
     """Return the result of a flow in the form of a task's result."""
     data = msgspec.json.encode(value)
-    return task_result_status.result_for_status(attempts.Payload("application/json", data))
+    return status_result_field.result_for_status(attempts.Payload("application/json", data))
 
 
 def _data_ready(snapshots: Mapping[str, sync_set.SnapshotStatus]) -> str:

@@ -11,8 +11,8 @@ if fields of the spec have no effect; `ImageIgnored` if its image has none.
 
 import msgspec
 
-from kilnwork.api import attempts, field_support_table, kinds, meta, reasons, task
-from kilnwork.controllers import task_result_status
+from kilnwork.api import attempts, kind_field_effects, kinds, meta, reasons, task
+from kilnwork.controllers import status_result_field
 from kilnwork.dispatch import model
 from kilnwork.executors.pod import template
 from kilnwork.kit import clock
@@ -125,7 +125,7 @@ def from_view(
         pod_name=view.worker or _own_pod(view),
         node_name=view.node or "",
         exit_code=view.exit_code,
-        result=task_result_status.result_for_status(view.result),
+        result=status_result_field.result_for_status(view.result),
         output_object=output_object,
         start_time=None if view.started is None else clock.rfc3339(view.started),
         finish_time=None if view.finished is None else clock.rfc3339(view.finished),
@@ -173,7 +173,7 @@ def _with_conditions(
         new.append(_condition(seen, "Stopped", "True" if proved else "Unknown", why))
     suspended = None if state.final else _suspended(seen, wanted)
     generation = seen.metadata.generation
-    ignored = field_support_table.ignored(kinds.TASKS.kind, seen.spec, generation=generation)
+    ignored = kind_field_effects.ignored(kinds.TASKS.kind, seen.spec, generation=generation)
     new += [condition for condition in (suspended, ignored, image) if condition is not None]
     known = {c.type for c in new}
     before = tuple(c for c in seen.status.conditions if c.type in known)

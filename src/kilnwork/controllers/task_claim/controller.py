@@ -12,7 +12,7 @@ from pathlib import Path
 from kilnwork.api import reasons, task_claim
 from kilnwork.channel import blocking_link as channel_client
 from kilnwork.channel import errors as channel_errors
-from kilnwork.controllers.task_claim import claim, claim_executor
+from kilnwork.controllers.task_claim import claim_object, executor_adapter
 from kilnwork.executors import service
 from kilnwork.kit import clock, coroutines
 from kilnwork.kube import cache, client, objects
@@ -41,11 +41,11 @@ class TaskClaims:
         self._manager = service.Manager(
             connect=lambda: channel_client.unix(str(socket)),
             credential=lambda: self.token,
-            store=functools.partial(claim_executor.BlobDirectory, blobs),
+            store=functools.partial(executor_adapter.BlobDirectory, blobs),
             place=str(socket),
         )
         self._background = coroutines.BackgroundWork("task claims", on_failure=on_failure)
-        self._served: dict[str, claim.Claim] = {}
+        self._served: dict[str, claim_object.Claim] = {}
         self._started = False
 
     def start(self) -> None:
@@ -77,10 +77,12 @@ class TaskClaims:
     def _begin(self, seen: task_claim.TaskClaim) -> None:
         if seen.metadata.deletion_timestamp:
             return
-        held = self._served[seen.metadata.uid] = claim.Claim(seen, self._kube, time=self._time)
+        held = self._served[seen.metadata.uid] = claim_object.Claim(
+            seen, self._kube, time=self._time
+        )
         self._background.start(seen.metadata.name, self._serve(held))
 
-    async def _serve(self, held: claim.Claim) -> None:
+    async def _serve(self, held: claim_object.Claim) -> None:
         try:
             if held.first.status.phase != task_claim.Phase.FINISHED:
                 reason, message = await self._execute(held)
@@ -91,13 +93,13 @@ class TaskClaims:
         finally:
             del self._served[held.uid]
 
-    async def _execute(self, held: claim.Claim) -> tuple[str, str]:
+    async def _execute(self, held: claim_object.Claim) -> tuple[str, str]:
         """Present a claim to the dispatcher as an executor until its end; return reason and
         message.
         """
         try:
-            running = claim_executor.ClaimExecutor(held, self._manager, time=self._time)
-        except claim_executor.InvalidClaim as error:
+            running = executor_adapter.ClaimExecutor(held, self._manager, time=self._time)
+        except executor_adapter.InvalidClaim as error:
             return reasons.Reason.WORKER_LOST.value, str(error)
         try:
             await running.start(say=_drop_report)

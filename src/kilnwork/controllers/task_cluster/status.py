@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import field_support_table, kinds, meta, pod, reasons, task_cluster
+from kilnwork.api import kind_field_effects, kinds, meta, pod, reasons, task_cluster
 from kilnwork.controllers import worker_pods
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
@@ -86,9 +86,7 @@ def make(
 def _ignored(cluster: task_cluster.TaskCluster) -> Iterator[meta.Condition]:
     generation = cluster.metadata.generation
     kind = kinds.TASK_CLUSTERS.kind
-    if (
-        found := field_support_table.ignored(kind, cluster.spec, generation=generation)
-    ) is not None:
+    if (found := kind_field_effects.ignored(kind, cluster.spec, generation=generation)) is not None:
         yield found
 
 

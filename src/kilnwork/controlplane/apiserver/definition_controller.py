@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from kilnwork.api import api_resources, meta
-from kilnwork.controlplane import store_controller, store_types
+from kilnwork.controlplane import controller_base, store_types
 from kilnwork.controlplane.apiserver import (
     builtin,
     definitions,
@@ -30,7 +30,7 @@ does not delete their objects."""
 _THEN_RESTART = "then start the server again"
 
 
-class DefinitionController(store_controller.StoreController[str]):
+class DefinitionController(controller_base.StoreController[str]):
     """Controller that keeps the catalog of kinds in sync with the definitions in the store."""
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import meta
-from kilnwork.controlplane.apiserver import field_sets, statuses, typed_objects
+from kilnwork.controlplane.apiserver import field_sets, statuses, structured_merge
 from kilnwork.controlplane.apiserver.field_types import FieldType
 
 APPLY, UPDATE = "Apply", "Update"
@@ -109,7 +109,7 @@ def created(
     nothing: meta.JsonObject = {"metadata": {}}
     if not custom:
         nothing |= _ALWAYS_THERE | (filled_in or {})
-    own = typed_objects.compare(type_, nothing, _tracked(obj)).taken
+    own = structured_merge.compare(type_, nothing, _tracked(obj)).taken
     _write(obj, {manager.identity: _Entry(manager, now, own)} if own else {})
 
 
@@ -137,7 +137,7 @@ def updated(
     if not entries:
         _write(new, {})
         return
-    _take(entries, typed_objects.compare(type_, _tracked(old), _tracked(new)), manager, now)
+    _take(entries, structured_merge.compare(type_, _tracked(old), _tracked(new)), manager, now)
     _write(new, _capped(entries))
 
 
@@ -174,20 +174,20 @@ def apply(
 ) -> meta.JsonObject:
     """Return the object `live` merged with `config`, with updated managedFields.
 
-    Raises 409 for a conflict, and `typed_objects.NotOfType` when `config` does not fit its type.
+    Raises 409 for a conflict, and `structured_merge.NotOfType` when `config` does not fit its type.
     """
-    typed_objects.check(type_, config)
+    structured_merge.check(type_, config)
     before = _plain(live)
     entries = _read(live["metadata"].get("managedFields"))
     last = entries.get(manager.identity)
-    wanted = typed_objects.fields(type_, config)
-    merged = typed_objects.merge(type_, before, config)
+    wanted = structured_merge.fields(type_, config)
+    merged = structured_merge.merge(type_, before, config)
     # Only what this manager has applied before can be removed by omitting it.
     if last is not None:
         others = [e.fields for key, e in entries.items() if key != manager.identity]
         kept = _joined([wanted, *others, _METADATA])
-        merged = typed_objects.prune(type_, merged, last.fields, kept)
-    changed = typed_objects.compare(type_, before, merged)
+        merged = structured_merge.prune(type_, merged, last.fields, kept)
+    changed = structured_merge.compare(type_, before, merged)
     allowed = _last_applied(type_, before) if manager.name == _KUBECTL else {}
     _settle(entries, changed, manager, force=force, allowed=allowed)
     own = field_sets.difference(wanted, _NOT_TRACKED)
@@ -205,7 +205,7 @@ def apply(
 
 def _settle(
     entries: _Entries,
-    changed: typed_objects.Comparison,
+    changed: structured_merge.Comparison,
     manager: FieldManager,
     *,
     force: bool,
@@ -248,12 +248,12 @@ def _last_applied(type_: FieldType, live: meta.JsonObject) -> field_sets.Set:
         return {}
     if not isinstance(last.get("metadata", {}), dict):
         return {}
-    changed = typed_objects.compare(type_, live, last)
-    return field_sets.difference(typed_objects.fields(type_, last), changed.taken)
+    changed = structured_merge.compare(type_, live, last)
+    return field_sets.difference(structured_merge.fields(type_, last), changed.taken)
 
 
 def _take(
-    entries: _Entries, changed: typed_objects.Comparison, manager: FieldManager, now: str
+    entries: _Entries, changed: structured_merge.Comparison, manager: FieldManager, now: str
 ) -> None:
     """Assign the changed fields to a manager.
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from kilnwork.api import api_resources, meta
-from kilnwork.controlplane import store_controller, store_types
+from kilnwork.controlplane import controller_base, store_types
 from kilnwork.controlplane.apiserver import (
     builtin,
     deletion,
@@ -38,7 +38,7 @@ _DELAY_S = 1.0
 """Delay of the conditions after a change in a namespace that deletes nothing."""
 
 
-class NamespaceController(store_controller.StoreController[str]):
+class NamespaceController(controller_base.StoreController[str]):
     """Controller of the namespaces of one store."""
 
     def __init__(

@@ -15,13 +15,13 @@ from kilnwork.controlplane import errors, store, store_types
 from kilnwork.controlplane.apiserver import (
     admission,
     catalog,
-    derived_object_check,
+    child_object_check,
     field_types,
     managed_fields,
     metadata,
     patches,
     statuses,
-    typed_objects,
+    structured_merge,
     write_checks,
     write_types,
 )
@@ -258,13 +258,13 @@ class ObjectWriter:
         def applied(old: meta.JsonObject) -> meta.JsonObject:
             base = {**old, "metadata": dict(old["metadata"])}
             try:
-                typed_objects.check(type_, config)
+                structured_merge.check(type_, config)
                 version, custom = target.kind.api_version, target.served.custom
                 managed_fields.adopt(type_, base, version, now=self.now(), custom=custom)
                 return managed_fields.apply(
                     type_, base, wanted, manager, force=force, now=self.now()
                 )
-            except typed_objects.NotOfType as error:
+            except structured_merge.NotOfType as error:
                 raise write_checks.no_patch_object(target, config, error) from error
 
         if self.store.head(target.key) is None and not subresource:
@@ -384,7 +384,7 @@ class ObjectWriter:
         sent = write_checks.sent_names(target.kind, known.obj)
         admitted = await self._admit(target, new, options)
         if target.served.extension is not None:
-            await derived_object_check.check(
+            await child_object_check.check(
                 self.kinds, target, admitted.obj, user=options.user, reader=self.lookup
             )
         # Checked after the last await before `put`, so that no other writer comes in between.

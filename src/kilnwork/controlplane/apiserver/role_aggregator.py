@@ -7,7 +7,7 @@ are only for clients that read roles: `authz` resolves the selected roles at eac
 from collections.abc import Sequence
 
 from kilnwork.api import api_resources
-from kilnwork.controlplane import store_controller, store_types
+from kilnwork.controlplane import controller_base, store_types
 from kilnwork.controlplane.apiserver import (
     authz,
     default_roles,
@@ -19,7 +19,7 @@ from kilnwork.controlplane.apiserver import (
 _ROLES = api_resources.CLUSTER_ROLES
 
 
-class RoleAggregator(store_controller.StoreController[str]):
+class RoleAggregator(controller_base.StoreController[str]):
     """Controller of the aggregated ClusterRoles of one store."""
 
     def __init__(self, writer: object_writer.ObjectWriter) -> None:

@@ -1,11 +1,11 @@
 """CEL rules in the schemas of users' definitions (x-kubernetes-validations).
 
 Used by admission on objects that conform to their schema, if the CEL library is installed
-(`api.cel`). Follows pkg/apiserver/schema/cel of k8s.io/apiextensions-apiserver: `self` and
-`oldSelf`, field paths, messages, and ratcheting (KEP-4008): a rule does not check unchanged parts
-again. The library implements CEL without the functions that Kubernetes adds: `unenforced` reports
-rules that are not evaluated for that reason, and `rules_definitions` warns of them. The rules of
-kinds with registered Python rules (`installed_kind_types`) are not evaluated here.
+(`api.cel_evaluation`). Follows pkg/apiserver/schema/cel of k8s.io/apiextensions-apiserver: `self`
+and `oldSelf`, field paths, messages, and ratcheting (KEP-4008): a rule does not check unchanged
+parts again. The library implements CEL without the functions that Kubernetes adds: `unenforced`
+reports rules that are not evaluated for that reason, and `rules_definitions` warns of them. The
+rules of kinds with registered Python rules (`installed_kind_types`) are not evaluated here.
 """
 
 import re
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from kilnwork.api import cel, meta
+from kilnwork.api import cel_evaluation, meta
 from kilnwork.api import schema_generation as schemas
 from kilnwork.controlplane.apiserver import builtin, causes
 
@@ -34,17 +34,17 @@ def validate(
     served: builtin.ServedResource, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
 ) -> Iterator[causes.Cause]:
     """Yield a cause for each rule of the definition that `obj` breaks."""
-    if served.schema is not None and served.rules and cel.available():
+    if served.schema is not None and served.rules and cel_evaluation.available():
         yield from _walk(served.schema, obj, old, "")
 
 
 def unenforced(rule: meta.JsonObject) -> str:
     """Return why this server does not evaluate a rule, or "" if it does."""
-    if not cel.available():
+    if not cel_evaluation.available():
         return "this server evaluates CEL only with the package common-expression-language"
     if rule.get("optionalOldSelf"):
         return "this server knows no optionalOldSelf"
-    problem = cel.load(rule.get("rule") or "")[1]
+    problem = cel_evaluation.load(rule.get("rule") or "")[1]
     return f"this server {problem}" if problem else ""
 
 
@@ -90,7 +90,7 @@ def _judged(
     if value is None or unenforced(rule):
         return None
     text = rule["rule"]
-    program = cel.load(text)[0]
+    program = cel_evaluation.load(text)[0]
     about_change = "oldSelf" in program.variables()
     # A rule about a change needs an old value. All other rules skip unchanged values.
     if old is None if about_change else old == value:
@@ -110,10 +110,10 @@ def _judged(
 def _message(rule: meta.JsonObject, variables: dict[str, Any]) -> str:
     plain = str(rule.get("message") or f"failed rule: {rule['rule'].strip()}")
     expression = rule.get("messageExpression")
-    if not expression or cel.load(expression)[1]:
+    if not expression or cel_evaluation.load(expression)[1]:
         return plain
     try:
-        text = cel.load(expression)[0].execute(variables)
+        text = cel_evaluation.load(expression)[0].execute(variables)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
         return plain
     # As documented for messageExpression: an empty or multi-line result is not used.

@@ -1,6 +1,6 @@
 """Authentication and authorization of the kubelet API: client certificates, tokens, and RBAC.
 
-Used by `kubelet.KubeletApp` for every request. Rules and messages are the kubelet's
+Used by `kubelet_api.KubeletApp` for every request. Rules and messages are the kubelet's
 (k8s.io/kubernetes pkg/kubelet/server/auth.go and InstallAuthFilter, 1.33). A client needs a client
 certificate of the CA or a token that the API server accepts, and permission for `nodes/proxy` (or
 the finer subresource of a path) on this Node. There are no anonymous requests. Responses of the API

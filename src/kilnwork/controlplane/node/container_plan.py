@@ -25,7 +25,7 @@ from kilnwork.controlplane.node import (
     privileges,
     volume_sources,
 )
-from kilnwork.kit import mount_paths
+from kilnwork.kit import mount_path_resolution
 
 ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Path at which Kubernetes mounts a service account's files; here it is below the container's
@@ -222,7 +222,7 @@ def _environment(
 
     All of them may refer to the variable with the path of the mounts, which only the node sets.
     """
-    env = {**facts.env, "HOSTNAME": pod.metadata.name, mount_paths.VARIABLE: str(root)}
+    env = {**facts.env, "HOSTNAME": pod.metadata.name, mount_path_resolution.VARIABLE: str(root)}
     if pod.uses_account:
         env.update(facts.service_env)
     for source in container.env_from or ():
@@ -237,7 +237,12 @@ def _environment(
 
 
 def _usable(name: str) -> bool:
-    return bool(name) and "=" not in name and "\0" not in name and name != mount_paths.VARIABLE
+    return (
+        bool(name)
+        and "=" not in name
+        and "\0" not in name
+        and name != mount_path_resolution.VARIABLE
+    )
 
 
 def _whole_object(source: pod_types.EnvFrom, found: container_input_types.Found) -> dict[str, str]:

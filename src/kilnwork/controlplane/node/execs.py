@@ -20,7 +20,7 @@ from kilnwork.controlplane.node import (
     exec_link,
     exec_statuses,
     multiplexed_connection,
-    streams,
+    streams_interface,
 )
 from kilnwork.kit import coroutines
 
@@ -99,19 +99,21 @@ def ends(kinds: Collection[str], *, tty: bool) -> Ends:
     """
     if tty:
         terminal = exec_io.terminal()
-        return Ends({streams.STDOUT: terminal.output}, terminal.input, (terminal.theirs,) * 3)
+        return Ends(
+            {streams_interface.STDOUT: terminal.output}, terminal.input, (terminal.theirs,) * 3
+        )
     outputs: dict[str, exec_io.ProcessOutput] = {}
     theirs: list[int] = []
     input_ = None
     with contextlib.ExitStack() as undo:
-        if streams.STDIN in kinds:
+        if streams_interface.STDIN in kinds:
             end, input_ = exec_io.pipe_to()
             undo.callback(input_.close)
         else:
             end = _null()
         theirs.append(end)
         undo.callback(os.close, end)
-        for kind in (streams.STDOUT, streams.STDERR):
+        for kind in (streams_interface.STDOUT, streams_interface.STDERR):
             if kind in kinds:
                 outputs[kind], end = exec_io.pipe_from()
                 undo.callback(outputs[kind].close)
@@ -165,7 +167,7 @@ async def attach(session: ExecSession, *, shim: Path, container: str) -> meta.Js
 
     Returns None if the client disconnected first.
     """
-    pipes = ends((streams.STDOUT, streams.STDERR), tty=False)
+    pipes = ends((streams_interface.STDOUT, streams_interface.STDERR), tty=False)
     try:
         try:
             joining = exec_link.attach(shim, container, pipes.theirs[1:])
@@ -212,10 +214,12 @@ async def _copy_streams(
 ) -> meta.JsonObject | None:
     """Copy all streams until everything has ended or the client disconnects."""
     opened, background = session.streams, coroutines.BackgroundWork("exec")
-    if own.input is not None and streams.STDIN in opened:
-        background.start("stdin", feed(opened[streams.STDIN], own.input, last=not session.tty))
-    if own.input is not None and streams.RESIZE in opened:
-        background.start("resize", follow_size(opened[streams.RESIZE], own.input))
+    if own.input is not None and streams_interface.STDIN in opened:
+        background.start(
+            "stdin", feed(opened[streams_interface.STDIN], own.input, last=not session.tty)
+        )
+    if own.input is not None and streams_interface.RESIZE in opened:
+        background.start("resize", follow_size(opened[streams_interface.RESIZE], own.input))
     outputs = [
         background.start(kind, drain(output, opened.get(kind)))
         for kind, output in own.outputs.items()

@@ -1,6 +1,6 @@
 """The kubelet's paths `/exec`, `/attach` and `/portForward`, whose responses are streams.
 
-Used by `kubelet.KubeletApp` after authentication and authorization. Error messages are the
+Used by `kubelet_api.KubeletApp` after authentication and authorization. Error messages are the
 kubelet's (k8s.io/kubernetes pkg/kubelet/server/server.go).
 """
 
@@ -17,7 +17,7 @@ from kilnwork.controlplane.node import (
     multiplexed_connection,
     port_forwards,
     shim_container,
-    streams,
+    streams_interface,
     upgrades,
 )
 from kilnwork.kit import asgi, coroutines
@@ -26,7 +26,11 @@ log = logging.getLogger(__name__)
 
 PATHS = ("exec", "attach", "portForward")
 
-_ASKED = {"input": streams.STDIN, "output": streams.STDOUT, "error": streams.STDERR}
+_ASKED = {
+    "input": streams_interface.STDIN,
+    "output": streams_interface.STDOUT,
+    "error": streams_interface.STDERR,
+}
 """Query parameter → the stream that it requests."""
 
 
@@ -119,7 +123,7 @@ class ExecPaths:
                 command = exec_link.ExecCommand(container, asked.argv, tty=asked.tty)
                 status = await execs.execute(session, shim=self._shim, command=command)
             if status is not None:
-                error = opened[streams.ERROR]
+                error = opened[streams_interface.ERROR]
                 await error.write(exec_statuses.encode(status, as_json=gathering.as_json))
                 error.finish()
             await connection.close()
@@ -169,8 +173,8 @@ class _StreamRequest:
         self.tty = query.get("tty") == ["1"]
         self.streams = [kind for word, kind in _ASKED.items() if query.get(word) == ["1"]]
         # A terminal has one output; the kubelet drops stderr too (NewOptions of remotecommand).
-        if self.tty and streams.STDERR in self.streams:
-            self.streams.remove(streams.STDERR)
+        if self.tty and streams_interface.STDERR in self.streams:
+            self.streams.remove(streams_interface.STDERR)
         self.ports: list[int] = []
         if len(names) != 2 or request.method not in ("GET", "POST"):
             self.refusal = asgi.Refusal(404, "404 page not found")
@@ -192,5 +196,5 @@ class _StreamRequest:
 
     def wanted(self, version: str = "") -> set[str]:
         """Return the streams that the client will open. Protocol version 2 has no window sizes."""
-        resize = {streams.RESIZE} if self.tty and not version.startswith("v2.") else set()
-        return {streams.ERROR, *self.streams, *resize}
+        resize = {streams_interface.RESIZE} if self.tty and not version.startswith("v2.") else set()
+        return {streams_interface.ERROR, *self.streams, *resize}

@@ -25,7 +25,7 @@ from kilnwork.controlplane.node import (
     container_input_types,
     container_preparation,
     exec_link,
-    kubelet,
+    kubelet_api,
     kubelet_streaming,
     log_reader,
     node_drain,
@@ -68,7 +68,7 @@ class LocalNodeSettings(NamedTuple):
     """Private directory with a short path, for `shim.sock`."""
     workdir: Path
     """Working directory of containers that do not name one."""
-    certificates: kubelet.Certificates
+    certificates: kubelet_api.Certificates
     address: str = "127.0.0.1"
     path: str | None = None
     """PATH of containers; None: the bin directory of this Python, then our own PATH."""
@@ -174,16 +174,16 @@ class LocalNode:
             now=self._now,
         )
 
-    def _build_server(self, kube: client.Client) -> kubelet.KubeletServer:
+    def _build_server(self, kube: client.Client) -> kubelet_api.KubeletServer:
         settings = self._settings
         reviews = access.ApiAccessReviewer(kube, settings.name, now=self._now)
-        app = kubelet.KubeletApp(
+        app = kubelet_api.KubeletApp(
             self._find_log,
             allowed=access.NodeAccess(reviews),
             streaming=self._streaming,
             now=self._now,
         )
-        return kubelet.KubeletServer(
+        return kubelet_api.KubeletServer(
             app,
             address=settings.address,
             port=settings.port,
@@ -325,7 +325,7 @@ class LocalNode:
         pod: str,
         name: str,
         previous: bool,  # noqa: FBT001 - a callback
-    ) -> kubelet.ContainerLog | asgi.Refusal:
+    ) -> kubelet_api.ContainerLog | asgi.Refusal:
         key: objects.Key = (namespace, pod)
         log_source = self._reconciler.container_log(key, name, previous=previous)
         if log_source is None:
@@ -336,7 +336,7 @@ class LocalNode:
             if previous:
                 return asgi.Refusal(400, f"previous terminated {what} not found")
             return asgi.Refusal(400, f"{what} is waiting to start: {record}")
-        return kubelet.ContainerLog(shim_container.log_path(record), more)
+        return kubelet_api.ContainerLog(shim_container.log_path(record), more)
 
     def _find_running(
         self, namespace: str, pod: str, name: str

@@ -1,8 +1,8 @@
 """Reader of container logs: converts CRI lines to the output of `kubectl logs`, with its options.
 
-Used by `kubelet`. `log_writer` writes the logs; its two generations are read as one log. The reader
-follows a file through rotation by polling. It does not know Pods: the caller says whether a log may
-still grow.
+Used by `kubelet_api`. `log_writer` writes the logs; its two generations are read as one log. The
+reader follows a file through rotation by polling. It does not know Pods: the caller says whether a
+log may still grow.
 """
 
 import asyncio

@@ -12,7 +12,7 @@ import typing
 from collections import deque
 from collections.abc import Callable
 
-from kilnwork.controlplane.node import streams
+from kilnwork.controlplane.node import streams_interface
 from kilnwork.kit import tcp_keepalive
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Stream:
     """One stream of a connection. `headers` are the headers with which it was opened."""
 
     def __init__(
-        self, connection: "StreamConnection", number: int, opened: streams.StreamOpened
+        self, connection: "StreamConnection", number: int, opened: streams_interface.StreamOpened
     ) -> None:
         self.number = number
         self.headers = opened.headers
@@ -44,7 +44,7 @@ class Stream:
 
     @property
     def kind(self) -> str:
-        return self.headers.get(streams.TYPE, "")
+        return self.headers.get(streams_interface.TYPE, "")
 
     async def read(self) -> bytes:
         """Return the next piece, or b"" when the stream has ended for any reason."""
@@ -96,7 +96,9 @@ class StreamConnection(asyncio.Protocol):
     connection after the response to the upgrade; then call `close` in any case.
     """
 
-    def __init__(self, codec: streams.Codec, *, on_open: Callable[[Stream], bool]) -> None:
+    def __init__(
+        self, codec: streams_interface.Codec, *, on_open: Callable[[Stream], bool]
+    ) -> None:
         self.codec = codec
         self._on_open = on_open
         self._streams: dict[int, Stream] = {}
@@ -125,7 +127,7 @@ class StreamConnection(asyncio.Protocol):
         try:
             for event in self.codec.receive(data):
                 self._on_event(event)
-        except streams.ProtocolError as error:
+        except streams_interface.ProtocolError as error:
             log.info("stream connection ended", extra={"error": str(error)})
             self.abort()
             return
@@ -154,20 +156,22 @@ class StreamConnection(asyncio.Protocol):
         self._unheard = 0
         self._writable.set()
 
-    def _on_event(self, event: streams.Event) -> None:
+    def _on_event(self, event: streams_interface.Event) -> None:
         match event:
-            case streams.PeerGone():
+            case streams_interface.PeerGone():
                 self._leave()
-            case streams.StreamOpened(number):
+            case streams_interface.StreamOpened(number):
                 self._open(Stream(self, number, event))
-            case streams.StreamData(number, data) if number in self._streams and not self._closing:
+            case streams_interface.StreamData(number, data) if (
+                number in self._streams and not self._closing
+            ):
                 self._unread += len(data)
                 if self._unread > UNREAD and not self._held_back:
                     self._hold_back()
                 self._streams[number]._add(data)
-            case streams.StreamFinished(number) if number in self._streams:
+            case streams_interface.StreamFinished(number) if number in self._streams:
                 self._streams[number]._end(dropped=False)
-            case streams.StreamReset(number) if number in self._streams:
+            case streams_interface.StreamReset(number) if number in self._streams:
                 self._streams.pop(number)._end(dropped=True)
             case _:
                 pass

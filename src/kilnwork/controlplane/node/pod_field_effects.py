@@ -11,7 +11,7 @@ from typing import Any
 
 from kilnwork.api import field_support, meta
 from kilnwork.api.field_support import Effect, Finding, Row, Side
-from kilnwork.kit import mount_paths
+from kilnwork.kit import mount_path_resolution
 
 _CONTAINER_LISTS = ("spec.containers[]", "spec.initContainers[]")
 _EPHEMERAL = "spec.ephemeralContainers[]"
@@ -186,7 +186,7 @@ def _container(at: str) -> list[Row]:
         *_ignored(f"{security}.readOnlyRootFilesystem", reason="processes see the machine's files"),
         *_honoured(
             f"{at}.terminationMessagePath",
-            reason=f"below the directory that ${mount_paths.VARIABLE} names",
+            reason=f"below the directory that ${mount_path_resolution.VARIABLE} names",
         ),
         *_honoured(f"{at}.terminationMessagePolicy"),
         *_refused(f"{at}.volumeDevices", reason=_DEVICES),
@@ -242,7 +242,7 @@ def _ports(at: str) -> list[Row]:
 
 
 def _mounts(at: str) -> list[Row]:
-    path = f"below the directory that ${mount_paths.VARIABLE} names"
+    path = f"below the directory that ${mount_path_resolution.VARIABLE} names"
     return [
         *_honoured(f"{at}.name", f"{at}.subPath", f"{at}.subPathExpr"),
         *_honoured(f"{at}.mountPath", reason=path),

@@ -1,6 +1,6 @@
 """Reports of the node about its Pods: kube events, and changes of the status.
 
-Used by `reconciler`. `statuses` and `lifecycle` decide about the content.
+Used by `reconciler`. `statuses` and `pod_decisions` decide about the content.
 """
 
 import math
@@ -13,7 +13,7 @@ from kilnwork.api import api_resources
 from kilnwork.controlplane.node import (
     container_plan,
     errors,
-    lifecycle,
+    pod_decisions,
     pod_state,
     pod_types,
     statuses,
@@ -169,7 +169,7 @@ class PodReporter(NamedTuple):
             # (kubelet, getPhase of a terminal Pod).
             return {"phase": "Failed"} if pod.metadata.finalizers else None
         facts = statuses.PodFacts(self.address, self.now.wall(), state.written, leaving)
-        if leaving and begun and not lifecycle.only_sidecars_left(pod, state.views):
+        if leaving and begun and not pod_decisions.only_sidecars_left(pod, state.views):
             # The next process on this directory continues the Pod, so the Pod must not be reported
             # as ended. But a worker must be notified of the end of its ephemeral containers.
             if not pod.ephemeral_containers:

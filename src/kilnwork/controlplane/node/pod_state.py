@@ -1,13 +1,13 @@
 """State of a Pod in the node's memory: its directory, containers, and last written status.
 
 Used by `reconciler` and `container_preparation`; only they change it. Decisions made from the state
-are in `lifecycle`; the status is computed in `statuses`.
+are in `pod_decisions`; the status is computed in `statuses`.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from kilnwork.controlplane.node import lifecycle, volumes
+from kilnwork.controlplane.node import pod_decisions, volumes
 from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kube import objects
 
@@ -20,7 +20,7 @@ class PodState:
     key: objects.Key
     """Key of the Pod object; ("", uid) until the object has been seen."""
     directory: volumes.PodDirectory
-    views: dict[str, lifecycle.ContainerView] = field(default_factory=dict)
+    views: dict[str, pod_decisions.ContainerView] = field(default_factory=dict)
     written: dict[str, Any] | None = None
     """The status that was written last; None before the first write."""
     seen: str = ""
@@ -45,8 +45,8 @@ class PodState:
         """Return the number of running containers."""
         return sum(view.running for view in self.views.values())
 
-    def view(self, name: str) -> lifecycle.ContainerView:
-        return self.views.get(name, lifecycle.UNKNOWN)
+    def view(self, name: str) -> pod_decisions.ContainerView:
+        return self.views.get(name, pod_decisions.UNKNOWN)
 
     def change(self, name: str, **fields: Any) -> None:
         """Replace fields of the view of a container."""

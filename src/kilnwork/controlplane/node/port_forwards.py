@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kilnwork.controlplane.node import multiplexed_connection, streams
+from kilnwork.controlplane.node import multiplexed_connection, streams_interface
 from kilnwork.kit import coroutines
 
 CREATION_S = 30.0
@@ -53,7 +53,10 @@ class Forwards:
 
         Returns False to refuse the stream.
         """
-        if port_of(stream.headers) is None or stream.kind not in (streams.DATA, streams.ERROR):
+        if port_of(stream.headers) is None or stream.kind not in (
+            streams_interface.DATA,
+            streams_interface.ERROR,
+        ):
             return False
         request = _request(stream)
         pair = self._pairs.get(request)
@@ -84,7 +87,9 @@ class Forwards:
     async def _serve(self, request: str, pair: _Pair) -> None:
         try:
             await asyncio.wait_for(pair.complete.wait(), CREATION_S)
-            await self._forward(pair.by_kind[streams.DATA], pair.by_kind[streams.ERROR])
+            await self._forward(
+                pair.by_kind[streams_interface.DATA], pair.by_kind[streams_interface.ERROR]
+            )
         except TimeoutError:
             await _complain(pair, f"request {request}: timed out waiting for streams")
         finally:
@@ -169,7 +174,7 @@ async def _copy_out(reader: asyncio.StreamReader, data: multiplexed_connection.S
 
 
 async def _complain(pair: _Pair, text: str) -> None:
-    error = pair.by_kind.get(streams.ERROR)
+    error = pair.by_kind.get(streams_interface.ERROR)
     if error is not None:
         await error.write(text.encode())
 
@@ -179,7 +184,7 @@ def _request(stream: multiplexed_connection.Stream) -> str:
     if given:
         return given
     # Older clients open the error stream first, and the data stream with the next odd id.
-    return str(stream.number if stream.kind == streams.ERROR else stream.number - 2)
+    return str(stream.number if stream.kind == streams_interface.ERROR else stream.number - 2)
 
 
 def reason(problem: OSError) -> str:

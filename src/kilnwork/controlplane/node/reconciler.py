@@ -1,6 +1,6 @@
 """Reconciler of Pods: makes processes match Pod objects, and the status match the processes.
 
-The imperative shell around `lifecycle` (what to do), `container_preparation` (how to start) and
+The imperative shell around `pod_decisions` (what to do), `container_preparation` (how to start) and
 `statuses` (what to write): it reads the cache, calls the shim and patches the status. A
 `kube.controller` calls it with a key, and may repeat a call at any time. `local_node` assembles it.
 """
@@ -16,8 +16,8 @@ from kilnwork.controlplane.node import (
     container_preparation,
     errors,
     hooks,
-    lifecycle,
     log_writer,
+    pod_decisions,
     pod_reports,
     pod_state,
     pod_types,
@@ -132,7 +132,7 @@ class Reconciler:
         record = termination_messages.with_message(self._tools.cache.get(state.key), name, record)
         view = view._replace(last=record, before=before or view.before)
         if was_running and record.exit_code is not None:
-            view = lifecycle.after_end(view, record, now=self._tools.now.monotonic())
+            view = pod_decisions.after_end(view, record, now=self._tools.now.monotonic())
             self._probers.drop(record.id)
         state.views[name] = view
         self._tools.queue.add(state.key)
@@ -243,19 +243,19 @@ class Reconciler:
         self._set_key(state, key)
         self._reporter.report_ignored(pod, state)
         self._recall(pod, state)
-        now = lifecycle.DecisionTime(
+        now = pod_decisions.DecisionTime(
             self._tools.now.monotonic(), self._tools.now.wall(), self._leaving_s
         )
-        decided = lifecycle.decide(pod, state.views, now)
+        decided = pod_decisions.decide(pod, state.views, now)
         looks = [await self._carry_out(decision, pod, state) for decision in decided]
         looks.append(await self._probe_and_refresh(pod, state))
-        left_s = lifecycle.deadline_left_s(pod, now.wall)
+        left_s = pod_decisions.deadline_left_s(pod, now.wall)
         looks.append(left_s if left_s is not None and left_s > 0 else None)
         looks.append(
             await self._reporter.write_status(pod, state, leaving=self._leaving_s is not None)
         )
         # Removed after the status is written: clients must see how the Pod ended.
-        if lifecycle.RemovePod() in decided:
+        if pod_decisions.RemovePod() in decided:
             await self._reporter.remove(pod)
         return min((max(0.0, look) for look in looks if look is not None), default=None)
 
@@ -271,7 +271,7 @@ class Reconciler:
             name, entry = wanted.name, pod.shown(wanted.name)
             last = state.view(name).last
             if last is None:
-                record = lifecycle.recall_start(pod, name, wall=self._tools.now.wall())
+                record = pod_decisions.recall_start(pod, name, wall=self._tools.now.wall())
                 if record is not None:
                     directory = str(state.directory.container(name))
                     state.change(name, last=record._replace(directory=directory))
@@ -283,21 +283,21 @@ class Reconciler:
                 state.change(name, last=termination_messages.with_message(pod, name, last))
 
     async def _carry_out(
-        self, decision: lifecycle.Decision, pod: pod_types.Pod, state: pod_state.PodState
+        self, decision: pod_decisions.Decision, pod: pod_types.Pod, state: pod_state.PodState
     ) -> float | None:
         match decision:
-            case lifecycle.RefusePod(message):
+            case pod_decisions.RefusePod(message):
                 self._reporter.report_refused(pod, state, message)
-            case lifecycle.StartContainer(name, number):
+            case pod_decisions.StartContainer(name, number):
                 return await self._start(pod, state, name, number=number)
-            case lifecycle.WaitToStart(name, seconds):
+            case pod_decisions.WaitToStart(name, seconds):
                 where = f"{name} in pod {_key_text(state.key)}"
                 text = f"Back-off restarting failed container {where}({state.uid})"
                 self._reporter.warn(pod, "BackOff", text)
                 return seconds
-            case lifecycle.StopContainer(name, grace_s):
+            case pod_decisions.StopContainer(name, grace_s):
                 await self._stop(pod, state, name, grace_s=grace_s)
-            case lifecycle.StartMore():
+            case pod_decisions.StartMore():
                 return 0.0
             case _:
                 pass
@@ -326,7 +326,7 @@ class Reconciler:
         older, last = state.view(name).before, state.view(name).last
         row, start_at = state.view(name).row, state.view(name).start_at
         # The view is new, since results of probes and hooks belong to one start.
-        state.views[name] = lifecycle.ContainerView(
+        state.views[name] = pod_decisions.ContainerView(
             last=record,
             before=last,
             row=row,
@@ -343,7 +343,7 @@ class Reconciler:
                 self._background.start(f"postStart {record.id}", work)
             return None
         view = state.view(name)
-        state.views[name] = lifecycle.after_end(view, record, now=self._tools.now.monotonic())
+        state.views[name] = pod_decisions.after_end(view, record, now=self._tools.now.monotonic())
         if record.reason:
             self._reporter.warn(pod, "Failed", f"Error: {record.message}")
         return 0.0
@@ -435,7 +435,7 @@ class Reconciler:
     async def _stop_orphan(self, state: pod_state.PodState) -> None:
         """Stop the containers of a Pod whose object is gone, then forget everything about it."""
         for name, view in list(state.views.items()):
-            least_s = lifecycle.UNSEEN_GRACE_S
+            least_s = pod_decisions.UNSEEN_GRACE_S
             if view.running and view.last and (view.stop_s is None or view.stop_s > least_s):
                 self._probers.drop(view.last.id)
                 await self._tools.link().stop(view.last.id, grace_s=least_s)

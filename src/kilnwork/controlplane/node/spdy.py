@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from kilnwork.controlplane.node import streams
+from kilnwork.controlplane.node import streams_interface
 
 MAX_CONTROL = 64 * 1024
 """Maximum size of a control frame. Control frames of Kubernetes stay below 1 KiB."""
@@ -134,7 +134,7 @@ class FrameReader:
     def feed(self, piece: bytes) -> Iterator[Frame]:
         """Yield all frames that `piece` completes.
 
-        Raises `streams.ProtocolError`; the connection must be closed then.
+        Raises `streams_interface.ProtocolError`; the connection must be closed then.
         """
         self._buffer += piece
         while True:
@@ -152,7 +152,7 @@ class FrameReader:
                 self._data = (_stream_id(first), length, bool(flags & FIN))
                 continue
             if length > MAX_CONTROL:
-                raise streams.ProtocolError(f"control frame of {length} bytes")
+                raise streams_interface.ProtocolError(f"control frame of {length} bytes")
             if len(self._buffer) < _HEAD + length:
                 return
             payload = bytes(self._buffer[_HEAD : _HEAD + length])
@@ -175,11 +175,11 @@ class FrameReader:
         # The highest bit only marks a control frame.
         version, kind = first >> 16 & 0x7FFF, first & 0xFFFF
         if version != _VERSION:
-            raise streams.ProtocolError(f"SPDY version {version}")
+            raise streams_interface.ProtocolError(f"SPDY version {version}")
         try:
             return self._parse(kind, flags, payload)
         except struct.error as error:
-            raise streams.ProtocolError(f"control frame {kind} is too short") from error
+            raise streams_interface.ProtocolError(f"control frame {kind} is too short") from error
 
     def _parse(self, kind: int, flags: int, payload: bytes) -> Frame | None:
         fin = bool(flags & FIN)
@@ -204,16 +204,18 @@ class FrameReader:
         try:
             plain = self._inflate.decompress(block, MAX_HEADERS)
         except zlib.error as error:
-            raise streams.ProtocolError(f"header block: {error}") from error
+            raise streams_interface.ProtocolError(f"header block: {error}") from error
         # zlib stops at the limit and leaves the rest of the block here.
         if self._inflate.unconsumed_tail:
-            raise streams.ProtocolError(f"header block of more than {MAX_HEADERS} bytes")
+            raise streams_interface.ProtocolError(f"header block of more than {MAX_HEADERS} bytes")
         headers: dict[str, str] = {}
         words = _words(plain)
         # The same iterator is passed twice, since names and values alternate.
         for name, value in zip(words, words, strict=True):
             if name in headers or name != name.lower():
-                raise streams.ProtocolError("header block: names must be lower case and unique")
+                raise streams_interface.ProtocolError(
+                    "header block: names must be lower case and unique"
+                )
             headers[name] = value
         return headers
 
@@ -225,13 +227,13 @@ def _words(plain: bytes) -> Iterator[str]:
         (length,) = struct.unpack_from(">I", plain, at)
         at += 4 + length
         if at > len(plain):
-            raise streams.ProtocolError("header block is cut off")
+            raise streams_interface.ProtocolError("header block is cut off")
         yield plain[at - length : at].decode("latin-1")
 
 
 def _stream_id(word: int) -> int:
     if not word & _ID:
-        raise streams.ProtocolError("stream 0")
+        raise streams_interface.ProtocolError("stream 0")
     return word & _ID
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kilnwork.api import field_support
-from kilnwork.controlplane.node import container_plan, lifecycle, pod_types
+from kilnwork.controlplane.node import container_plan, pod_decisions, pod_types
 from kilnwork.controlplane.node import shim_container as containers
 from kilnwork.kit import clock
 
@@ -48,11 +48,11 @@ def refused(pod: pod_types.Pod, message: str) -> dict[str, Any]:
     return {"phase": "Failed", "reason": UNSUPPORTED, "message": message}
 
 
-def status(pod: pod_types.Pod, views: lifecycle.Views, facts: PodFacts) -> dict[str, Any]:
+def status(pod: pod_types.Pod, views: pod_decisions.Views, facts: PodFacts) -> dict[str, Any]:
     """Return the whole status for the node to write."""
     before = pod.status if facts.written is None else facts.written
     phase = _phase(pod, views)
-    failure = lifecycle.failure(pod, facts.wall)
+    failure = pod_decisions.failure(pod, facts.wall)
     shut_down = facts.leaving and phase == "Failed" and not pod.final
     if failure is not None and not pod.final:
         phase = "Running" if _any_running(views) else "Failed"
@@ -82,18 +82,18 @@ def status(pod: pod_types.Pod, views: lifecycle.Views, facts: PodFacts) -> dict[
     return status
 
 
-def _any_running(views: lifecycle.Views) -> bool:
+def _any_running(views: pod_decisions.Views) -> bool:
     return any(view.running for view in views.values())
 
 
-def _view(views: lifecycle.Views, name: str) -> lifecycle.ContainerView:
-    return views.get(name, lifecycle.UNKNOWN)
+def _view(views: pod_decisions.Views, name: str) -> pod_decisions.ContainerView:
+    return views.get(name, pod_decisions.UNKNOWN)
 
 
 # The Pod as a whole
 
 
-def _phase(pod: pod_types.Pod, views: lifecycle.Views) -> str:
+def _phase(pod: pod_types.Pod, views: pod_decisions.Views) -> str:
     if pod.final:
         return pod.phase
     by_name = {c.name: _view(views, c.name) for c in pod.spec.containers}
@@ -112,20 +112,20 @@ def _phase(pod: pod_types.Pod, views: lifecycle.Views) -> str:
 
 
 def _end(
-    pod: pod_types.Pod, container: pod_types.Container, view: lifecycle.ContainerView
+    pod: pod_types.Pod, container: pod_types.Container, view: pod_decisions.ContainerView
 ) -> int | None:
     """Return the exit code of a container that has ended for good, or None."""
     if view.last is None or view.running:
         return None
     deleted = pod.metadata.deletion_timestamp is not None
     # In a Pod that is deleted or has ended, no container is started again.
-    restarts_again = lifecycle.restarts(pod, container, view) and not (deleted or pod.final)
+    restarts_again = pod_decisions.restarts(pod, container, view) and not (deleted or pod.final)
     return None if restarts_again else view.last.exit_code
 
 
-def _initialised(pod: pod_types.Pod, views: lifecycle.Views) -> bool:
+def _initialised(pod: pod_types.Pod, views: pod_decisions.Views) -> bool:
     """Return whether all init containers have succeeded and all sidecars have started."""
-    if lifecycle.has_begun(pod, views):
+    if pod_decisions.has_begun(pod, views):
         return True
     for container in pod.init_containers:
         view = _view(views, container.name)
@@ -139,7 +139,7 @@ def _initialised(pod: pod_types.Pod, views: lifecycle.Views) -> bool:
 
 
 def is_ready(
-    pod: pod_types.Pod, container: pod_types.Container, view: lifecycle.ContainerView
+    pod: pod_types.Pod, container: pod_types.Container, view: pod_decisions.ContainerView
 ) -> bool:
     """Return whether a container is ready.
 
@@ -152,7 +152,7 @@ def is_ready(
     return view.running and view.started and view.ready and not dying
 
 
-def _conditions(pod: pod_types.Pod, views: lifecycle.Views, phase: str) -> list[dict[str, str]]:
+def _conditions(pod: pod_types.Pod, views: pod_decisions.Views, phase: str) -> list[dict[str, str]]:
     initialised = _initialised(pod, views) or phase == "Succeeded"
     unready = [
         c.name
@@ -248,7 +248,7 @@ def _dated(
 
 
 def _container(
-    pod: pod_types.Pod, container: pod_types.Container, views: lifecycle.Views
+    pod: pod_types.Pod, container: pod_types.Container, views: pod_decisions.Views
 ) -> dict[str, Any]:
     view = _view(views, container.name)
     last = view.last
@@ -272,7 +272,7 @@ def _container(
 
 
 def _ephemeral(
-    pod: pod_types.Pod, views: lifecycle.Views, before: Mapping[str, Any]
+    pod: pod_types.Pod, views: pod_decisions.Views, before: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return the statuses of the ephemeral containers.
 
@@ -316,7 +316,7 @@ def ephemeral_patch(
 
 
 def _ephemeral_status(
-    pod: pod_types.Pod, container: pod_types.EphemeralContainer, view: lifecycle.ContainerView
+    pod: pod_types.Pod, container: pod_types.EphemeralContainer, view: pod_decisions.ContainerView
 ) -> dict[str, Any]:
     last = view.last
     state: dict[str, Any] = {
@@ -341,13 +341,13 @@ def _ephemeral_status(
 
 
 def _state(
-    pod: pod_types.Pod, container: pod_types.Container, views: lifecycle.Views
+    pod: pod_types.Pod, container: pod_types.Container, views: pod_decisions.Views
 ) -> dict[str, Any]:
     view = _view(views, container.name)
     last = view.last
     if last is not None and view.running:
         return {"running": {"startedAt": clock.rfc3339(last.started_at)}}
-    with_others = container.sidecar and lifecycle.only_sidecars_left(pod, views)
+    with_others = container.sidecar and pod_decisions.only_sidecars_left(pod, views)
     if last is not None and (with_others or _end(pod, container, view) is not None):
         return {"terminated": _terminated(last)}
     if view.reason:
@@ -355,7 +355,7 @@ def _state(
     if last is None:
         waits = container in pod.spec.containers and not _initialised(pod, views)
         return {"waiting": {"reason": "PodInitializing" if waits else "ContainerCreating"}}
-    wait_s = lifecycle.RESTARTS.delay_s(view.row - 1)
+    wait_s = pod_decisions.RESTARTS.delay_s(view.row - 1)
     name = f"{container.name} pod={pod.metadata.name}_{pod.metadata.namespace}"
     message = f"back-off {wait_s:g}s restarting failed container={name}({pod.metadata.uid})"
     return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}

@@ -1,4 +1,5 @@
-"""The streams of one SPDY/3.1 connection, from the server's side. Pure: see `streams.Codec`.
+"""The streams of one SPDY/3.1 connection, from the server's side. Pure: see
+`streams_interface.Codec`.
 
 Follows github.com/moby/spdystream (connection.go): the peer opens streams with odd, increasing ids;
 each stream gets a SYN_REPLY before anything is sent on it; data on an unknown stream is dropped,
@@ -8,7 +9,7 @@ since a reset may have crossed it; pings are sent back. Header names are lower c
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kilnwork.controlplane.node import spdy, streams
+from kilnwork.controlplane.node import spdy, streams_interface
 
 MAX_STREAMS = 1000
 """Maximum number of open streams per connection. A port-forward needs two per TCP connection."""
@@ -24,7 +25,7 @@ class _State:
 
 
 class SpdySession:
-    """`streams.Codec` for SPDY, with all streams of a connection."""
+    """`streams_interface.Codec` for SPDY, with all streams of a connection."""
 
     def __init__(self) -> None:
         self._reader = spdy.FrameReader()
@@ -34,7 +35,7 @@ class SpdySession:
         self._out = bytearray()
         self._leaving = False
 
-    def receive(self, piece: bytes) -> Iterable[streams.Event]:
+    def receive(self, piece: bytes) -> Iterable[streams_interface.Event]:
         """Return the events of these bytes. Raises `ProtocolError`."""
         for frame in self._reader.feed(piece):
             match frame:
@@ -43,16 +44,16 @@ class SpdySession:
                 case spdy.DataPiece():
                     yield from self._data(frame)
                 case spdy.RstStream(stream) if self._open.pop(stream, None) is not None:
-                    yield streams.StreamReset(stream)
+                    yield streams_interface.StreamReset(stream)
                 # Odd numbers are pings of the client, even ones replies to ours (2.6.5).
                 case spdy.Ping(number) if number % 2:
                     self._out += spdy.ping(number)
                 case spdy.GoAway():
-                    yield streams.PeerGone()
+                    yield streams_interface.PeerGone()
                 case _:
                     pass
 
-    def _syn(self, frame: spdy.SynStream) -> Iterator[streams.Event]:
+    def _syn(self, frame: spdy.SynStream) -> Iterator[streams_interface.Event]:
         stream = frame.stream
         if stream % 2 == 0 or stream <= self._newest:
             self._out += spdy.rst_stream(stream, spdy.PROTOCOL_ERROR)
@@ -62,20 +63,20 @@ class SpdySession:
             return
         self._newest = stream
         self._open[stream] = _State(receiving=not frame.fin)
-        yield streams.StreamOpened(stream, frame.headers)
+        yield streams_interface.StreamOpened(stream, frame.headers)
         if frame.fin:
-            yield streams.StreamFinished(stream)
+            yield streams_interface.StreamFinished(stream)
 
-    def _data(self, frame: spdy.DataPiece) -> Iterator[streams.Event]:
+    def _data(self, frame: spdy.DataPiece) -> Iterator[streams_interface.Event]:
         state = self._open.get(frame.stream)
         if state is None or not state.receiving:
             return
         if frame.data:
-            yield streams.StreamData(frame.stream, frame.data)
+            yield streams_interface.StreamData(frame.stream, frame.data)
         if frame.fin:
             state.receiving = False
             self._forget(frame.stream, state)
-            yield streams.StreamFinished(frame.stream)
+            yield streams_interface.StreamFinished(frame.stream)
 
     def _forget(self, stream: int, state: _State) -> None:
         if not state.sending and not state.receiving:

@@ -1,4 +1,4 @@
-"""Streams over WebSocket messages, from the server's side. Pure: see `streams.Codec`.
+"""Streams over WebSocket messages, from the server's side. Pure: see `streams_interface.Codec`.
 
 There are two protocols. *Channels*: the first byte of a message is the number of its stream
 (k8s.io/apimachinery wsstream/conn.go; KEP-4006 for version 5, whose message `255, n` ends stream
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from websockets import frames, protocol
 
-from kilnwork.controlplane.node import streams, streams_spdy
+from kilnwork.controlplane.node import streams_interface, streams_spdy
 
 MAX_MESSAGE = 16 * 1024 * 1024
 """Maximum size of a message from the peer. Messages of kubectl have 32 KiB."""
@@ -45,7 +45,7 @@ class _Messages:
                     yield message
         # Raised after the events, since messages before the violation are still valid.
         if self._protocol.parser_exc is not None:
-            raise streams.ProtocolError(f"WebSocket: {self._protocol.parser_exc}")
+            raise streams_interface.ProtocolError(f"WebSocket: {self._protocol.parser_exc}")
 
     def send(self, message: bytes, *, text: bool = False) -> None:
         """Send one message. It is dropped once either side has closed."""
@@ -63,7 +63,7 @@ class _Messages:
 
 
 class Channels:
-    """`streams.Codec` for WebSocket channels: streams by number.
+    """`streams_interface.Codec` for WebSocket channels: streams by number.
 
     `headers` are the headers of stream 0, 1, …; None stands for an unused number. `subprotocol` is
     the result of the handshake, empty for the oldest variant. All streams are open from the start:
@@ -76,25 +76,27 @@ class Channels:
         self._half_closes = subprotocol.startswith("v5.")
         self._receiving = {number for number, header in enumerate(headers) if header is not None}
         self._sending = set(self._receiving)
-        self._fresh = [streams.StreamOpened(n, h) for n, h in enumerate(headers) if h is not None]
+        self._fresh = [
+            streams_interface.StreamOpened(n, h) for n, h in enumerate(headers) if h is not None
+        ]
 
-    def receive(self, piece: bytes) -> Iterable[streams.Event]:
+    def receive(self, piece: bytes) -> Iterable[streams_interface.Event]:
         """Return the events of these bytes. Raises `ProtocolError`."""
         fresh, self._fresh = self._fresh, []
         yield from fresh
         for message in self._messages.receive(piece):
             if message is None:
-                yield streams.PeerGone()
+                yield streams_interface.PeerGone()
             elif message:
                 yield from self._message(message)
 
-    def _message(self, message: bytes) -> Iterator[streams.Event]:
+    def _message(self, message: bytes) -> Iterator[streams_interface.Event]:
         if self._half_closes and message[0] == CLOSE_SIGNAL:
             if len(message) != 2:
-                raise streams.ProtocolError("the close signal names one channel")
+                raise streams_interface.ProtocolError("the close signal names one channel")
             if message[1] in self._receiving:
                 self._receiving.discard(message[1])
-                yield streams.StreamFinished(message[1])
+                yield streams_interface.StreamFinished(message[1])
             return
         number = message[0] - ord("0") if self._base64 else message[0]
         # Data of an unused or finished channel is dropped.
@@ -105,9 +107,9 @@ class Channels:
             try:
                 content = base64.b64decode(content, validate=True)
             except binascii.Error as error:
-                raise streams.ProtocolError(f"base64: {error}") from error
+                raise streams_interface.ProtocolError(f"base64: {error}") from error
         if content:
-            yield streams.StreamData(number, content)
+            yield streams_interface.StreamData(number, content)
 
     def accept(self, stream: int) -> None:
         """Do nothing, as streams need no reply in this protocol."""
@@ -145,18 +147,18 @@ class Channels:
 
 
 class Tunnel(streams_spdy.SpdySession):
-    """`streams.Codec` for an SPDY connection whose bytes are in binary messages."""
+    """`streams_interface.Codec` for an SPDY connection whose bytes are in binary messages."""
 
     def __init__(self) -> None:
         super().__init__()
         self._messages = _Messages()
 
-    def receive(self, piece: bytes) -> Iterable[streams.Event]:
+    def receive(self, piece: bytes) -> Iterable[streams_interface.Event]:
         """Return the events of these bytes. Raises `ProtocolError`."""
         # A message may end in the middle of an SPDY frame: the reader keeps the rest.
         for message in self._messages.receive(piece):
             if message is None:
-                yield streams.PeerGone()
+                yield streams_interface.PeerGone()
             else:
                 yield from super().receive(message)
 

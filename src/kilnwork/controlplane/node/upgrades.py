@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from kilnwork.controlplane.node import streams, streams_spdy, streams_websocket
+from kilnwork.controlplane.node import streams_interface, streams_spdy, streams_websocket
 from kilnwork.kit import asgi
 
 SPDY = "SPDY/3.1"
@@ -28,7 +28,13 @@ _WEBSOCKET = (
 _PORT_FORWARD = ("portforward.k8s.io",)
 _PORT_WEBSOCKET = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io")
 TUNNEL = f"{SPDY}+portforward.k8s.io"
-CHANNELS = (streams.STDIN, streams.STDOUT, streams.STDERR, streams.ERROR, streams.RESIZE)
+CHANNELS = (
+    streams_interface.STDIN,
+    streams_interface.STDOUT,
+    streams_interface.STDERR,
+    streams_interface.ERROR,
+    streams_interface.RESIZE,
+)
 """Streams in the order of their numbers in WebSocket channels."""
 
 
@@ -37,7 +43,7 @@ class UpgradeAgreement(NamedTuple):
 
     head: bytes
     """Head of the response."""
-    codec: streams.Codec
+    codec: streams_interface.Codec
     version: str
     """Protocol version of the streams."""
 
@@ -56,7 +62,7 @@ def remote_command(
     """Negotiate exec or attach. `wanted` are the requested streams, including `error`."""
     offer = _ClientOffer(headers)
     if offer.websocket:
-        opened = [{streams.TYPE: name} if name in wanted else None for name in CHANNELS]
+        opened = [{streams_interface.TYPE: name} if name in wanted else None for name in CHANNELS]
         return offer.channels(_WEBSOCKET, opened)
     return offer.spdy(_REMOTE_COMMAND)
 
@@ -74,9 +80,9 @@ def port_forward(headers: asgi.Headers, ports: Sequence[int]) -> UpgradeAgreemen
     if not ports:
         return asgi.Refusal(400, 'query parameter "port" is required')
     opened = [
-        {streams.TYPE: kind, "port": str(port), "requestid": str(number)}
+        {streams_interface.TYPE: kind, "port": str(port), "requestid": str(number)}
         for number, port in enumerate(ports)
-        for kind in (streams.DATA, streams.ERROR)
+        for kind in (streams_interface.DATA, streams_interface.ERROR)
     ]
     return offer.channels(_PORT_WEBSOCKET, opened)
 
@@ -135,7 +141,7 @@ class _ClientOffer:
         return self.switch_websocket(streams_websocket.Channels(chosen, opened), chosen)
 
     def switch_websocket(
-        self, codec: streams.Codec, subprotocol: str
+        self, codec: streams_interface.Codec, subprotocol: str
     ) -> UpgradeAgreement | asgi.Refusal:
         """Return the server's part of the handshake (RFC 6455 §4.2)."""
         keys = self._all("sec-websocket-key")

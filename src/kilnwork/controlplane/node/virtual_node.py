@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kilnwork.api import api_resources
 from kilnwork.controlplane import lock
 from kilnwork.controlplane.node import (
-    kubelet,
+    kubelet_api,
     local_node,
     node_lease,
     own_certificate,
@@ -241,7 +241,7 @@ class VirtualNode:
             directory=chosen.directory,
             run_dir=data_directories.runtime_dir(chosen.directory),
             workdir=chosen.workdir,
-            certificates=kubelet.Certificates(*pair, client_ca),
+            certificates=kubelet_api.Certificates(*pair, client_ca),
             address=chosen.address,
             port=chosen.port,
             patience_s=chosen.patience_s,

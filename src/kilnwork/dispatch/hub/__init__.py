@@ -7,5 +7,5 @@ frames written when the batch is stored. Then `feed` and `subscriptions` publish
 
 Before that, `peers` lets a link join once `authentication` has checked its Hello. A Task object
 comes in through `Hub.submit`, which gives its input to `commits` and returns when that is stored.
-Jobs add their inputs to a batch that is being made (`batch_contributions`).
+Jobs add their inputs to a batch that is being made (`commit_participation`).
 """

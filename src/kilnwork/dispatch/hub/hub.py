@@ -21,8 +21,8 @@ from kilnwork.channel import ports
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import (
     attempt_logs,
-    batch_contributions,
     callback_results,
+    commit_participation,
     commits,
     delivery,
     feed,
@@ -148,7 +148,7 @@ class Hub:
         self.call_back = callback_results.Callbacks(
             self._core, frames.links, self._subscriptions, self._peers.concluded
         ).call_back
-        self.participation: batch_contributions.Participation = batch_contributions.Participation(
+        self.participation: commit_participation.Participation = commit_participation.Participation(
             self._core,
             self._subscriptions,
             self.logs,

@@ -1,8 +1,8 @@
 """Storage of tasks: the interface, two implementations of it, and the restoration of memory.
 
 The path of one task: the machine marks it as changed; `port.Store.write` gets the batch;
-`batch_rows` makes SQL values of it; `sqlite.journal` writes them in one transaction on a thread of
-its own. From then on `sqlite.queries` finds the task as a `task_rows.TaskRow`, of which
+`rows_to_write` makes SQL values of it; `sqlite.journal` writes them in one transaction on a thread
+of its own. From then on `sqlite.queries` finds the task as a `task_rows.TaskRow`, of which
 `row_reader` makes views and other values for callers. After a start, `restore` puts unfinished
 tasks back into the machine's memory. `memory_store` writes nothing to disk.
 

@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import batch_rows, port, row_reader, task_rows
+from kilnwork.dispatch.journal import port, row_reader, rows_to_write, task_rows
 from kilnwork.dispatch.machine import inputs, instructions, records
 from kilnwork.kit import ids
 
@@ -141,7 +141,7 @@ class MemoryStore(row_reader.RowReader):
             [
                 task_rows.of_record(task)
                 for task in batch.dirty
-                if task.followed and batch_rows.is_whole_view(task)
+                if task.followed and rows_to_write.is_whole_view(task)
             ]
         )
 
@@ -223,11 +223,11 @@ class MemoryStore(row_reader.RowReader):
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
         """Return how many tasks there are by function and state, by going through all tasks."""
         numbers = Counter(
-            (one.namespace, _declared(one), batch_rows.called(_spec(one)), one.state.value)
+            (one.namespace, _declared(one), rows_to_write.called(_spec(one)), one.state.value)
             for one in self._all()
             if namespace in (None, one.namespace)
         )
-        return batch_rows.task_counts(numbers.items())
+        return rows_to_write.task_counts(numbers.items())
 
     def stored_calls(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
         """Return the calls in a submission that exist already, without making rows.
@@ -301,7 +301,7 @@ class MemoryStore(row_reader.RowReader):
             _use(used, ended.result)
             templates.add(ended.template)
         for template in templates:
-            used.update(batch_rows.shipped(template.spec))
+            used.update(rows_to_write.shipped(template.spec))
         return used.intersection(digests)
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:

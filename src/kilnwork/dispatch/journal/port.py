@@ -33,7 +33,7 @@ TemplateRow = tuple[int, str, bytes]
 
 Written = Sequence[task_rows.TaskRow]
 """Rows of tasks that others follow as a batch has stored them, without those whose view needs more
-than their row (`batch_rows.is_whole_view`).
+than their row (`rows_to_write.is_whole_view`).
 """
 
 CallSoon = Callable[[Callable[[], None]], object]

@@ -1,6 +1,6 @@
 """Declares the stored form of a task: each run is one row, from which its view is made. Pure.
 
-Used by the hub, `batch_rows`, `restore`, both stores and `sqlite.statements`. `TaskRow` is the
+Used by the hub, `rows_to_write`, `restore`, both stores and `sqlite.statements`. `TaskRow` is the
 declaration: statements, the row of a record and the record of a row follow from its fields
 (`row_codec_generator`). A new field of a task is a field of the record (`machine.records.Task`, or
 `model.TaskFacts` if callers see it), a field of `TaskRow`, and a migration that adds the column.

@@ -17,12 +17,12 @@ from kilnwork.api import (
     attempts,
     json_limits,
     meta,
-    object_manifests,
+    object_task_manifests,
     reasons,
     substitution,
 )
 from kilnwork.data import local_blobs
-from kilnwork.executors import port, refusals
+from kilnwork.executors import creation_failures, port
 from kilnwork.executors.custom_resource import (
     follower,
     observation,
@@ -51,7 +51,7 @@ ABSENT_S = 2.0
 
 _R = reasons.Reason
 _INVALID = (
-    object_manifests.InvalidManifest,
+    object_task_manifests.InvalidManifest,
     substitution.InvalidTemplate,
     json_limits.LimitExceeded,
 )
@@ -137,13 +137,13 @@ class ObjectExecutor:
         try:
             wanted = template.wanted(attempt, self.name)
         except _INVALID as error:
-            return refusals.refused(_R.INVALID_SPEC, str(error))
+            return creation_failures.refused(_R.INVALID_SPEC, str(error))
         kind = await self._kinds.find(wanted.api_version, wanted.kind)
         if isinstance(kind, served_kinds.Absent):
             return self._without_kind(attempt, wanted, kind)
         problem = "" if attempt.began else self._problem(attempt, kind, wanted)
         if problem:  # check this first: the manager may have no rights on such a kind
-            return refusals.refused(_R.ADMISSION_ERROR, problem)
+            return creation_failures.refused(_R.ADMISSION_ERROR, problem)
         self._places[attempt.ref] = _Place(kind, wanted.name)
         self._objects.follow(kind)
         seen = await self._find(attempt)
@@ -242,7 +242,7 @@ class ObjectExecutor:
         self, attempt: port.Attempt, seen: meta.JsonObject, how: port.Stop | None = None
     ) -> port.Observation:
         if not template.is_ours(seen, attempt, self.name):
-            return refusals.name_taken(seen["kind"], seen["metadata"]["name"], attempt)
+            return creation_failures.name_taken(seen["kind"], seen["metadata"]["name"], attempt)
         reading = self._timed(attempt, self._reads.read(attempt.spec, seen))
         pods: list[str] = []
         if how is not None and reading.has_ended and reading.stopping:
@@ -293,24 +293,24 @@ class ObjectExecutor:
             )  # its objects were deleted with the kind
         group = wanted.api_version.rpartition("/")[0]
         if not self._kinds.allowed.may_allow(group) and group:
-            return refusals.refused(_R.ADMISSION_ERROR, _not_allowed(f"a kind of {group}"))
-        return refusals.waits(_R.EXECUTOR_UNAVAILABLE, absent.message, check_s=ABSENT_S)
+            return creation_failures.refused(_R.ADMISSION_ERROR, _not_allowed(f"a kind of {group}"))
+        return creation_failures.waits(_R.EXECUTOR_UNAVAILABLE, absent.message, check_s=ABSENT_S)
 
     async def _create(
         self, attempt: port.Attempt, kind: api_resources.Resource, wanted: template.Wanted
     ) -> meta.JsonObject | port.Observation:
-        account = object_manifests.account_of(attempt.spec)
+        account = object_task_manifests.account_of(attempt.spec)
         if account:
             known = self._accounts.get((attempt.namespace, account))
             if known is None:
                 text = f"ServiceAccount {account} does not exist in namespace {attempt.namespace}"
-                return refusals.waits(_R.WAITING_FOR_SERVICE_ACCOUNT, text)
+                return creation_failures.waits(_R.WAITING_FOR_SERVICE_ACCOUNT, text)
             if known.metadata.annotations.get(IMPERSONATE) != "true":
                 text = (
                     f"ServiceAccount {account} has no annotation {IMPERSONATE}: only with it may "
                     "tasks create objects in its name"
                 )
-                return refusals.refused(_R.ADMISSION_ERROR, text)
+                return creation_failures.refused(_R.ADMISSION_ERROR, text)
         user = f"system:serviceaccount:{attempt.namespace}:{account}" if account else ""
         try:
             return await self._client.create(
@@ -323,14 +323,16 @@ class ObjectExecutor:
             return found
         except errors.NotFound as error:
             self._kinds.forget(kind)
-            return refusals.waits(_R.EXECUTOR_UNAVAILABLE, str(error), check_s=ABSENT_S)
+            return creation_failures.waits(_R.EXECUTOR_UNAVAILABLE, str(error), check_s=ABSENT_S)
         except (errors.Invalid, errors.Forbidden) as error:
             if error.status == 405:  # the CRD of the kind is being deleted
                 self._kinds.forget(kind)
-                return refusals.waits(_R.EXECUTOR_UNAVAILABLE, str(error), check_s=ABSENT_S)
+                return creation_failures.waits(
+                    _R.EXECUTOR_UNAVAILABLE, str(error), check_s=ABSENT_S
+                )
             # Admission runs before the check of the name, as for Pods: the object may exist.
             found = await self._read(attempt)
-            return refusals.refusal(error) if found is None else found
+            return creation_failures.refusal(error) if found is None else found
 
     def _problem(
         self, attempt: port.Attempt, kind: api_resources.Resource, wanted: template.Wanted

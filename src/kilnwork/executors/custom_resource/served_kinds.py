@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import msgspec
 
-from kilnwork.api import api_resources, json_limits, kinds, object_manifests
+from kilnwork.api import api_resources, json_limits, kinds, object_task_manifests
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors, object_decoding
 
@@ -107,7 +107,7 @@ class Kinds:
         `KubeError`.
         """
         key = (api_version, kind)
-        if not object_manifests.is_api_version(api_version):  # the text becomes part of a URL
+        if not object_task_manifests.is_api_version(api_version):  # the text becomes part of a URL
             return Absent(f"{json_limits.show(api_version)} is no GROUP/VERSION")
         async with self._asking.setdefault(api_version, asyncio.Lock()):
             found = self._found.get(key)

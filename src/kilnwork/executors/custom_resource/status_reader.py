@@ -13,8 +13,8 @@ from kilnwork.api import (
     attempts,
     json_limits,
     meta,
-    object_manifests,
     object_task,
+    object_task_manifests,
     pod,
     reasons,
     result_rule_compiler,
@@ -110,7 +110,7 @@ class RuleReader:
         queued = given is not None and given.result.running_condition is not None
         created = None if queued else pod.parse_time(seen["metadata"].get("creationTimestamp"))
         try:
-            compiled = result_rule_compiler.compile_rules(object_manifests.rules_of(spec))
+            compiled = result_rule_compiler.compile_rules(object_task_manifests.rules_of(spec))
             outcome = compiled.judge(seen)
             waits = compiled.explain(seen) if outcome is None else ""
         except json_limits.LimitExceeded as error:

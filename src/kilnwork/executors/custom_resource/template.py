@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import attempts, meta, object_manifests, substitution
+from kilnwork.api import attempts, meta, object_task_manifests, substitution
 from kilnwork.executors import port
 from kilnwork.executors.pod import template as pods
 
@@ -36,13 +36,13 @@ def wanted(attempt: port.Attempt, executor: str) -> Wanted:
     Raises `object_manifests.InvalidManifest`, `substitution.InvalidTemplate` or
     `json_limits.LimitExceeded`.
     """
-    body, field = object_manifests.manifest_of(attempt.spec)
+    body, field = object_task_manifests.manifest_of(attempt.spec)
     variables = {
         **substitution.task_variables(pods.facts(attempt)),
         **substitution.input_variables(attempt.inputs),
     }
     rendered = substitution.substitute(
-        body, variables, field=field, text_fields=object_manifests.TEXT_FIELDS
+        body, variables, field=field, text_fields=object_task_manifests.TEXT_FIELDS
     )
     given = rendered.get("metadata") or {}
     prefix = given.get("name") or given.get("generateName") or attempt.name

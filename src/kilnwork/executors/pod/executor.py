@@ -23,7 +23,7 @@ from kilnwork.api import (
 )
 from kilnwork.data import errors as data_errors
 from kilnwork.data import local_blobs
-from kilnwork.executors import container_logs, port, refusals
+from kilnwork.executors import container_logs, creation_failures, port
 from kilnwork.executors.pod import observation, sidecar_container, template
 from kilnwork.kube import cache, client, errors, finalizers
 
@@ -257,7 +257,7 @@ class PodExecutor:
         self, attempt: port.Attempt, seen: pod.Pod, how: port.Stop | None = None
     ) -> port.Observation:
         if not _is_ours(attempt, seen):
-            return refusals.name_taken("Pod", seen.metadata.name, attempt)
+            return creation_failures.name_taken("Pod", seen.metadata.name, attempt)
         made_of = attempt.spec.pod
         observed = observation.observe(seen, how, spec={} if made_of is None else made_of.spec)
         if observed.outcome is None and _key(attempt) not in self._pods:
@@ -268,7 +268,7 @@ class PodExecutor:
         try:
             wanted = template.pod(attempt, self._beside)
         except (substitution.InvalidTemplate, json_limits.LimitExceeded) as error:
-            return refusals.refused(_R.INVALID_SPEC, str(error))
+            return creation_failures.refused(_R.INVALID_SPEC, str(error))
         try:
             made = await self._client.create(api_resources.PODS, wanted, strict=True)
         except errors.AlreadyExists:
@@ -280,7 +280,7 @@ class PodExecutor:
             # Admission runs before the check of the name: a full quota also refuses a Pod that
             # exists already.
             found = await self._read(attempt)
-            return refusals.refusal(error) if found is None else found
+            return creation_failures.refusal(error) if found is None else found
         return msgspec.convert(made, pod.Pod)
 
     async def _find(self, attempt: port.Attempt) -> pod.Pod | None:

@@ -15,7 +15,7 @@ import msgspec
 
 from kilnwork.api import attempts, manager_access, pod, reasons, substitution, termination_message
 from kilnwork.executors import port
-from kilnwork.kit import ids, mount_paths
+from kilnwork.kit import ids, mount_path_resolution
 
 CONTAINER = "kilnwork"
 DIRECTORY = "/var/run/kilnwork"
@@ -143,9 +143,9 @@ def _variables(*, has_input: bool) -> list[dict[str, str]]:
     All paths refer to the first variable, which is empty unless the node sets it, as a node does
     where mounts are not at their paths.
     """
-    at = f"$({mount_paths.VARIABLE}){DIRECTORY}"
+    at = f"$({mount_path_resolution.VARIABLE}){DIRECTORY}"
     variables = {
-        mount_paths.VARIABLE: "",
+        mount_path_resolution.VARIABLE: "",
         "KILN_DIR": at,
         "KILN_OUTPUT": f"{at}/output",
         "KILN_SOCKET": f"{at}/socket",

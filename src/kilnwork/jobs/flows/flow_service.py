@@ -25,10 +25,10 @@ from kilnwork.jobs import live_job_state as job_records
 from kilnwork.jobs.flows import (
     live_run_state,
     reopening,
-    resharding,
     row_storage,
     run_planning,
     run_types,
+    snapshot_resharding,
     step_item_source,
     step_jobs,
     step_listing,
@@ -230,7 +230,7 @@ class FlowRuns:
         run = self._find_unfinished(key)
         if run is None:
             return None
-        new = resharding.with_shards(run, shards)
+        new = snapshot_resharding.with_shards(run, shards)
         if new is not run.new:
             _check_size(new)
             run.redefine(new)

@@ -12,7 +12,14 @@ from typing import cast
 
 import msgspec
 
-from kilnwork.api import attempts, filejobs, flow_expressions, input_assembly, job_settings, reasons
+from kilnwork.api import (
+    attempts,
+    filejobs,
+    flow_expressions,
+    input_assembly,
+    reasons,
+    resolved_job_settings,
+)
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.data import errors as data_errors
@@ -145,7 +152,7 @@ class StepItems:
         self._read_result = read_result
         template = definition.template
         self._is_call = template.call is not None and template.executor == api_task.WORKER
-        self.completion: job_settings.Completion | None = job_settings.Completion(
+        self.completion: resolved_job_settings.Completion | None = resolved_job_settings.Completion(
             max_failed=definition.max_failed
         )
         self.keeps_tasks = definition.wanted

@@ -11,9 +11,9 @@ import msgspec
 
 from kilnwork.api import filejobs, reasons
 from kilnwork.jobs import engine as engines
+from kilnwork.jobs import file_job_types as job_model
 from kilnwork.jobs import index_item_source, item_states, task_hub, transitions
 from kilnwork.jobs import live_job_state as job_records
-from kilnwork.jobs import model as job_model
 from kilnwork.jobs.flows import (
     live_run_state,
     row_storage,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import flow_expressions, flow_program, job_settings, reasons
+from kilnwork.api import flow_expressions, flow_program, reasons, resolved_job_settings
 from kilnwork.api import task as api_task
 from kilnwork.jobs.flows import live_run_state, scope, step_inputs
 
@@ -38,7 +38,7 @@ def make_step_work(
     template = _template(run, node)
     most = node.max_failed
     if isinstance(most, str):
-        most = job_settings.percent_of(most, len(items))
+        most = resolved_job_settings.percent_of(most, len(items))
     memo = ""
     if step.deterministic and new.memo:
         snapshots = [(one.name, one.digest) for one in new.snapshots.values()]

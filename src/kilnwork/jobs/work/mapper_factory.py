@@ -9,7 +9,7 @@ from kilnwork.api import filejobs
 from kilnwork.data.records import values
 from kilnwork.jobs.work import (
     builtins,
-    commands,
+    command_mappers,
     errors,
     function_import,
     function_mappers,
@@ -29,7 +29,7 @@ class MapperContext(NamedTuple):
 
     setting: mapper_interface.MapperSettings
     header: tuple[str, ...] | None
-    reread: commands.Reread
+    reread: command_mappers.Reread
     variables: Mapping[str, str]
     clock: clocks.Clock
 
@@ -48,7 +48,7 @@ def open_mapper(
     if mapper.command:
         spec = place.setting.spec
         rows = spec.format is filejobs.Format.CSV
-        return commands.Command(
+        return command_mappers.Command(
             mapper.command,
             out,
             variables=place.variables,

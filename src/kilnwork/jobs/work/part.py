@@ -19,7 +19,7 @@ from kilnwork.data import part_commits
 from kilnwork.data.records import part_reader
 from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs.work import (
-    commands,
+    command_mappers,
     errors,
     mapper_factory,
     mapper_interface,
@@ -74,7 +74,7 @@ def map_part(
         ),
         header=work.header,
         reread=_Input(work),
-        variables=commands.environment(
+        variables=command_mappers.environment(
             work.job, part=work.part.number, run=work.run, attempt=attempt
         ),
         clock=clock,

@@ -1,11 +1,11 @@
 """Running of a command with pipes: writes its stdin, and reads its stdout and reports, in one
 thread.
 
-Used by `commands` and `reduce`. While we wait to write, we read the available output, so that full
-pipes cannot block both sides. Memory is bounded by one piece of input and one piece of output. The
-command runs in a session of its own and shares our stderr, which is the log of the task. `close`
-ends every process that the command started, however it detached itself: such processes are found by
-a marker in the environment (`kit.processes`).
+Used by `command_mappers` and `reduce`. While we wait to write, we read the available output, so
+that full pipes cannot block both sides. Memory is bounded by one piece of input and one piece of
+output. The command runs in a session of its own and shares our stderr, which is the log of the
+task. `close` ends every process that the command started, however it detached itself: such
+processes are found by a marker in the environment (`kit.processes`).
 """
 
 import contextlib

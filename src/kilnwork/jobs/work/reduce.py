@@ -20,7 +20,7 @@ from kilnwork.data import part_commits
 from kilnwork.data.records import lines, values
 from kilnwork.data.stores import port, store_urls
 from kilnwork.jobs.work import (
-    commands,
+    command_mappers,
     errors,
     function_import,
     function_mappers,
@@ -202,8 +202,10 @@ def _run_command(
     reducer = work.reducer or filejobs.Mapper()
     if not reducer.command:
         raise errors.MapperUnusable("the reducer names nothing: give a function or a command")
-    variables = commands.environment(work.job, part=PART, run=work.run, attempt=ready.attempt)
-    printed = commands.CommandOutput(out.printed)
+    variables = command_mappers.environment(
+        work.job, part=PART, run=work.run, attempt=ready.attempt
+    )
+    printed = command_mappers.CommandOutput(out.printed)
     running = pipes.Piped(
         reducer.command, variables, printed, clock=ready.clock, check=reader.check
     )

@@ -21,7 +21,7 @@ from kilnwork.server.jobs import (
     control,
     downloads,
     http_resource_base,
-    intake,
+    input_writer,
     job_views,
     openapi,
     rate_limits,
@@ -70,7 +70,7 @@ class App:
             clock=time,
             settings=chosen,
             limits=rate_limits.RequestLimits(chosen, time),
-            room=intake.DiskRoom(store),
+            room=input_writer.DiskRoom(store),
             pool=self._pool,
         )
         self._files = upload_handlers.Files(self._shared)

@@ -15,14 +15,14 @@ from urllib import parse
 import msgspec
 
 from kilnwork.data.stores import port
-from kilnwork.jobs import file_job_service, model
+from kilnwork.jobs import file_job_service, file_job_types
 from kilnwork.kit import asgi, clock
 from kilnwork.server import errors, ports
 from kilnwork.server.jobs import (
     body,
     documents,
     http_resource_base,
-    intake,
+    input_writer,
     range_headers,
     rate_limits,
     settings,
@@ -58,7 +58,7 @@ class HandlerContext:
     clock: clock.Clock
     settings: settings.JobsApiSettings
     limits: rate_limits.RequestLimits
-    room: intake.DiskRoom
+    room: input_writer.DiskRoom
     pool: futures.Executor
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SLOW_AT_ONCE))
     _cache: OrderedDict[tuple[bytes, int], bytes] = field(default_factory=OrderedDict)
@@ -116,7 +116,9 @@ class HandlerContext:
         if not good:
             raise unauthorized_error()
 
-    async def find_job(self, request: http_resource_base.JobRequest, verb: str) -> model.JobView:
+    async def find_job(
+        self, request: http_resource_base.JobRequest, verb: str
+    ) -> file_job_types.JobView:
         """Return the job that the path names. Raises 401, 403, 404."""
         ref = request.param("job")
         namespace = await self.check(request, verb, name=ref)
@@ -174,7 +176,9 @@ class HandlerContext:
         """
         return await body.run_in_turn(self.turns, self.pool, work)
 
-    def encode_document(self, view: model.JobView, *, warnings: Sequence[str] = ()) -> bytes:
+    def encode_document(
+        self, view: file_job_types.JobView, *, warnings: Sequence[str] = ()
+    ) -> bytes:
         """Return the JSON document of a job, which is the same bytes for the same version of the
         job.
 
@@ -194,7 +198,7 @@ class HandlerContext:
                 self._cache.popitem(last=False)
         return found
 
-    def progress_members(self, view: model.JobView) -> dict[str, object]:
+    def progress_members(self, view: file_job_types.JobView) -> dict[str, object]:
         """Return the members that show the progress of a job in a 409 response."""
         found = documents.progress(view, now=self.clock.wall())
         return {"phase": view.phase, "progress": msgspec.to_builtins(found)}
@@ -203,7 +207,7 @@ class HandlerContext:
         self,
         request: http_resource_base.JobRequest,
         response: asgi.Response,
-        view: model.JobView,
+        view: file_job_types.JobView,
         *,
         status: int = 200,
     ) -> None:
@@ -216,12 +220,12 @@ class HandlerContext:
         await response.send(status, asgi.JSON, self.encode_document(view), headers=(header,))
 
 
-def job_etag(view: model.JobView) -> str:
+def job_etag(view: file_job_types.JobView) -> str:
     """Return the entity tag of a job's document; versions increase with each change."""
     return f'"{view.uuid.hex()}-{view.version}"'
 
 
-def job_location(view: model.JobView) -> bytes:
+def job_location(view: file_job_types.JobView) -> bytes:
     """Return the URL path of a job."""
     return f"/jobs/{parse.quote(view.id)}{namespace_query(view.namespace)}".encode()
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.jobs import model
+from kilnwork.jobs import file_job_types
 from kilnwork.kit import asgi
 from kilnwork.server import errors
 from kilnwork.server.jobs import body, context, http_resource_base, range_headers, strict_json
@@ -19,7 +19,7 @@ PATCH_BYTES = 64 << 10
 _NOTHING = (b"", b"{}")
 """Empty bodies: some clients send an empty object with each POST."""
 
-Action = Callable[[str, str], Awaitable[model.JobView]]
+Action = Callable[[str, str], Awaitable[file_job_types.JobView]]
 
 
 class Patch(
@@ -57,7 +57,7 @@ class Control:
     async def cancel(self, request: http_resource_base.JobRequest, response: asgi.Response) -> None:
         """Cancel a job: POST /jobs/ID/cancel."""
 
-        async def cancelled(namespace: str, job: str) -> model.JobView:
+        async def cancelled(namespace: str, job: str) -> file_job_types.JobView:
             return await self._shared.jobs.cancel(namespace, job, message="cancelled by a user")
 
         await self._run_action(request, response, cancelled)
@@ -111,7 +111,9 @@ class Control:
         await self._shared.jobs.delete(view.namespace, view.id)
         await response.empty(202, ((b"content-length", b"0"),))
 
-    async def _find_job(self, request: http_resource_base.JobRequest, verb: str) -> model.JobView:
+    async def _find_job(
+        self, request: http_resource_base.JobRequest, verb: str
+    ) -> file_job_types.JobView:
         self._shared.require_token(request)
         request.check_known()
         view = await self._shared.find_job(request, verb)
@@ -119,7 +121,7 @@ class Control:
         return view
 
 
-def _parse_change(data: bytes) -> model.Adjustment:
+def _parse_change(data: bytes) -> file_job_types.Adjustment:
     try:
         given = strict_json.to_integers(strict_json.decode_object(data))
         if "spec" in given:
@@ -130,7 +132,7 @@ def _parse_change(data: bytes) -> model.Adjustment:
         known = ", ".join(field.encode_name for field in msgspec.structs.fields(Patch))
         raise errors.BadRequest(f"{error}; what can be changed: {known}") from error
     default = filejobs.FileJobSpec()
-    return model.Adjustment(
+    return file_job_types.Adjustment(
         parallelism=patch.parallelism,
         max_failed_records=patch.max_failed_records,
         max_failed_percent=patch.max_failed_percent,

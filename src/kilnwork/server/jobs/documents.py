@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.jobs import model
+from kilnwork.jobs import file_job_types
 from kilnwork.kit import clock
 from kilnwork.server.jobs import aksjobscheduler_settings, ignored_fields
 
@@ -36,7 +36,7 @@ class Progress(JsonDocument, frozen=True, kw_only=True):
     time at that rate."""
 
     fraction: float
-    parts: model.PartCounts
+    parts: file_job_types.PartCounts
     records_per_second: float | None = None
     eta_seconds: float | None = None
 
@@ -96,7 +96,7 @@ class PartDocument(JsonDocument, frozen=True, kw_only=True):
     """
 
     part: int
-    state: model.PartState
+    state: file_job_types.PartState
     run: int
     attempt: int = 0
     worker: str = ""
@@ -166,7 +166,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def job(
-    view: model.JobView, *, now: float, compat: aksjobscheduler_settings.Source | None
+    view: file_job_types.JobView, *, now: float, compat: aksjobscheduler_settings.Source | None
 ) -> JobDocument:
     """Return the document of a job. `now`: wall clock time, from which its rate is computed."""
     published = view.phase is _SUCCEEDED
@@ -211,7 +211,7 @@ def job(
     )
 
 
-def status(view: model.JobView) -> str:
+def status(view: file_job_types.JobView) -> str:
     """Return the state of a job in the source system's terms, which had neither a running state nor
     reasons.
     """
@@ -221,7 +221,7 @@ def status(view: model.JobView) -> str:
     return "Not Started" if idle else "Pending"
 
 
-def progress(view: model.JobView, *, now: float) -> Progress:
+def progress(view: file_job_types.JobView, *, now: float) -> Progress:
     """Return the progress of a job."""
     fraction = view.progress.done_bytes / view.progress.bytes if view.progress.bytes else 1.0
     rate = eta = None
@@ -235,7 +235,7 @@ def progress(view: model.JobView, *, now: float) -> Progress:
     )
 
 
-def part(view: model.PartView) -> PartDocument:
+def part(view: file_job_types.PartView) -> PartDocument:
     """Return the document of a part."""
     found, commit = view.part, view.commit
     return PartDocument(

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from kilnwork.api import filejobs
-from kilnwork.jobs import model
+from kilnwork.jobs import file_job_types
 from kilnwork.kit import asgi
 from kilnwork.server import errors
 from kilnwork.server.jobs import context, file_bodies, http_resource_base
@@ -72,14 +72,14 @@ class Downloads:
         request.check_known()
         view = await self._shared.find_job(request, "get")
         small = self._shared.jobs.small_input(view.namespace, view.id)
-        key = f"{view.directory}/{model.DIRECTORY_INPUT}"
+        key = f"{view.directory}/{file_job_types.DIRECTORY_INPUT}"
         await self._send(
             request,
             response,
             [file_bodies.Piece(key, view.progress.bytes, view.progress.sha256, small)],
         )
 
-    async def _part(self, view: model.JobView, number: int) -> file_bodies.Piece:
+    async def _part(self, view: file_job_types.JobView, number: int) -> file_bodies.Piece:
         part = await self._shared.jobs.part(view.namespace, view.id, number)
         if part is None:
             text = f"part={number}: the parts of job {view.id} are 1 to {view.parts.total}"
@@ -94,7 +94,7 @@ class Downloads:
         )
 
     async def _committed_files(
-        self, view: model.JobView, *, errors_too: bool
+        self, view: file_job_types.JobView, *, errors_too: bool
     ) -> list[file_bodies.Piece]:
         commits = await self._shared.jobs.commits(view.namespace, view.id)
         if errors_too:
@@ -104,7 +104,7 @@ class Downloads:
             found = [one.output if one.outcome == good else None for one in commits]
         return [file_bodies.piece_of_file(view, one) for one in found if one is not None]
 
-    def _incomplete_error(self, view: model.JobView) -> errors.Conflict:
+    def _incomplete_error(self, view: file_job_types.JobView) -> errors.Conflict:
         if view.phase.final:
             text = (
                 f"job {view.id} is {view.phase} and has no result: {view.message or view.reason}. "

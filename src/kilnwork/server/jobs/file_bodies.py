@@ -1,6 +1,6 @@
 """Response bodies that consist of files of a job: composes, reads and sends them.
 
-Used by `downloads`, and by `server.pond_files` for the agents of ponds.
+Used by `downloads`, and by `server.pond_job_files` for the agents of ponds.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kilnwork.api import filejobs
 from kilnwork.data.stores import port
-from kilnwork.jobs import model
+from kilnwork.jobs import file_job_types
 from kilnwork.kit import asgi
 from kilnwork.server import errors
 from kilnwork.server.jobs import body as bodies
@@ -202,7 +202,7 @@ async def _copy(
         await bodies.wait_done(coming)
 
 
-def piece_of_file(view: model.JobView, found: filejobs.StoredFile) -> Piece:
+def piece_of_file(view: file_job_types.JobView, found: filejobs.StoredFile) -> Piece:
     """Return the piece for a file that a job has written."""
     return Piece(f"{view.directory}/{found.key}", found.bytes, found.sha256)
 

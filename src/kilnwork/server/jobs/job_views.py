@@ -8,7 +8,7 @@ from urllib import parse
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.jobs import model
+from kilnwork.jobs import file_job_types
 from kilnwork.kit import asgi
 from kilnwork.server import errors
 from kilnwork.server.jobs import context, documents, downloads, http_resource_base
@@ -41,7 +41,7 @@ class JobViews:
             view = await self._waited(view, wait_s)
         await self._shared.send_job(request, response, view)
 
-    async def _waited(self, view: model.JobView, wait_s: float) -> model.JobView:
+    async def _waited(self, view: file_job_types.JobView, wait_s: float) -> file_job_types.JobView:
         time = self._shared.clock
         deadline = time.monotonic() + wait_s
         while not view.phase.final and (left := deadline - time.monotonic()) > 0:
@@ -70,7 +70,7 @@ class JobViews:
         else:
             namespace = await self._shared.check(request, "list")
         limit = request.number("limit", least=1, most=MAX_LIMIT) or PAGE
-        wanted = model.JobQuery(
+        wanted = file_job_types.JobQuery(
             phase=request.choice("phase", filejobs.FileJobPhase), name=request.text("name")
         )
         after = request.text("after")
@@ -97,7 +97,7 @@ class JobViews:
             view.id,
             after=request.number("after", least=0, most=filejobs.MAX_PARTS) or 0,
             limit=limit,
-            state=request.choice("state", model.PartState),
+            state=request.choice("state", file_job_types.PartState),
         )
         data = msgspec.json.encode([documents.part(one) for one in found]) + b"\n"
         link: Links = ()

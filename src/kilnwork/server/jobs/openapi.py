@@ -13,7 +13,7 @@ import msgspec
 from kilnwork import version
 from kilnwork.api import filejobs
 from kilnwork.api import schema_generation as api_schema
-from kilnwork.jobs import model
+from kilnwork.jobs import file_job_types
 from kilnwork.kit import asgi
 from kilnwork.server.jobs import (
     context,
@@ -61,7 +61,7 @@ def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) ->
         upload_handlers.Upload,
         documents.ManifestDocument,
         filejobs.FileJobSpec,
-        model.PartState,
+        file_job_types.PartState,
     )
     _, schemas = api_schema.schema_components(kinds, ref_template=_REF)
     described = {"description": schemas["Mapper"]["description"]}

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.jobs import model
+from kilnwork.jobs import file_job_types
 from kilnwork.server.jobs import aksjobscheduler_settings, parameters
 
 _Object = dict[str, Any]
@@ -72,7 +72,7 @@ def paths() -> _Object:
             "get": _read_operation(
                 "parts",
                 _array("PartDocument"),
-                [_enum_parameter("state", model.PartState), *_page_parameters()],
+                [_enum_parameter("state", file_job_types.PartState), *_page_parameters()],
             ),
             "parameters": [job],
         },
@@ -299,7 +299,7 @@ def _wait_parameter() -> list[_Object]:
 
 
 def _enum_parameter(
-    name: str, kind: type[filejobs.FileJobPhase] | type[model.PartState]
+    name: str, kind: type[filejobs.FileJobPhase] | type[file_job_types.PartState]
 ) -> _Object:
     return _query_parameter(name, {"type": "string", "enum": list(kind)})
 

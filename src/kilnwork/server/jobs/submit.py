@@ -19,7 +19,7 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.data.stores import port
 from kilnwork.jobs import errors as jobs_errors
-from kilnwork.jobs import model
+from kilnwork.jobs import file_job_types
 from kilnwork.kit import asgi
 from kilnwork.server import errors
 from kilnwork.server.jobs import (
@@ -29,7 +29,7 @@ from kilnwork.server.jobs import (
     form_upload,
     http_resource_base,
     ignored_fields,
-    intake,
+    input_writer,
     parameters,
     upload_handlers,
     uploaded_input,
@@ -60,22 +60,24 @@ class _Submission:
 
     request: http_resource_base.JobRequest
     namespace: str
-    id: model.JobId
+    id: file_job_types.JobId
     measured: bool
     given: Mapping[str, str]
     user: str
     text: str
     encoded: bool = False
-    target: intake.JobInput | uploaded_input.ReferencedInput | None = field(default=None)
+    target: input_writer.JobInput | uploaded_input.ReferencedInput | None = field(default=None)
 
     @property
     def place(self) -> str:
         """Key of the input in the store."""
-        return f"{self.namespace}/{self.id.dashed}/{model.DIRECTORY_INPUT}"
+        return f"{self.namespace}/{self.id.dashed}/{file_job_types.DIRECTORY_INPUT}"
 
-    def key(self, fingerprint: bytes) -> model.IdempotencyKey | None:
+    def key(self, fingerprint: bytes) -> file_job_types.IdempotencyKey | None:
         """Return the idempotency key, or None if the client sent none."""
-        return model.IdempotencyKey(self.user, self.text, fingerprint) if self.text else None
+        return (
+            file_job_types.IdempotencyKey(self.user, self.text, fingerprint) if self.text else None
+        )
 
 
 class Submit:
@@ -103,7 +105,7 @@ class Submit:
                 request,
                 namespace,
                 self._shared.jobs.new_id(),
-                measured=self._is_key_used(request, model.IdempotencyKey(user, text, b"")),
+                measured=self._is_key_used(request, file_job_types.IdempotencyKey(user, text, b"")),
                 given=given,
                 user=user,
                 text=text,
@@ -117,7 +119,7 @@ class Submit:
         return _Claimed(self._claimed, claim) if claim[2] else _UNCLAIMED
 
     def _is_key_used(
-        self, request: http_resource_base.JobRequest, key: model.IdempotencyKey
+        self, request: http_resource_base.JobRequest, key: file_job_types.IdempotencyKey
     ) -> bool:
         """Return whether the idempotency key has created a job, so that the body is only compared
         with that job's input.
@@ -133,7 +135,7 @@ class Submit:
         except jobs_errors.KeyUsed:
             return True
 
-    async def _receive(self, submission: _Submission) -> tuple[model.JobView, bool]:
+    async def _receive(self, submission: _Submission) -> tuple[file_job_types.JobView, bool]:
         """Read the body and create the job. After any failure, delete what was stored."""
         try:
             if FILE in submission.given:
@@ -152,7 +154,7 @@ class Submit:
 
     async def _by_reference(
         self, submission: _Submission, reference: str
-    ) -> tuple[model.JobView, bool]:
+    ) -> tuple[file_job_types.JobView, bool]:
         try:
             target = self._target(submission, await _read_spec_body(submission.request))
         except errors.HttpError:
@@ -166,7 +168,7 @@ class Submit:
         )
         return await self._create(submission, submission.target)
 
-    async def _from_body(self, submission: _Submission) -> tuple[model.JobView, bool]:
+    async def _from_body(self, submission: _Submission) -> tuple[file_job_types.JobView, bool]:
         content_types = submission.request.headers(b"content-type")
         in_form = form_upload.is_form(content_types)
         if in_form is None:
@@ -192,16 +194,18 @@ class Submit:
         return await self._create(submission, submission.target)
 
     async def _create(
-        self, submission: _Submission, target: intake.JobInput | uploaded_input.ReferencedInput
-    ) -> tuple[model.JobView, bool]:
+        self,
+        submission: _Submission,
+        target: input_writer.JobInput | uploaded_input.ReferencedInput,
+    ) -> tuple[file_job_types.JobView, bool]:
         """Finish the input and create the job. A small input is finished at once, a large one in a
         thread."""
         small = target.small
         manifest, inline = target.finish() if small else await self._shared.run(target.finish)
-        key = submission.key(intake.fingerprint(target.spec, manifest.sha256))
+        key = submission.key(input_writer.fingerprint(target.spec, manifest.sha256))
         if submission.measured and key is not None:
             return self._find_existing(submission, key), False
-        new = model.NewJob(
+        new = file_job_types.NewJob(
             id=submission.id,
             namespace=submission.namespace,
             spec=target.spec,
@@ -212,7 +216,9 @@ class Submit:
         )
         return await self._shared.jobs.create(new)
 
-    def _find_existing(self, submission: _Submission, key: model.IdempotencyKey) -> model.JobView:
+    def _find_existing(
+        self, submission: _Submission, key: file_job_types.IdempotencyKey
+    ) -> file_job_types.JobView:
         """Return the job that this idempotency key has created. Raises `KeyUsed`, and Conflict if
         the job was deleted meanwhile.
         """
@@ -240,7 +246,7 @@ class Submit:
         if target is None or form.fields == form.before:
             return
         spec = self._spec(submission, form.fields)
-        if not intake.read_alike(spec, target.spec):
+        if not input_writer.read_alike(spec, target.spec):
             late = [name for name in form.fields if name not in form.before]
             raise errors.BadRequest(
                 f"field {late[0][:100]!r} comes after the file, which has been read by then: put "
@@ -248,13 +254,13 @@ class Submit:
             )
         target.spec = spec
 
-    def _target(self, submission: _Submission, fields: Mapping[str, str]) -> intake.JobInput:
+    def _target(self, submission: _Submission, fields: Mapping[str, str]) -> input_writer.JobInput:
         """Create the receiver of the file. Called when the file begins, in any thread."""
         spec = self._spec(submission, fields)
         opened: Callable[[], port.Writer] | None = None
         if not submission.measured:
             opened = functools.partial(self._writer, submission)
-        submission.target = intake.JobInput(
+        submission.target = input_writer.JobInput(
             spec,
             opened,
             chosen=self._shared.settings,
@@ -302,7 +308,7 @@ class Submit:
         self,
         request: http_resource_base.JobRequest,
         response: asgi.Response,
-        view: model.JobView,
+        view: file_job_types.JobView,
         *,
         replayed: bool,
     ) -> None:

@@ -24,7 +24,7 @@ from kilnwork.server.jobs import (
     body,
     context,
     http_resource_base,
-    intake,
+    input_writer,
     upload_quotas,
     upload_storage,
     uploaded_input,
@@ -169,10 +169,10 @@ class Files:
         self,
         request: http_resource_base.JobRequest,
         ref: str,
-        target: intake.JobInput,
+        target: input_writer.JobInput,
         *,
         place: str | None,
-    ) -> intake.JobInput | uploaded_input.ReferencedInput:
+    ) -> input_writer.JobInput | uploaded_input.ReferencedInput:
         """Return the receiver that makes a complete upload the input of a job.
 
         The upload is either copied into `target` or, if the store can link it at the key `place`,
@@ -194,10 +194,10 @@ class Files:
         self,
         request: http_resource_base.JobRequest,
         upload: upload_storage.StoredUpload,
-        target: intake.JobInput,
+        target: input_writer.JobInput,
         *,
         place: str | None,
-    ) -> intake.JobInput | uploaded_input.ReferencedInput:
+    ) -> input_writer.JobInput | uploaded_input.ReferencedInput:
         most = self._shared.settings.most_stored_bytes
         if upload.offset > body.INLINE_BYTES and (most is None or upload.offset <= most):
             found = await self._index_in_place(request, upload, target.spec, place=place)
@@ -356,7 +356,7 @@ async def _check_connected(request: http_resource_base.JobRequest) -> None:
         raise asgi.Disconnected
 
 
-def _copy_pieces(pieces: Iterator[bytes], target: intake.JobInput) -> int:
+def _copy_pieces(pieces: Iterator[bytes], target: input_writer.JobInput) -> int:
     """Write some pieces to `target`; return the number of bytes, 0 when there are no more
     pieces.
     """

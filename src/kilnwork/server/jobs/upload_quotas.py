@@ -9,7 +9,7 @@ import threading
 from typing import NamedTuple
 
 from kilnwork.server import errors
-from kilnwork.server.jobs import intake, settings, upload_storage
+from kilnwork.server.jobs import input_writer, settings, upload_storage
 
 _SHARE = 75
 """Default quota of one user, as a percentage of the free disk space."""
@@ -26,7 +26,10 @@ class Quotas:
     """The upload quotas of all users."""
 
     def __init__(
-        self, kept: upload_storage.Uploads, chosen: settings.JobsApiSettings, room: intake.DiskRoom
+        self,
+        kept: upload_storage.Uploads,
+        chosen: settings.JobsApiSettings,
+        room: input_writer.DiskRoom,
     ) -> None:
         self._uploads, self._settings, self._room = kept, chosen, room
         self._lock = threading.Lock()

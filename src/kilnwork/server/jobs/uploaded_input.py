@@ -13,7 +13,7 @@ from kilnwork.server.jobs import upload_storage
 
 
 class ReferencedInput:
-    """Input of a job that is an existing upload; used in place of an `intake.JobInput`.
+    """Input of a job that is an existing upload; used in place of an `input_writer.JobInput`.
 
     `kept`: the stored bytes of the upload. `place`: key of the input; if it is None, the upload is
     only indexed.

@@ -6,7 +6,7 @@ Intermediate changes may be skipped. The stream ends when the job ends; a client
 after that gets 204, which stops an EventSource.
 """
 
-from kilnwork.jobs import model
+from kilnwork.jobs import file_job_types
 from kilnwork.kit import asgi
 from kilnwork.server.jobs import context, http_resource_base
 
@@ -43,7 +43,7 @@ class Watch:
         self,
         request: http_resource_base.JobRequest,
         response: asgi.Response,
-        view: model.JobView,
+        view: file_job_types.JobView,
         *,
         seen: int,
     ) -> None:
@@ -70,12 +70,12 @@ class Watch:
                 return
             view = newer
 
-    def _event(self, view: model.JobView) -> bytes:
+    def _event(self, view: file_job_types.JobView) -> bytes:
         data = self._shared.encode_document(view).rstrip()
         return b"event: job\nid: %d\ndata: %b\n\n" % (view.version, data)
 
 
-def _seen(request: http_resource_base.JobRequest, view: model.JobView) -> int:
+def _seen(request: http_resource_base.JobRequest, view: file_job_types.JobView) -> int:
     """Return the version of the job that the client has; -1 if the client names none that this job
     has had.
     """

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kilnwork.api import job, job_config, job_from_config, meta, task
 from kilnwork.controllers.job import dependency_job_choice
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_job_types
 from kilnwork.kit import clock
 
 HOUR = 1_700_002_800
@@ -51,14 +51,17 @@ def _job(made: float, *, tick: int | None = None, name: str = "") -> job.Job:
     return job.Job(metadata=metadata)
 
 
-def _row(tick: int, *pending: int) -> index_model.ScheduleRow:
-    return index_model.ScheduleRow(
+def _row(tick: int, *pending: int) -> index_job_types.ScheduleRow:
+    return index_job_types.ScheduleRow(
         config="c", namespace="default", name="load", tick=tick, pending=pending
     )
 
 
 def _choose(
-    seen: job.Job, *jobs: job.Job, config: Any = None, row: index_model.ScheduleRow | None = None
+    seen: job.Job,
+    *jobs: job.Job,
+    config: Any = None,
+    row: index_job_types.ScheduleRow | None = None,
 ) -> dependency_job_choice.Choice:
     return dependency_job_choice.choose(seen, config or _config(), jobs=jobs, row=row or _row(HOUR))
 
@@ -76,7 +79,7 @@ def test_scheduled_job_precedes_a_manual_job_of_the_same_second() -> None:
 
 @pytest.mark.parametrize("row", [_row(HOUR - 3600), _row(HOUR, HOUR)])
 def test_undecided_tick_or_tick_without_job_is_awaited(
-    row: index_model.ScheduleRow,
+    row: index_job_types.ScheduleRow,
 ) -> None:
     chosen = _choose(_job(HOUR, tick=HOUR), _job(0, tick=HOUR - 3600), row=row)
     assert chosen == dependency_job_choice.Choice(

@@ -9,7 +9,7 @@ from kilnwork.controllers import caches, reconciler_context
 from kilnwork.controllers.job import reconciler
 from kilnwork.controllers.task import plan as task_plan
 from kilnwork.dispatch import model
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_job_types
 from kilnwork.kit import clock, ids
 from kilnwork.kube import queue
 from support import view_samples
@@ -25,17 +25,17 @@ class PassedToEngine(Exception):
 class Engine:
     """Records the Job that it gets, and ends the pass."""
 
-    new: index_model.NewIndexJob
+    new: index_job_types.NewIndexJob
 
-    async def changes(self, since: int) -> tuple[int, list[index_model.IndexJobView]]:
+    async def changes(self, since: int) -> tuple[int, list[index_job_types.IndexJobView]]:
         raise PassedToEngine
 
-    async def put(self, new: index_model.NewIndexJob) -> index_model.IndexJobView:
+    async def put(self, new: index_job_types.NewIndexJob) -> index_job_types.IndexJobView:
         self.new = new
         raise PassedToEngine
 
 
-async def passed_to_engine(view: model.TaskView | None) -> index_model.NewIndexJob:
+async def passed_to_engine(view: model.TaskView | None) -> index_job_types.NewIndexJob:
     """Return the Job that the engine gets for a Job that depends on a Task without a status."""
     known = caches.Caches()
     load = meta.ObjectMeta(name="load", namespace="default", uid=TASK)

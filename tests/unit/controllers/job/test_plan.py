@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import input_assembly, job, job_config, meta, reasons, task
 from kilnwork.controllers.job import plan
 from kilnwork.controllers.task import plan as task_plan
-from kilnwork.jobs import index_model, start_queue
+from kilnwork.jobs import index_job_types, job_start_queue
 from kilnwork.kit import clock
 
 UID = "018f3a5e-0000-7000-8000-000000000001"
@@ -35,7 +35,7 @@ def _job(*, known: job.JobStatus | None = None, **spec: Any) -> job.Job:
     return job.Job(metadata=metadata, spec=job.JobSpec(**given), status=known or job.JobStatus())
 
 
-def _view(phase: job.Phase = job.Phase.RUNNING, **more: Any) -> index_model.IndexJobView:
+def _view(phase: job.Phase = job.Phase.RUNNING, **more: Any) -> index_job_types.IndexJobView:
     given: dict[str, Any] = {
         "uid": UID,
         "namespace": "default",
@@ -48,7 +48,7 @@ def _view(phase: job.Phase = job.Phase.RUNNING, **more: Any) -> index_model.Inde
         "created": NOW - 5,
         "started": None if phase is job.Phase.QUEUED else NOW - 4,
         "finished": NOW - 1 if phase.final else None,
-        "counts": index_model.IndexCounts(total=1),
+        "counts": index_job_types.IndexCounts(total=1),
         "failed_indexes": "",
         "newest": (),
         "result": None,
@@ -59,7 +59,7 @@ def _view(phase: job.Phase = job.Phase.RUNNING, **more: Any) -> index_model.Inde
         "max_in_flight": None,
         "group": "",
     }
-    return index_model.IndexJobView(**{**given, **more})
+    return index_job_types.IndexJobView(**{**given, **more})
 
 
 def _decide(seen: job.Job | None, **facts: Any) -> plan.Plan:
@@ -173,7 +173,7 @@ def _dependency(**more: Any) -> plan.DependencyState:
 def test_unfinished_dependency_holds_the_job() -> None:
     decided = _decide(_job(), dependencies=(_dependency(),))
     assert decided.put is not None
-    assert decided.put.hold == start_queue.Hold(
+    assert decided.put.hold == job_start_queue.Hold(
         reason="WaitingForDependency", message="Job b is not over"
     )
 
@@ -188,7 +188,7 @@ def test_failed_dependency_fails_the_job() -> None:
 
 
 def test_job_starts_when_its_dependency_has_finished() -> None:
-    hold = start_queue.Hold(reason="WaitingForDependency", message="Job b is not over")
+    hold = job_start_queue.Hold(reason="WaitingForDependency", message="Job b is not over")
     facts = {"dependencies": (_dependency(finished=True),), "known_hold": hold}
     decided = _decide(_job(), view=_view(job.Phase.QUEUED), **facts)
     assert decided.hold is None
@@ -229,13 +229,13 @@ def test_list_of_an_unfinished_task_is_awaited() -> None:
     assert decided.put is not None
     assert decided.put.hold is not None
     assert decided.put.hold.reason == "WaitingForTask"
-    view = _view(job.Phase.QUEUED, counts=index_model.IndexCounts())
+    view = _view(job.Phase.QUEUED, counts=index_job_types.IndexCounts())
     assert plan.Wake("Task", "lister") in _decide(_each(), view=view, sources=missing).wakes
 
 
 def test_list_of_another_task_is_provided() -> None:
     found = {LIST: task_plan.Ready({"files": ["a", "b"]})}
-    view = _view(job.Phase.QUEUED, counts=index_model.IndexCounts())
+    view = _view(job.Phase.QUEUED, counts=index_job_types.IndexCounts())
     decided = _decide(_each(), view=view, sources=found)
     assert decided.provide == plan.Provided(items=["a", "b"])
 
@@ -249,7 +249,7 @@ def test_list_of_another_task_is_provided() -> None:
     ],
 )
 def test_list_of_a_failed_task_fails_the_job(found: task_plan.Found, text: str) -> None:
-    view = _view(job.Phase.QUEUED, counts=index_model.IndexCounts())
+    view = _view(job.Phase.QUEUED, counts=index_job_types.IndexCounts())
     decided = _decide(_each(), view=view, sources={LIST: found})
     assert decided.fail is not None
     assert text in decided.fail.message
@@ -258,7 +258,7 @@ def test_list_of_a_failed_task_fails_the_job(found: task_plan.Found, text: str) 
 def test_list_at_a_missing_path_holds_the_job_until_it_fails() -> None:
     handed_in = _decide(_each(), sources={LIST: task_plan.Ready({})})
     assert handed_in.put is not None
-    assert handed_in.put.hold == start_queue.Hold(
+    assert handed_in.put.hold == job_start_queue.Hold(
         reason="InputPathMissing",
         message="path '$.files' of input 'withResultOf' matches nothing",
     )
@@ -268,7 +268,7 @@ def test_missing_cluster_is_awaited() -> None:
     text = "TaskCluster default does not exist in namespace default"
     handed_in = _decide(_job(), no_cluster=text)
     assert handed_in.put is not None
-    assert handed_in.put.hold == start_queue.Hold(reason="WaitingForCluster", message=text)
+    assert handed_in.put.hold == job_start_queue.Hold(reason="WaitingForCluster", message=text)
     view = _view(job.Phase.QUEUED)
     waits = _decide(_job(), view=view, no_cluster=text, known_hold=handed_in.put.hold)
     assert plan.Wake("TaskCluster", "default") in waits.wakes

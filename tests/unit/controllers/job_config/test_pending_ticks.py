@@ -6,14 +6,14 @@ import pytest
 
 from kilnwork.api import job, job_from_config, meta, reasons
 from kilnwork.controllers.job_config import pending_ticks
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_job_types
 
 TICK = 1_700_000_000
 Reason = reasons.ConfigReason
 
 
-def row(*pending: int, **more: Any) -> index_model.ScheduleRow:
-    return index_model.ScheduleRow(
+def row(*pending: int, **more: Any) -> index_job_types.ScheduleRow:
+    return index_job_types.ScheduleRow(
         config="c",
         namespace="n",
         name="report",

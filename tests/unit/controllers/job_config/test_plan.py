@@ -9,11 +9,11 @@ from hypothesis import strategies as some
 
 from kilnwork.api import due_ticks, job, job_config, job_from_config, meta, task
 from kilnwork.controllers.job_config import pending_ticks, plan, status
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_job_types
 from kilnwork.kit import clock
 
 NOW = 1_700_000_000.0  # a multiple of 100 seconds
-NO_JOBS = index_model.GroupView(active=(), queued=())
+NO_JOBS = index_job_types.GroupView(active=(), queued=())
 
 
 def _config(policy: str = "Allow", *, cron: str | None = "* * * * *", **more: Any) -> Any:
@@ -41,8 +41,8 @@ def _config(policy: str = "Allow", *, cron: str | None = "* * * * *", **more: An
     )
 
 
-def _row(config: Any, tick: float, **more: Any) -> index_model.ScheduleRow:
-    return index_model.ScheduleRow(
+def _row(config: Any, tick: float, **more: Any) -> index_job_types.ScheduleRow:
+    return index_job_types.ScheduleRow(
         config=config.metadata.uid,
         namespace="default",
         name="report",
@@ -158,7 +158,7 @@ def test_disabled_schedule_decides_nothing() -> None:
 
 def test_forbid_drops_a_tick_while_a_job_runs() -> None:
     config = _config("Forbid")
-    busy = index_model.GroupView(active=("u",), queued=())
+    busy = index_job_types.GroupView(active=("u",), queued=())
     decided = _decide(config, row=_row(config, MINUTE - 60), group=busy)
     assert decided.decision is not None
     assert decided.decision.run == ()
@@ -177,8 +177,8 @@ def test_forbid_counts_ticks_whose_jobs_do_not_exist_yet() -> None:
 def test_full_queue_drops_a_tick() -> None:
     config = _config("Enqueue", concurrency={"max_queued": 1})
     row = _row(config, MINUTE - 60)
-    full = index_model.GroupView(active=("a",), queued=("b",))
-    room = index_model.GroupView(active=("a",), queued=())
+    full = index_job_types.GroupView(active=("a",), queued=("b",))
+    room = index_job_types.GroupView(active=("a",), queued=())
     for group, run, dropped in ((full, (), {"QueueFull": 1}), (room, (MINUTE,), {})):
         decided = _decide(config, row=row, group=group)
         assert decided.decision is not None
@@ -257,7 +257,7 @@ def test_counts_are_those_of_the_engine() -> None:
         job.Job(metadata=meta.ObjectMeta(name=name, uid=name), status=job.JobStatus(phase=phase))
         for name, phase in (("a", "Running"), ("b", "Queued"), ("c", "Queued"))
     )
-    group = index_model.GroupView(active=("a",), queued=("c", "b"))
+    group = index_job_types.GroupView(active=("a",), queued=("c", "b"))
     shown = _decide(config, jobs=jobs, group=group, row=_row(config, MINUTE)).status
     assert (shown.state, shown.active, shown.queued) == ("Executing", 1, 2)
     assert [one.name for one in shown.queued_jobs] == ["c", "b"]

@@ -7,11 +7,11 @@ import pytest
 
 from kilnwork.api import due_ticks, job, job_config, meta, task
 from kilnwork.controllers.job_config import pending_ticks, status
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_job_types
 from kilnwork.kit import clock
 
 NOW = 1_700_000_000.0
-NO_JOBS = index_model.GroupView(active=(), queued=())
+NO_JOBS = index_job_types.GroupView(active=(), queued=())
 QUIET = status.Ticks((60, 120), due_ticks.SchedulePlan(waiting=due_ticks.WaitReason.NOT_YET_DUE))
 
 
@@ -53,12 +53,12 @@ def a_job(uid: str, **of_status: Any) -> job.Job:
         (config(scheduled=False), NO_JOBS, "Ready"),
         (config(), NO_JOBS, "ReadyEnabled"),
         (config(disabled=True), NO_JOBS, "ReadyDisabled"),
-        (config(), index_model.GroupView(active=(), queued=("a",)), "JobQueued"),
-        (config(), index_model.GroupView(active=("b",), queued=("a",)), "Executing"),
+        (config(), index_job_types.GroupView(active=(), queued=("a",)), "JobQueued"),
+        (config(), index_job_types.GroupView(active=("b",), queued=("a",)), "Executing"),
     ],
 )
 def test_state_follows_schedule_and_jobs(
-    given: job_config.JobConfig, group: index_model.GroupView, state: str
+    given: job_config.JobConfig, group: index_job_types.GroupView, state: str
 ) -> None:
     assert of(given, group=group).state == state
 
@@ -67,14 +67,14 @@ def test_jobs_are_counted_by_the_engine_and_named_by_the_cache() -> None:
     uids = tuple(f"u{n:02}" for n in range(25))
     started = clock.rfc3339(NOW)
     jobs = [a_job(uid, start_time=started) for uid in uids[1:]]
-    made = of(config(), jobs=jobs, group=index_model.GroupView(active=uids, queued=()))
+    made = of(config(), jobs=jobs, group=index_job_types.GroupView(active=uids, queued=()))
     assert made.active == 25
     assert [one.uid for one in made.active_jobs] == list(uids[1:21])
     assert made.last_executed == started
 
 
 def test_last_scheduled_is_the_latest_decided_tick() -> None:
-    row = index_model.ScheduleRow(
+    row = index_job_types.ScheduleRow(
         config="c",
         namespace="n",
         name="report",
@@ -117,6 +117,6 @@ def test_problem_of_an_invalid_config_is_written_immediately() -> None:
 
 def test_counts_are_written_later() -> None:
     before = of(config())
-    group = index_model.GroupView(active=("a",), queued=())
+    group = index_job_types.GroupView(active=("a",), queued=())
     assert status.delay_s(before, before) is None
     assert status.delay_s(before, of(config(), group=group)) == status.HOLD_S

@@ -6,7 +6,7 @@ import msgspec
 
 from kilnwork.api import data_pond, flow, pond_messages, sync_set
 from kilnwork.controllers.data_pond import ledger
-from kilnwork.controllers.sync_set import output_requests, output_snapshots, ports
+from kilnwork.controllers.sync_set import flow_pond_interfaces, output_requests, output_snapshots
 from kilnwork.jobs.flows import run_types
 from kilnwork.kit import clock
 
@@ -50,14 +50,14 @@ class PagedFlows:
 
 async def test_all_pages_are_read() -> None:
     flows = PagedFlows(2_001)
-    written = await output_requests.read_written(cast(ports.Flows, flows), a_run())
+    written = await output_requests.read_written(cast(flow_pond_interfaces.Flows, flows), a_run())
     assert sum(len(names) for names in written["prices"].attempts.values()) == 2_001
     assert flows.pages == 3
 
 
 async def test_a_full_last_page_is_followed_by_an_empty_one() -> None:
     flows = PagedFlows(1_000)
-    await output_requests.read_written(cast(ports.Flows, flows), a_run())
+    await output_requests.read_written(cast(flow_pond_interfaces.Flows, flows), a_run())
     assert flows.pages == 2
 
 

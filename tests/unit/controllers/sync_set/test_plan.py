@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import meta, reasons, sync_set
 from kilnwork.controllers.data_pond import model as pond_model
 from kilnwork.controllers.gangs import port
-from kilnwork.controllers.sync_set import plan, ports, requirements
+from kilnwork.controllers.sync_set import flow_pond_interfaces, plan, requirements
 from kilnwork.data.pond import manifest
 from kilnwork.jobs.flows import run_types
 from kilnwork.kit import clock
@@ -22,7 +22,7 @@ MANIFEST = manifest.Manifest(
     [manifest.File(path=f"{i}.csv", size=10, mode=0o644, digest=f"sha256:{i * 64}") for i in "123"]
 )
 PIN = pond_model.Pin(state="Pinned", digest=MANIFEST.digest, manifest=MANIFEST, bytes=30)
-POND = ports.Pond(path="/pond/runs/default/risk-g1", nodes=frozenset({"a", "b"}))
+POND = flow_pond_interfaces.Pond(path="/pond/runs/default/risk-g1", nodes=frozenset({"a", "b"}))
 READY = pond_model.Readiness(ready=True, bytes_done=30, bytes_total=30)
 
 
@@ -174,7 +174,7 @@ def test_started_flow_has_the_pinned_digests_and_shards() -> None:
     ("changes", "reason"),
     [
         ({"pond": None}, Reason.WAITING_FOR_POND),
-        ({"pond": ports.Pond(path="/x")}, Reason.WAITING_FOR_POND),
+        ({"pond": flow_pond_interfaces.Pond(path="/x")}, Reason.WAITING_FOR_POND),
         ({"pins": {}}, Reason.PINNING),
     ],
 )

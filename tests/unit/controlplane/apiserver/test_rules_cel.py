@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import api_resources, cel, kinds
+from kilnwork.api import api_resources, cel_evaluation, kinds
 from kilnwork.controlplane.apiserver import builtin, rules_cel
 from support import served_kinds
 
@@ -161,10 +161,10 @@ def test_rules_that_are_not_enforced_are_reported(rule: dict[str, Any], why: str
 
 @pytest.fixture
 def without_the_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(cel, "LIBRARY", "no_such_library")
-    cel.available.cache_clear()
+    monkeypatch.setattr(cel_evaluation, "LIBRARY", "no_such_library")
+    cel_evaluation.available.cache_clear()
     yield
-    cel.available.cache_clear()
+    cel_evaluation.available.cache_clear()
 
 
 @pytest.mark.usefixtures("without_the_library")
@@ -178,7 +178,7 @@ def test_without_the_cel_library_rules_are_reported_unenforced() -> None:
     "deep", ["1+" * 2000 + "1 == 1", "(" * 2000 + "true" + ")" * 2000, "!" * 4000 + "true"]
 )
 def test_deeply_nested_rules_do_not_crash(deep: str) -> None:
-    assert len(deep) <= cel.MAX_CHARS
+    assert len(deep) <= cel_evaluation.MAX_CHARS
     assert len(problems_of(served(**{"x-kubernetes-validations": cel_rules(deep)}), {})) <= 1
 
 

@@ -14,7 +14,7 @@ from kilnwork.controlplane.node import (
     pod_types,
     volume_sources,
 )
-from kilnwork.kit import mount_paths
+from kilnwork.kit import mount_path_resolution
 
 ROOT = Path("/pods/uid/root")
 FACTS = container_input_types.NodeFacts(
@@ -71,7 +71,7 @@ def test_environment_inherits_only_path_and_home() -> None:
         "PATH": "/bin",
         "HOME": "/root",
         "HOSTNAME": "p",
-        mount_paths.VARIABLE: str(ROOT),
+        mount_path_resolution.VARIABLE: str(ROOT),
     }
 
 

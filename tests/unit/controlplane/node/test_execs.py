@@ -10,13 +10,13 @@ from kilnwork.controlplane.node import (
     exec_link,
     execs,
     multiplexed_connection,
-    streams,
+    streams_interface,
     streams_spdy,
 )
 from kilnwork.kit import coroutines
 from support import file_descriptors
 
-EVERYTHING = (streams.STDIN, streams.STDOUT, streams.STDERR)
+EVERYTHING = (streams_interface.STDIN, streams_interface.STDOUT, streams_interface.STDERR)
 
 
 @pytest.mark.parametrize("room", range(6))
@@ -38,7 +38,7 @@ async def test_failed_terminal_creation_leaves_nothing_open(room: int) -> None:
 @pytest.mark.parametrize("tty", [False, True])
 async def test_all_descriptors_are_closed(tty: bool) -> None:  # noqa: FBT001
     before = file_descriptors.open_descriptors()
-    made = execs.ends((streams.STDOUT,), tty=tty)
+    made = execs.ends((streams_interface.STDOUT,), tty=tty)
     made.close_child_ends()
     made.close()
     assert file_descriptors.open_descriptors() == before

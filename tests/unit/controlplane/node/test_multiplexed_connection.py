@@ -9,7 +9,7 @@ from websockets import protocol
 from kilnwork.controlplane.node import (
     multiplexed_connection,
     spdy,
-    streams,
+    streams_interface,
     streams_spdy,
     streams_websocket,
 )
@@ -29,7 +29,9 @@ def _websocket_ping() -> bytes:
     ],
     ids=["spdy", "websocket"],
 )
-async def test_unread_replies_end_the_connection(codec: streams.Codec, asking: bytes) -> None:
+async def test_unread_replies_end_the_connection(
+    codec: streams_interface.Codec, asking: bytes
+) -> None:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     loop = asyncio.get_running_loop()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.controlplane.node import lifecycle, pod_state, volumes
+from kilnwork.controlplane.node import pod_decisions, pod_state, volumes
 from kilnwork.controlplane.node import shim_container as containers
 
 RUNS = containers.ContainerRecord("u/a/1", "/d", pid=5)
@@ -18,7 +18,7 @@ def state(tmp_path: Path) -> pod_state.PodState:
 
 
 def test_container_has_default_view_before_first_change(state: pod_state.PodState) -> None:
-    assert state.view("a") == lifecycle.UNKNOWN
+    assert state.view("a") == pod_decisions.UNKNOWN
     assert state.views == {}
     assert state.records() == []
 
@@ -26,8 +26,8 @@ def test_container_has_default_view_before_first_change(state: pod_state.PodStat
 def test_change_keeps_other_fields_of_a_view(state: pod_state.PodState) -> None:
     state.change("a", last=RUNS, before=ENDED)
     state.change("a", ready=False)
-    assert state.view("a") == lifecycle.UNKNOWN._replace(last=RUNS, before=ENDED, ready=False)
-    assert state.view("b") == lifecycle.UNKNOWN
+    assert state.view("a") == pod_decisions.UNKNOWN._replace(last=RUNS, before=ENDED, ready=False)
+    assert state.view("b") == pod_decisions.UNKNOWN
 
 
 def test_running_counts_only_running_containers(state: pod_state.PodState) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilnwork.controlplane.node import spdy, streams
+from kilnwork.controlplane.node import spdy, streams_interface
 
 WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
 MOBY = (
@@ -94,7 +94,7 @@ def test_unused_frames_are_ignored() -> None:
     ],
 )
 def test_protocol_violations_raise(content: bytes) -> None:
-    with pytest.raises(streams.ProtocolError):
+    with pytest.raises(streams_interface.ProtocolError):
         read(content)
 
 
@@ -122,5 +122,5 @@ def word(text: bytes) -> bytes:
     ],
 )
 def test_invalid_header_block_raises(plain: bytes) -> None:
-    with pytest.raises(streams.ProtocolError):
+    with pytest.raises(streams_interface.ProtocolError):
         read(block(plain))

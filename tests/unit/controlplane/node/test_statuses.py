@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.controlplane.node import lifecycle, pod_types, shim_container, statuses
+from kilnwork.controlplane.node import pod_decisions, pod_types, shim_container, statuses
 
 NOW = 1_700_000_000.0
 RUNNING = shim_container.ContainerRecord("u/main/0", "/f", pid=5, started_at=NOW)
@@ -23,7 +23,7 @@ def pod(policy: str = "Never", *, deleted: bool = False, **status: Any) -> pod_t
 
 def status(of: pod_types.Pod, now: float = NOW, **view: Any) -> dict[str, Any]:
     facts = statuses.PodFacts("127.0.0.1", now)
-    return statuses.status(of, {"main": lifecycle.ContainerView(**view)}, facts)
+    return statuses.status(of, {"main": pod_decisions.ContainerView(**view)}, facts)
 
 
 def state(found: dict[str, Any]) -> dict[str, Any]:
@@ -103,12 +103,12 @@ def test_pod_deleted_while_waiting_has_failed() -> None:
     )
     of = msgspec.structs.replace(of, spec=two)
     views = {
-        "main": lifecycle.ContainerView(last=BAD._replace(exit_code=0, signal=0)),
-        "beside": lifecycle.ContainerView(reason="CreateContainerError", message="no command"),
+        "main": pod_decisions.ContainerView(last=BAD._replace(exit_code=0, signal=0)),
+        "beside": pod_decisions.ContainerView(reason="CreateContainerError", message="no command"),
     }
     facts = statuses.PodFacts("127.0.0.1", NOW)
     assert statuses.status(of, views, facts)["phase"] == "Failed"
-    running = views | {"main": lifecycle.ContainerView(last=RUNNING)}
+    running = views | {"main": pod_decisions.ContainerView(last=RUNNING)}
     assert statuses.status(of, running, facts)["phase"] == "Pending"
 
 
@@ -136,7 +136,7 @@ def pod_with_init_containers(policy: str = "Never", **status: Any) -> pod_types.
 
 
 def status_of_all(of: pod_types.Pod, **records: shim_container.ContainerRecord) -> dict[str, Any]:
-    views = {name: lifecycle.ContainerView(last=record) for name, record in records.items()}
+    views = {name: pod_decisions.ContainerView(last=record) for name, record in records.items()}
     return statuses.status(of, views, statuses.PodFacts("127.0.0.1", NOW))
 
 
@@ -189,11 +189,11 @@ def test_final_status_of_a_sidecar_is_terminated() -> None:
 
 
 def test_readiness_follows_probes() -> None:
-    views = {"main": lifecycle.ContainerView(last=RUNNING, ready=False)}
+    views = {"main": pod_decisions.ContainerView(last=RUNNING, ready=False)}
     found = statuses.status(pod(), views, statuses.PodFacts("127.0.0.1", NOW))
     assert conditions(found)["Ready"] == "False"
     assert found["containerStatuses"][0]["started"]
-    views = {"main": lifecycle.ContainerView(last=RUNNING, started=False)}
+    views = {"main": pod_decisions.ContainerView(last=RUNNING, started=False)}
     found = statuses.status(pod(), views, statuses.PodFacts("127.0.0.1", NOW))
     assert not found["containerStatuses"][0]["started"]
 
@@ -205,10 +205,10 @@ def test_expired_deadline_fails_the_pod_after_containers_end() -> None:
     )
     facts = statuses.PodFacts("127.0.0.1", NOW)
     assert (
-        statuses.status(late, {"main": lifecycle.ContainerView(last=RUNNING)}, facts)["phase"]
+        statuses.status(late, {"main": pod_decisions.ContainerView(last=RUNNING)}, facts)["phase"]
         == "Running"
     )
-    found = statuses.status(late, {"main": lifecycle.ContainerView(last=BAD)}, facts)
+    found = statuses.status(late, {"main": pod_decisions.ContainerView(last=BAD)}, facts)
     assert (found["phase"], found["reason"]) == ("Failed", "DeadlineExceeded")
 
 
@@ -224,9 +224,9 @@ def ephemeral(
     of: pod_types.Pod, *, before: Any = None, **records: shim_container.ContainerRecord
 ) -> dict[str, Any]:
     """The status while the main container runs."""
-    views = {name: lifecycle.ContainerView(last=record) for name, record in records.items()}
+    views = {name: pod_decisions.ContainerView(last=record) for name, record in records.items()}
     facts = statuses.PodFacts("127.0.0.1", NOW, before)
-    return statuses.status(of, {"main": lifecycle.ContainerView(last=RUNNING), **views}, facts)
+    return statuses.status(of, {"main": pod_decisions.ContainerView(last=RUNNING), **views}, facts)
 
 
 def test_ephemeral_containers_do_not_affect_the_phase() -> None:
@@ -244,10 +244,13 @@ def test_ephemeral_containers_do_not_affect_the_phase() -> None:
 
 def test_pod_is_running_until_ephemeral_containers_end() -> None:
     of = pod_with_ephemeral(1)
-    views = {"main": lifecycle.ContainerView(last=BAD), "e0": lifecycle.ContainerView(last=RUNNING)}
+    views = {
+        "main": pod_decisions.ContainerView(last=BAD),
+        "e0": pod_decisions.ContainerView(last=RUNNING),
+    }
     facts = statuses.PodFacts("127.0.0.1", NOW)
     assert statuses.status(of, views, facts)["phase"] == "Running"
-    views["e0"] = lifecycle.ContainerView(last=BAD)
+    views["e0"] = pod_decisions.ContainerView(last=BAD)
     assert statuses.status(of, views, facts)["phase"] == "Failed"
 
 
@@ -264,7 +267,7 @@ def test_only_starts_can_be_reported_late() -> None:
     assert statuses.only_started(before, started)
     ended = ephemeral(pod_with_ephemeral(3), before=started, e1=BAD._replace(id="u/e1/0"))
     assert not statuses.only_started(started, ended)
-    views = {"e0": lifecycle.ContainerView(reason="r", message="it cannot run here")}
+    views = {"e0": pod_decisions.ContainerView(reason="r", message="it cannot run here")}
     waits = statuses.status(pod_with_ephemeral(), views, statuses.PodFacts("127.0.0.1", NOW))
     assert not statuses.only_started({}, waits)
 

@@ -1,6 +1,6 @@
 """The streams of a SPDY/3.1 connection: opened, used, reset, limited."""
 
-from kilnwork.controlplane.node import spdy, streams, streams_spdy
+from kilnwork.controlplane.node import spdy, streams_interface, streams_spdy
 
 
 class Peer:
@@ -11,10 +11,10 @@ class Peer:
         self.writer = spdy.FrameWriter()
         self.reader = spdy.FrameReader()
 
-    def send(self, content: bytes) -> list[streams.Event]:
+    def send(self, content: bytes) -> list[streams_interface.Event]:
         return list(self.session.receive(content))
 
-    def open_stream(self, stream: int, kind: str = "stdin") -> list[streams.Event]:
+    def open_stream(self, stream: int, kind: str = "stdin") -> list[streams_interface.Event]:
         return self.send(self.writer.syn_stream(stream, {"streamtype": kind}))
 
     def receive_frames(self) -> list[spdy.Frame]:
@@ -23,13 +23,13 @@ class Peer:
 
 def test_stream_is_opened_used_and_finished() -> None:
     peer = Peer()
-    assert peer.open_stream(1) == [streams.StreamOpened(1, {"streamtype": "stdin"})]
+    assert peer.open_stream(1) == [streams_interface.StreamOpened(1, {"streamtype": "stdin"})]
     assert peer.receive_frames() == []
     peer.session.accept(1)
     assert peer.receive_frames() == [spdy.SynReply(1, {})]
     assert peer.send(spdy.data(1, b"in", fin=True)) == [
-        streams.StreamData(1, b"in"),
-        streams.StreamFinished(1),
+        streams_interface.StreamData(1, b"in"),
+        streams_interface.StreamFinished(1),
     ]
     peer.session.send(1, b"out")
     peer.session.finish(1)
@@ -43,7 +43,7 @@ def test_reset_ends_a_stream_at_once() -> None:
     peer = Peer()
     peer.open_stream(1)
     peer.session.accept(1)
-    assert peer.send(spdy.rst_stream(1, spdy.CANCEL)) == [streams.StreamReset(1)]
+    assert peer.send(spdy.rst_stream(1, spdy.CANCEL)) == [streams_interface.StreamReset(1)]
     assert peer.send(spdy.rst_stream(1, spdy.CANCEL)) == []
     peer.receive_frames()
     peer.session.send(1, b"dropped")
@@ -96,4 +96,4 @@ def test_number_of_streams_is_limited() -> None:
 
 
 def test_go_away_of_the_peer_is_an_event() -> None:
-    assert Peer().send(spdy.go_away(0)) == [streams.PeerGone()]
+    assert Peer().send(spdy.go_away(0)) == [streams_interface.PeerGone()]

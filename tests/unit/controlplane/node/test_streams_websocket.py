@@ -5,7 +5,7 @@ import base64
 import pytest
 from websockets import frames, protocol
 
-from kilnwork.controlplane.node import spdy, streams, streams_websocket
+from kilnwork.controlplane.node import spdy, streams_interface, streams_websocket
 
 EXEC = [{"streamtype": "stdin"}, {"streamtype": "stdout"}, None, {"streamtype": "error"}]
 
@@ -13,16 +13,16 @@ EXEC = [{"streamtype": "stdin"}, {"streamtype": "stdout"}, None, {"streamtype": 
 class Peer:
     """A client that has done the handshake."""
 
-    def __init__(self, codec: streams.Codec) -> None:
+    def __init__(self, codec: streams_interface.Codec) -> None:
         self.codec = codec
         self.client = protocol.Protocol(protocol.Side.CLIENT)
 
-    def send(self, *messages: bytes, text: bool = False) -> list[streams.Event]:
+    def send(self, *messages: bytes, text: bool = False) -> list[streams_interface.Event]:
         for message in messages:
             (self.client.send_text if text else self.client.send_binary)(message)
         return self.flush()
 
-    def flush(self) -> list[streams.Event]:
+    def flush(self) -> list[streams_interface.Event]:
         return list(self.codec.receive(b"".join(self.client.data_to_send())))
 
     def receive_frames(self) -> list[tuple[frames.Opcode, bytes]]:
@@ -33,14 +33,18 @@ class Peer:
 
 def channels(subprotocol: str = "v5.channel.k8s.io") -> Peer:
     peer = Peer(streams_websocket.Channels(subprotocol, EXEC))
-    assert [e.stream for e in peer.flush() if isinstance(e, streams.StreamOpened)] == [0, 1, 3]
+    assert [e.stream for e in peer.flush() if isinstance(e, streams_interface.StreamOpened)] == [
+        0,
+        1,
+        3,
+    ]
     return peer
 
 
 def test_first_byte_is_the_stream_number() -> None:
     peer = channels()
     assert peer.send(b"\0in", b"\0", b"", b"\7absent", b"\2closed") == [
-        streams.StreamData(0, b"in")
+        streams_interface.StreamData(0, b"in")
     ]
     peer.codec.send(1, b"out")
     peer.codec.send(2, b"dropped")
@@ -54,18 +58,20 @@ def test_first_byte_is_the_stream_number() -> None:
 def test_base64_messages_are_text() -> None:
     peer = channels("v4.base64.channel.k8s.io")
     assert peer.send(b"0" + base64.b64encode(b"\xff"), text=True) == [
-        streams.StreamData(0, b"\xff")
+        streams_interface.StreamData(0, b"\xff")
     ]
     peer.codec.send(1, b"\xfe")
     assert peer.receive_frames() == [(frames.Opcode.TEXT, b"1" + base64.b64encode(b"\xfe"))]
-    with pytest.raises(streams.ProtocolError, match="base64"):
+    with pytest.raises(streams_interface.ProtocolError, match="base64"):
         peer.send(b"0!", text=True)
 
 
 def test_version_5_close_signal_ends_one_stream() -> None:
     peer = channels()
-    assert peer.send(b"\xff\0", b"\0late", b"\xff\0", b"\xff\7") == [streams.StreamFinished(0)]
-    with pytest.raises(streams.ProtocolError):
+    assert peer.send(b"\xff\0", b"\0late", b"\xff\0", b"\xff\7") == [
+        streams_interface.StreamFinished(0)
+    ]
+    with pytest.raises(streams_interface.ProtocolError):
         peer.send(b"\xff")
 
 
@@ -80,7 +86,7 @@ def test_fragmented_message_is_joined() -> None:
     assert peer.flush() == []
     assert peer.receive_frames() == [(frames.Opcode.PONG, b"alive?")]
     peer.client.send_continuation(b"b", fin=True)
-    assert peer.flush() == [streams.StreamData(0, b"ab")]
+    assert peer.flush() == [streams_interface.StreamData(0, b"ab")]
 
 
 def test_finished_and_reset_streams_send_nothing() -> None:
@@ -95,7 +101,7 @@ def test_finished_and_reset_streams_send_nothing() -> None:
 def test_close_from_either_side() -> None:
     peer = channels()
     peer.client.send_close(1000)
-    assert peer.flush() == [streams.PeerGone()]
+    assert peer.flush() == [streams_interface.PeerGone()]
     peer.codec.send(1, b"dropped")
     assert [code for code, _ in peer.receive_frames()] == [frames.Opcode.CLOSE]
     peer = channels()
@@ -108,14 +114,14 @@ def test_close_from_either_side() -> None:
 @pytest.mark.parametrize("content", [b"GET / HTTP/1.1\r\n", b"\x82\x01x", b"\xf0\x80\0\0\0\0"])
 def test_invalid_frames_raise(content: bytes) -> None:
     peer = channels()
-    with pytest.raises(streams.ProtocolError):
+    with pytest.raises(streams_interface.ProtocolError):
         list(peer.codec.receive(content))
 
 
 def test_endless_message_raises() -> None:
     peer = channels()
     head = b"\x82\xff" + (streams_websocket.MAX_MESSAGE + 1).to_bytes(8, "big")
-    with pytest.raises(streams.ProtocolError):
+    with pytest.raises(streams_interface.ProtocolError):
         list(peer.codec.receive(head + b"\0\0\0\0"))
 
 
@@ -124,8 +130,8 @@ def test_tunnel_carries_spdy_in_messages() -> None:
     opening = spdy.FrameWriter().syn_stream(1, {"streamtype": "data"})
     assert peer.send(opening[:5]) == []
     assert peer.send(opening[5:], spdy.data(1, b"in")) == [
-        streams.StreamOpened(1, {"streamtype": "data"}),
-        streams.StreamData(1, b"in"),
+        streams_interface.StreamOpened(1, {"streamtype": "data"}),
+        streams_interface.StreamData(1, b"in"),
     ]
     peer.codec.accept(1)
     peer.codec.send(1, b"out")

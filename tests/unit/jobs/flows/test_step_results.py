@@ -8,7 +8,7 @@ import pytest
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.jobs import item_states, live_job_state, model, task_hub
+from kilnwork.jobs import file_job_types, item_states, live_job_state, task_hub
 from kilnwork.jobs.flows import row_storage, step_inputs, step_item_source, step_results
 from kilnwork.kit import ids
 
@@ -45,7 +45,7 @@ class Step:
         sources = step_item_source.StepSources(Path("none"), lambda task: None)
         source = sources.new(work)
         self.job = live_job_state.Job(
-            model.JobId(bytes(16), "j"), row=1, namespace="ns", created=0.0, source=source,
+            file_job_types.JobId(bytes(16), "j"), row=1, namespace="ns", created=0.0, source=source,
             spec=sources.spec(b'{"name":"s"}'),
         )  # fmt: skip
         self.hub = Hub()

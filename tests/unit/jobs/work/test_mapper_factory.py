@@ -9,7 +9,7 @@ from kilnwork.api import filejobs
 from kilnwork.data.stores import local
 from kilnwork.jobs.work import (
     builtins,
-    commands,
+    command_mappers,
     errors,
     function_mappers,
     mapper_factory,
@@ -48,7 +48,7 @@ def opened(mapper: filejobs.Mapper, out: output_writer.Outputs) -> mapper_interf
         (filejobs.Mapper(builtin="identity"), builtins.Builtin),
         (filejobs.Mapper(function="json:dumps"), function_mappers.PerRecord),
         (filejobs.Mapper(function="json:dumps", batch_records=2), function_mappers.PerBatch),
-        (filejobs.Mapper(command=("cat",)), commands.Command),
+        (filejobs.Mapper(command=("cat",)), command_mappers.Command),
     ],
 )
 def test_each_kind_of_mapper_is_created(

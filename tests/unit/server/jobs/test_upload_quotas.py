@@ -6,7 +6,7 @@ import pytest
 
 from kilnwork.data.stores import local
 from kilnwork.server import errors
-from kilnwork.server.jobs import intake, settings, upload_quotas, upload_storage
+from kilnwork.server.jobs import input_writer, settings, upload_quotas, upload_storage
 
 FIRST = "00000000-0000-0000-0000-000000000001"
 SECOND = "00000000-0000-0000-0000-000000000002"
@@ -30,7 +30,9 @@ def _quotas(
     load: bool = True,
 ) -> upload_quotas.Quotas:
     chosen = settings.JobsApiSettings(files_per_user=files, files_bytes_per_user=most_bytes)
-    found = upload_quotas.Quotas(upload_storage.Uploads(store), chosen, intake.DiskRoom(store))
+    found = upload_quotas.Quotas(
+        upload_storage.Uploads(store), chosen, input_writer.DiskRoom(store)
+    )
     if load:
         found.load()
     return found
@@ -127,7 +129,7 @@ def test_default_quota_is_three_quarters_of_free_disk(
 ) -> None:
     _begin(kept, FIRST)
     found = _quotas(store, most_bytes=None)
-    free = intake.DiskRoom(store).free()
+    free = input_writer.DiskRoom(store).free()
     left = found.remaining_bytes("ann", None, offset=0, size=0)
     assert free is not None
     assert left is not None
@@ -152,7 +154,7 @@ def test_uploads_beyond_the_quota_leave_no_bytes(
 def test_default_quota_counts_bytes_that_the_user_has_already(
     store: local.LocalStore, kept: upload_storage.Uploads
 ) -> None:
-    free = intake.DiskRoom(store).free()
+    free = input_writer.DiskRoom(store).free()
     assert free is not None
     found = _quotas(store, most_bytes=None)
     found.record_upload(_begin(kept, FIRST, length=free))
@@ -162,7 +164,7 @@ def test_default_quota_counts_bytes_that_the_user_has_already(
     assert left == pytest.approx(free * 0.5, rel=0.005)
 
 
-class FullDisk(intake.DiskRoom):
+class FullDisk(input_writer.DiskRoom):
     """A disk with less free space than is kept for the server itself."""
 
     def free(self) -> int:

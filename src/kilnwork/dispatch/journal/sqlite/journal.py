@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from kilnwork.dispatch import errors
-from kilnwork.dispatch.journal import batch_rows, port
+from kilnwork.dispatch.journal import port, rows_to_write
 from kilnwork.dispatch.journal.sqlite import committer, connections, queries, statements
 from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids, locks
@@ -55,7 +55,7 @@ class _MultiRow:
         # A text for each size, so that every step finds its statement prepared.
         self._texts = [(many, text.format(",".join([row] * many))) for many in PARTS]
 
-    def run(self, cursor: apsw.Cursor, flat: Sequence[batch_rows.Value]) -> list[Any]:
+    def run(self, cursor: apsw.Cursor, flat: Sequence[rows_to_write.Value]) -> list[Any]:
         """Execute the statement for all rows; return the rows that the statement returns, as
         tuples.
         """
@@ -68,7 +68,7 @@ class _MultiRow:
                 at += step
         return returned
 
-    def count(self, flat: Sequence[batch_rows.Value]) -> int:
+    def count(self, flat: Sequence[rows_to_write.Value]) -> int:
         """Return the number of rows whose values are in `flat`."""
         return len(flat) // self._width
 
@@ -205,7 +205,7 @@ class Journal:
         Hand over the next batch only after that.
         """
         # On the thread of the loop, because records change while the other thread writes.
-        made = batch_rows.of_batch(batch)
+        made = rows_to_write.of_batch(batch)
         self._opened.put(
             functools.partial(self._commit, made), functools.partial(done, made.followed)
         )
@@ -237,7 +237,7 @@ class Journal:
             raise errors.HubStopped("the journal is closed")
         return self._committer
 
-    def _commit(self, batch: batch_rows.Rows) -> None:
+    def _commit(self, batch: rows_to_write.Rows) -> None:
         if self._connection is None:
             raise errors.HubStopped("the journal is closed")
         with connections.transaction(self._connection) as cursor:
@@ -253,9 +253,9 @@ class Journal:
                 self._closing.wait(self._sync_delay_s)
 
 
-def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: batch_rows.Rows) -> None:
+def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows_to_write.Rows) -> None:
     """Write all changes of a batch, and the resulting counts of tasks."""
-    single: tuple[tuple[str, Sequence[tuple[batch_rows.Value, ...]]], ...] = (
+    single: tuple[tuple[str, Sequence[tuple[rows_to_write.Value, ...]]], ...] = (
         ("insert_worker", batch.workers),
         ("insert_template", batch.templates),
         ("use_blobs", batch.blobs),
@@ -283,7 +283,9 @@ def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: batch_rows.R
         _write_of_participant(cursor, written_name, written)
 
 
-def _write_tasks(connection: apsw.Connection, cursor: apsw.Cursor, batch: batch_rows.Rows) -> bool:
+def _write_tasks(
+    connection: apsw.Connection, cursor: apsw.Cursor, batch: rows_to_write.Rows
+) -> bool:
     """Write rows of tasks, new ones first; return False if some rows were not accepted."""
     before = connection.total_changes()
     expected = len(batch.inserts) + len(batch.updates)
@@ -302,8 +304,8 @@ def _write_tasks(connection: apsw.Connection, cursor: apsw.Cursor, batch: batch_
 
 
 def _count_moves(
-    cursor: apsw.Cursor, batch: batch_rows.Rows, *, all_written: bool
-) -> Counter[batch_rows.CountKey]:
+    cursor: apsw.Cursor, batch: rows_to_write.Rows, *, all_written: bool
+) -> Counter[rows_to_write.CountKey]:
     """Return the differences that the written rows of tasks make to the counts of tasks.
 
     Rows that were not accepted (a duplicate id, a run that has ended) are not counted.
@@ -314,30 +316,30 @@ def _count_moves(
         # Read again, so that the counts follow the table, not the changes that were requested.
         states = (cursor.execute(_SQL["state_of_row"], (row,)).get for row in batch.moved)
         moves = [move for move, state in zip(each, states, strict=True) if move.after == state]
-    changed = batch_rows.count_deltas(moves)
+    changed = rows_to_write.count_deltas(moves)
     for rerun in batch.reruns:
-        changed.subtract(batch_rows.counts_of(cursor.execute(_SQL["counted_before"], rerun)))
+        changed.subtract(rows_to_write.counts_of(cursor.execute(_SQL["counted_before"], rerun)))
     return changed
 
 
-def _forget(cursor: apsw.Cursor, batch: batch_rows.Rows) -> Counter[batch_rows.CountKey]:
+def _forget(cursor: apsw.Cursor, batch: rows_to_write.Rows) -> Counter[rows_to_write.CountKey]:
     """Delete tasks and everything that belongs to their rows; return the counts of the deleted
     tasks.
     """
     found = _ROWS_OF_TASKS.run(cursor, batch.forgotten)
     # The newest run of each task comes last, and only it is counted.
     newest = dict(found)
-    counted = batch_rows.counts_of(_COUNTED_ROWS.run(cursor, [*batch.dropped, *newest.values()]))
+    counted = rows_to_write.counts_of(_COUNTED_ROWS.run(cursor, [*batch.dropped, *newest.values()]))
     # Sorted for `ranges`: rows that are forgotten together mostly follow one another.
     deleted = sorted([*batch.dropped, *(row for _, row in found)])
     _FORGET_ROWS.run(cursor, deleted)
-    ranges = batch_rows.ranges(deleted)
+    ranges = rows_to_write.ranges(deleted)
     for name in ("forget_attempts", "forget_blobs", "forget_arguments", "forget_outputs"):
         cursor.executemany(_SQL[name], ranges)
     return counted
 
 
-def _write_counts(cursor: apsw.Cursor, changed: Counter[batch_rows.CountKey]) -> None:
+def _write_counts(cursor: apsw.Cursor, changed: Counter[rows_to_write.CountKey]) -> None:
     # Many changes of one batch cancel out.
     values = [(*key, number) for key, number in changed.items() if number]
     if values:

@@ -15,7 +15,7 @@ import apsw
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import batch_rows, port, row_reader, task_rows
+from kilnwork.dispatch.journal import port, row_reader, rows_to_write, task_rows
 from kilnwork.dispatch.journal.sqlite import connections, statements
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
@@ -118,7 +118,7 @@ class Queries(row_reader.RowReader):
 
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
         found = self._all("counts", (namespace,))
-        return batch_rows.task_counts(
+        return rows_to_write.task_counts(
             ((of, bool(declared), function, state), number)
             for of, declared, function, state, number in found
         )
