@@ -167,9 +167,7 @@ class Hub:
 
     @property
     def trouble(self) -> str | None:
-        """Return the reason for which nothing is accepted now (writes to the disk fail), or
-        None.
-        """
+        """Return why nothing is accepted now (writes to the disk fail), or None."""
         return self._core.store.trouble
 
     async def start(self, where: Path | socket.socket) -> None:
@@ -342,10 +340,10 @@ class Hub:
         await self._core.flush()
 
     async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
-        """Assign no new tasks to the workers in these Pods; drain no other workers of the cluster
-        any more.
+        """Drain the workers in these Pods; stop draining all other workers of the cluster.
 
-        Running tasks continue; if one is lost with its worker, that does not count as a loss.
+        A draining worker gets no new tasks. Running tasks continue; if one is lost with its worker,
+        that does not count as a loss.
         """
         seen = self._core.machine.memory.clusters.get((namespace, cluster))
         # Controllers repeat this in every round, mostly without a change.

@@ -20,7 +20,7 @@ ClusterKey = tuple[str, str]
 
 
 class Intent(IntEnum):
-    """The reason for which an attempt is being stopped.
+    """The reason why an attempt is being stopped.
 
     A higher intent replaces a lower one, never the reverse.
     """

@@ -102,7 +102,7 @@ class Committer:
     """The thread that commits to the database file `path` over `connection`.
 
     `retry_s`: interval between tries of a commit that failed because of the disk. `log_pages`: as
-    `LOG_PAGES`. `refused`: the reason for which the current commit fails, or None.
+    `LOG_PAGES`. `refused`: why the current commit fails, or None.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Committer:
 
     @property
     def trouble(self) -> str | None:
-        """Return the reason for which nothing is written now, or soon will not be, or None."""
+        """Return why no writes succeed now, or soon will not; None if they do."""
         return self.refused or free_space_problem(self._path)
 
     def start(self, call_soon: CallSoon, *, on_failure: Callable[[BaseException], None]) -> None:
