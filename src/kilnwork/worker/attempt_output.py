@@ -24,7 +24,9 @@ further output waits.
 """
 
 READ_BYTES = 1 << 16
-"""Maximum bytes per read and per message; well below the largest frame."""
+"""Maximum bytes per message, and per read of a pipe of the default size; well below the largest
+frame.
+"""
 
 PIPE_BYTES = 1 << 20
 """Size of the pipe of a task that prints much, and maximum bytes per read of it; Linux allows this
