@@ -39,8 +39,8 @@ the output is kept in one piece.
 """
 
 BEHIND_BYTES = TAIL_BYTES // 2
-"""Once this many bytes wait, only a piece is sent from time to time, so that followers see
-something: while a piece is sent, much more could have been read.
+"""Number of waiting bytes from which on only a piece is sent from time to time, so that followers
+see something: while a piece is sent, much more could have been read.
 """
 BEHIND_S = 0.05
 """Seconds between these pieces."""

@@ -60,7 +60,9 @@ class HubOptions:
     renew_s: float = RENEW_S
     """Seconds between two renewals of a worker's lease: three tries fit one lease."""
     keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
-    """How long, and how many, finished tasks without an object are kept, with their output."""
+    """Limits on the age and number of finished tasks without an object that are kept, with their
+    output.
+    """
     max_backlog: int = MAX_BACKLOG
     executors: bool = True
     """Whether executors join: then tasks may name executors other than the worker."""

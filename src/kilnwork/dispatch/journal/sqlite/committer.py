@@ -33,8 +33,8 @@ LOG_PAGES = 4000
 """Number of pages (4 KiB) in the log at which it is copied."""
 
 MAX_LOG_FACTOR = 16
-"""With this many times `LOG_PAGES` in the log, commits wait until it is copied: the disk no longer
-keeps up.
+"""Multiple of `LOG_PAGES` in the log at which commits wait until the log is copied: the disk no
+longer keeps up.
 """
 
 PAGE_BYTES = 4096
