@@ -20,9 +20,7 @@ APPLY = "application/apply-patch+yaml"
 BYTES = "application/octet-stream"
 
 CONNECT_S = 10.0
-"""Seconds for which connecting may take: a server that takes longer is down, or the address is
-wrong.
-"""
+"""Maximum seconds for connecting: a server that takes longer is down, or the address is wrong."""
 
 
 class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,8 +42,8 @@ MaxHeaderBytes).
 """
 
 HEAD_S = 32.0
-"""Maximum seconds for which request line and headers may take, so that idle clients hold no
-connections (k8s.io/apiserver pkg/server/secure_serving.go: ReadHeaderTimeout).
+"""Maximum seconds for reading request line and headers, so that idle clients hold no connections
+(k8s.io/apiserver pkg/server/secure_serving.go: ReadHeaderTimeout).
 """
 
 _JOIN_BYTES = 16 << 10

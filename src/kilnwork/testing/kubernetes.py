@@ -29,8 +29,8 @@ Manifests = str | Path | meta.JsonObject | Iterable["Manifests"]
 """YAML text, a file, a directory of *.yaml files, a decoded object, or several of these."""
 
 STOP_S = 30.0
-"""Maximum seconds for which stopping may take; 2 s of these are for the containers of a node to end
-by themselves.
+"""Maximum seconds for stopping; 2 s of these are for the containers of a node to end by
+themselves.
 """
 SERVED_S = 10.0
 """Maximum seconds for which `install` waits until the kind of a new definition is served."""

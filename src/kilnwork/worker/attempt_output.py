@@ -24,7 +24,9 @@ further output waits.
 """
 
 READ_BYTES = 1 << 16
-"""Maximum bytes per read and per message; well below the largest frame."""
+"""Maximum bytes per message, and per read of a pipe of the default size; well below the largest
+frame.
+"""
 
 PIPE_BYTES = 1 << 20
 """Size of the pipe of a task that prints much, and maximum bytes per read of it; Linux allows this
@@ -37,8 +39,8 @@ the output is kept in one piece.
 """
 
 BEHIND_BYTES = TAIL_BYTES // 2
-"""Once this many bytes wait, only a piece is sent from time to time, so that followers see
-something: while a piece is sent, much more could have been read.
+"""Number of waiting bytes from which on only a piece is sent from time to time, so that followers
+see something: while a piece is sent, much more could have been read.
 """
 BEHIND_S = 0.05
 """Seconds between these pieces."""

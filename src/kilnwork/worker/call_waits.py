@@ -29,8 +29,8 @@ started.
 """
 
 HIDDEN_FRAMES = 40
-"""Number of stack frames by which each call on the stack raises the recursion limit, for the C
-functions that count against it and are not seen as frames.
+"""Number that is added to the recursion limit for each call on the stack, besides its frames: C
+functions on the way count against the limit, but have no frames.
 """
 
 

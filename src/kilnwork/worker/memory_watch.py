@@ -47,7 +47,7 @@ MIN_SHARE = 0.01
 """Share of the limit: a task that uses less is not ended, since it is not what fills the memory."""
 
 GONE_S = 5.0
-"""Seconds for which a killed process may take to return its memory; after that the next task is
+"""Maximum seconds until a killed process has returned its memory; after that the next task is
 ended.
 """
 

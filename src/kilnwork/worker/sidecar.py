@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 READY_S = 60
-"""Maximum seconds for which inputs may take; after that the sidecar exits, and the kubelet starts
+"""Maximum seconds until the inputs are there; after that the sidecar exits, and the kubelet starts
 it again.
 """
 

@@ -26,7 +26,7 @@ class StackLevel:
     began = 0.0
     """Monotonic time at which its function was called, in seconds."""
     seconds = 0.0
-    """How long its function ran."""
+    """Seconds that its function ran."""
     cpu_began = 0.0
     """CPU seconds of the process when the measurement began, plus those of the attempts that ran on
     top since.
@@ -34,7 +34,7 @@ class StackLevel:
     below: "StackLevel | None" = None
     """The attempt that it runs on top of."""
     usage: attempts.Usage | None = None
-    """What the attempt used itself, without attempts on top of it; None until it has ended."""
+    """Resources that the attempt used itself, without attempts on top; None until it has ended."""
     printed = 0
     """Bytes of its output that were read."""
     stop = ""
@@ -46,7 +46,7 @@ class StackLevel:
     over = False
     """Whether it has left the stack."""
     waits = 0
-    """How many of its threads and coroutines wait for tasks now."""
+    """Number of its threads and coroutines that wait for tasks now."""
     announced: messages.Waiting | None = None
     """The message that reported these waits to the dispatcher."""
     ordinals: dict[str, int] | None = None

@@ -34,8 +34,8 @@ from kilnwork.worker import (
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
-"""Seconds by which the end of a slot that ended before it ran anything is reported later, so that
-slots are not opened in quick succession.
+"""Seconds by which the report of a slot that ended before it ran a call is delayed, so that slots
+are not opened in quick succession.
 """
 
 DRAIN_S = 1.0

@@ -25,8 +25,8 @@ kill or a moment without memory; the dispatcher pauses between starts.
 """
 
 START_S = 60.0
-"""Maximum seconds for which a zygote may take to be ready, on a very busy machine; after that it is
-killed. It only has some modules to import.
+"""Maximum seconds until a zygote is ready; after that it is killed. A zygote only imports some
+modules, but the machine may be very busy.
 """
 
 _LAST_BYTES = 16 * 1024

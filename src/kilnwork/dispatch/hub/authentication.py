@@ -162,7 +162,7 @@ def _problem(hello: messages.AnyHello) -> str:
 
 
 def _executor_problem(hello: messages.Hello) -> str:
-    """Return the reason for which an executor's Hello is refused, or "".
+    """Return why an executor's Hello is refused, or "".
 
     An executor serves all namespaces, or one if it is external; it has slots but no slot processes,
     and no Pod that the dispatcher knows.

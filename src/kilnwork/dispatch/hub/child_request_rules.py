@@ -42,7 +42,7 @@ def child_key(message: messages.Spawn) -> str:
 
 
 def refusal(message: messages.Spawn, *, executors: bool = True) -> str:
-    """Return the reason for which there can be no such child, or "".
+    """Return why there can be no such child, or "".
 
     `executors`: there are executors besides the workers.
     """

@@ -168,7 +168,7 @@ class Participation:
         )
 
     def result(self, task: ids.TaskId) -> attempts.Payload | None:
-        """Return the result of a task's newest run, also if it is in the batch that is being made.
+        """Return the result of a task's newest run, even if the run ends in the current batch.
 
         Returns None if the run has not succeeded, or returned nothing.
         """

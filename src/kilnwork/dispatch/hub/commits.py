@@ -53,8 +53,8 @@ class Participant(Protocol):
     """
 
     def join(self, batch: instructions.Batch) -> bool:
-        """Add `writes` to a batch before it is written; inputs that are applied now are part of it
-        too.
+        """Add `writes` to a batch before it is written; inputs applied meanwhile also join the
+        batch.
 
         Only one batch is in progress at a time. Returns True if `committed` must be called even if
         the batch is empty.

@@ -110,7 +110,7 @@ class Variables:
         reason: reasons.Reason,
         text: str,
     ) -> None:
-        """Show on the task why it waits for values, or that it no longer waits."""
+        """Show in the task's status why it waits for values, or that it no longer waits."""
         seen = model.Observed(str(reason), text)
         with contextlib.suppress(dispatch_errors.HubStopped):
             self._core.apply(inputs.AttemptObserved(link.number, message.ref, seen))

@@ -60,7 +60,9 @@ class HubOptions:
     renew_s: float = RENEW_S
     """Seconds between two renewals of a worker's lease: three tries fit one lease."""
     keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
-    """How long, and how many, finished tasks without an object are kept, with their output."""
+    """Limits on the age and number of finished tasks without an object that are kept, with their
+    output.
+    """
     max_backlog: int = MAX_BACKLOG
     executors: bool = True
     """Whether executors join: then tasks may name executors other than the worker."""
@@ -167,9 +169,7 @@ class Hub:
 
     @property
     def trouble(self) -> str | None:
-        """Return the reason for which nothing is accepted now (writes to the disk fail), or
-        None.
-        """
+        """Return why nothing is accepted now (writes to the disk fail), or None."""
         return self._core.store.trouble
 
     async def start(self, where: Path | socket.socket) -> None:
@@ -342,10 +342,10 @@ class Hub:
         await self._core.flush()
 
     async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
-        """Assign no new tasks to the workers in these Pods; drain no other workers of the cluster
-        any more.
+        """Drain the workers in these Pods; stop draining all other workers of the cluster.
 
-        Running tasks continue; if one is lost with its worker, that does not count as a loss.
+        A draining worker gets no new tasks. Running tasks continue; if one is lost with its worker,
+        that does not count as a loss.
         """
         seen = self._core.machine.memory.clusters.get((namespace, cluster))
         # Controllers repeat this in every round, mostly without a change.

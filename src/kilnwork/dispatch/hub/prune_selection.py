@@ -30,7 +30,7 @@ class PruneSelection:
         self._needed = needed
         self._unfinished = unfinished
         self._left = None if asked.keep is None else max(0, over - asked.keep)
-        """How many more tasks may be forgotten; None: any number."""
+        """Number of tasks that may still be forgotten; None: any number."""
         self._gone: set[ids.TaskId] = set()
         self._size_bytes = 0
 

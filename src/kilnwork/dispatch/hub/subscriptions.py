@@ -120,7 +120,7 @@ def of_view(view: model.TaskView) -> Change:
 
 
 def refused(submission: model.Submission, why: str) -> Change:
-    """Return the state of a task that was refused since it is impossible: Failed."""
+    """Return the change of a task that was refused because it is impossible: it is Failed."""
     return Change(
         submission.task, submission.spec.run, _S.FAILED, "TaskTooLarge", why, 0, 1, 0, "", None,
         False, True,

@@ -214,7 +214,7 @@ class Store(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """Return the reason for which nothing can be stored at the moment, or None."""
+        """Return why nothing can be stored at the moment, or None."""
         ...
 
     @property
@@ -246,8 +246,8 @@ class Store(Protocol):
         ...
 
     def write(self, batch: instructions.Batch, done: Callable[[Written], None]) -> None:
-        """Write a batch as it is now; call `done` when it is stored, through `call_soon` or at
-        once.
+        """Write a batch as it is now; call `done` when it is stored, directly or through
+        `call_soon`.
         """
         ...
 

@@ -90,9 +90,7 @@ def _families(saved: port.Saved) -> dict[tuple[ids.TaskId, int], records.Family]
 
 
 def _templates(mem: memory.Memory, saved: port.Saved) -> dict[int, records.Template]:
-    """Return the readable templates by number; tasks of unreadable templates are unreadable,
-    too.
-    """
+    """Return the readable templates by number; a task with an unreadable template is unreadable."""
     found = {}
     for row, namespace, encoded in saved.templates():
         try:
@@ -217,7 +215,7 @@ def _hold(
 
 
 def expect_workers(mem: memory.Memory, now: inputs.Moment) -> None:
-    """Give each restored worker a full lease to come back, and each attempt that is being stopped
+    """Give each restored worker a full lease to reconnect, and each attempt that is being stopped
     its time to end.
 
     `now`: the time after `restore`, which may take longer than a lease: no worker could renew
@@ -252,7 +250,7 @@ def _worker(mem: memory.Memory, row: task_rows.TaskRow) -> records.Worker:
 
 
 def rerun_refusal(row: task_rows.TaskRow | None, *, force: bool) -> str:
-    """Return the reason for which a task cannot have another run now, or "".
+    """Return why a task cannot have another run now, or "".
 
     `row`: the newest run of the task; None: the task is unknown.
     """
@@ -268,7 +266,7 @@ def rerun_refusal(row: task_rows.TaskRow | None, *, force: bool) -> str:
 
 
 def failed_refusal(row: task_rows.TaskRow | None) -> str:
-    """Return the reason for which no failed task can be run again from this task, or "".
+    """Return why no failed task can be run again from this task, or "".
 
     `row`: the newest run of the task; None: the task is unknown.
     """

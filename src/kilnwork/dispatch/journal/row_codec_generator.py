@@ -129,8 +129,8 @@ def viewer(
 ) -> Callable[..., Any]:
     """Return a function that makes a view of a row.
 
-    Its fields with the names of columns are taken from the row, the `given` ones are keyword
-    arguments.
+    The view's fields with the names of columns are taken from the row; the fields in `given` are
+    keyword arguments.
     """
     names = set(typing.get_type_hints(view)).difference(given)
     fields = "".join(f"{one.name}={one.read}, " for one in declared if one.name in names)

@@ -178,7 +178,7 @@ def _use(rows: Rows, row: int, payload: attempts.Payload | None) -> None:
 
 
 def _add_followed(rows: Rows, task: records.Task) -> None:
-    """Add the whole row of a followed task, of which the statement uses a part."""
+    """Add the whole row of a followed task; the statement uses a part of it."""
     row = task_rows.of_record(task)
     if task.stored:
         rows.updates.append(task_rows.changed_values_of_row(row))

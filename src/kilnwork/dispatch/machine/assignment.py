@@ -131,7 +131,7 @@ def _choose(
 ) -> records.Worker:
     """Choose a worker for a task by labels, then by free share; among equals at random.
 
-    So no worker is always the first.
+    The random choice keeps one worker from always being the first.
     """
     if len(free) == 1:
         return free[0]

@@ -60,7 +60,7 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
 def _refusal(
     mem: memory.Memory, item: inputs.Spawn, parent: records.Task | None, *, itself: bool
 ) -> str:
-    """Return the reason for which the request is refused, or "".
+    """Return why the request is refused, or "".
 
     `itself`: the attempt itself is at the other end of the link, not a worker that runs it.
     """

@@ -65,7 +65,7 @@ def value(task: records.Task) -> calls.Value:
 def outcome(mem: memory.Memory, task: records.Task, name: ids.TaskId) -> calls.Value | None:
     """Return the end of the task to which `task` has just delegated, if it is final and in memory.
 
-    It may be forgotten before `settle` looks for it.
+    That task may be forgotten before `settle` looks for it.
     """
     target = mem.tasks.get(name)
     if target is None or not target.state.final or target.namespace != task.namespace:
@@ -122,7 +122,7 @@ def fail(mem: memory.Memory, task: records.Task, needed: calls.Value, now: input
 
 
 def _cause(needed: calls.Value) -> attempts.ErrorInfo | None:
-    """Return the error of a failed input, or an error made from its end if it has none.
+    """Return the error of a failed input; for an input without one, an error made from its end.
 
     In a chain of inputs that failed because of one another, only the first error is kept.
     """

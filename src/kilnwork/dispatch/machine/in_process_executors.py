@@ -33,9 +33,7 @@ def session(executor: str) -> bytes:
 
 
 def join(mem: memory.Memory, item: inputs.JoinExecutor, now: inputs.Moment) -> None:
-    """Let an executor join: it gets the attempts that it had before, and waiting tasks from now
-    on.
-    """
+    """Let an executor join: send it its earlier attempts, and from now on waiting tasks."""
     name = session(item.executor)
     worker = mem.workers.get(name)
     if worker is None:

@@ -186,7 +186,7 @@ class Memory:
         self.closing = True
 
     def cluster(self, namespace: str, name: str) -> records.Cluster:
-        """Return the cluster of a TaskCluster or an executor by the name of its queue, made if new.
+        """Return the cluster of a TaskCluster or executor by its queue's name; create a new one.
 
         An executor has one queue for all namespaces, unless it is external.
         """
@@ -252,7 +252,7 @@ class Memory:
     def shared_call(self, namespace: str, spec: api_task.TaskSpec) -> SharedCall:
         """Return the template and other values that calls with this spec object share.
 
-        Only the newest is remembered, since such calls come one after the other.
+        Only the newest template is remembered, since such calls come one after the other.
         """
         known = self._shared_call
         if known is None or known.spec is not spec or known.namespace != namespace:

@@ -20,7 +20,7 @@ ClusterKey = tuple[str, str]
 
 
 class Intent(IntEnum):
-    """The reason for which an attempt is being stopped.
+    """The reason why an attempt is being stopped.
 
     A higher intent replaces a lower one, never the reverse.
     """
@@ -235,9 +235,9 @@ class Worker:
         self.unclaimed: dict[ids.TaskId, Task] = {}
         """Calls that one of its slots had before this dispatcher started."""
         self.occupied = 0
-        """How many of its slots are occupied."""
+        """Number of its slots that are occupied."""
         self.misses = 0
-        """How many of the last slots in a row could not be opened."""
+        """Number of the last slots in a row that could not be opened."""
         self.opens_at = 0.0
         """Monotonic time before which no other slot of it is opened."""
         self.spare_timer_set = False
@@ -356,7 +356,7 @@ class Task(model.TaskFacts, eq=False):
     pending_since: float = 0.0
     """Wall time from which its timeouts count."""
     resumptions: int = 0
-    """How often it was resumed: earlier deadlines do not count any more."""
+    """Number of times that it was resumed: earlier deadlines do not count any more."""
     reserved: float | None = None
     attempt_started: float | None = None
     due: float = 0.0
@@ -378,7 +378,7 @@ class Task(model.TaskFacts, eq=False):
     needs: tuple[ids.TaskId, ...] = ()
     """Tasks whose results it takes."""
     unmet: int = 0
-    """How many of `needs` are not final."""
+    """Number of tasks of `needs` that are not final."""
     values: dict[ids.TaskId, calls.Value] | None = None
     """The values of the final tasks of `needs`, as far as they are sent along."""
     values_bytes: int = 0

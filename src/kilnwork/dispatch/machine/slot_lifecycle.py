@@ -170,7 +170,7 @@ def _settle_unclaimed(
 ) -> None:
     """Settle a slot from before the restart that has ended and never joined this dispatcher.
 
-    Of its attempts only `running` is known.
+    The only attempt of such a slot that is known is `running`.
     """
     ref = item.running
     task = None if ref is None else worker.unclaimed.get(ref.task)

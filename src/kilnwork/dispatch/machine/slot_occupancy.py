@@ -91,7 +91,7 @@ def reoccupy_waiting_slots(mem: memory.Memory, task: records.Task) -> None:
 
 
 def unstack(mem: memory.Memory, slot: records.Slot, task: records.Task) -> None:
-    """Remove a task that no longer waits from the stack of its slot; usually it is the top."""
+    """Remove a task that no longer waits from the stack of its slot; it usually is on top."""
     for at in range(len(slot.stack) - 1, -1, -1):
         if slot.stack[at].task is task:
             stop_wanting(mem, slot.stack.pop(at))

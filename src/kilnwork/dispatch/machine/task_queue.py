@@ -113,7 +113,7 @@ class Queue(Generic[P]):
 
     def __init__(self) -> None:
         self.commands = 0
-        """How many of the waiting items are commands."""
+        """Number of waiting items that are commands."""
         self._levels: dict[int, _Level[P]] = {}
         self._order: list[int] = []
         self._size = 0

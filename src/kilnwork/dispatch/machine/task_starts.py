@@ -28,12 +28,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def too_large(spec: api_task.TaskSpec, given: bytes | None) -> str:
-    """Return the reason for which a task is too large to be sent to a worker, or ""."""
+    """Return why a task is too large to be sent to a worker, or ""."""
     return _too_large(len(_encode(spec)) + len(given or b""))
 
 
 def call_too_large(spec_bytes: int, arguments: attempts.Payload) -> str:
-    """Return the reason for which a call is too large to be sent to a slot, or ""."""
+    """Return why a call is too large to be sent to a slot, or ""."""
     return _too_large(spec_bytes + len(arguments.data))
 
 

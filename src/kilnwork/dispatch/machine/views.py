@@ -1,7 +1,7 @@
 """Views of facts that only memory knows: why a task waits, and clusters with their workers. Pure.
 
-Used by the hub, and for the message of a task that has waited too long. The stored part of a view
-comes from the store's reader, and is completed here.
+Used by the hub, and for the message of a task that has waited too long. The store's reader returns
+the stored part of a view; this module adds the facts in memory.
 """
 
 from collections.abc import Iterator

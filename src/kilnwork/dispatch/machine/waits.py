@@ -83,7 +83,7 @@ def _wait_of(mem: memory.Memory, slot: records.Slot, task: records.Task) -> reco
 
 
 def end(mem: memory.Memory, item: inputs.Resumed) -> None:
-    """Let an attempt resume, which occupies its slot again.
+    """Let an attempt resume; it then occupies its slot again.
 
     For a while the worker may then have one occupied slot too many.
     """

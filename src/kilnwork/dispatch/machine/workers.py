@@ -152,7 +152,7 @@ def _resume_slots(
 
 
 def expect_return(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) -> None:
-    """Set the timer by which a slot must have connected, one lease from now."""
+    """Set a timer, one lease from now, at which a slot must have connected."""
     slot.terms += 1
     mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
 

@@ -33,8 +33,8 @@ LOG_PAGES = 4000
 """Number of pages (4 KiB) in the log at which it is copied."""
 
 MAX_LOG_FACTOR = 16
-"""With this many times `LOG_PAGES` in the log, commits wait until it is copied: the disk no longer
-keeps up.
+"""Multiple of `LOG_PAGES` in the log at which commits wait until the log is copied: the disk no
+longer keeps up.
 """
 
 PAGE_BYTES = 4096
@@ -102,7 +102,7 @@ class Committer:
     """The thread that commits to the database file `path` over `connection`.
 
     `retry_s`: interval between tries of a commit that failed because of the disk. `log_pages`: as
-    `LOG_PAGES`. `refused`: the reason for which the current commit fails, or None.
+    `LOG_PAGES`. `refused`: why the current commit fails, or None.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Committer:
 
     @property
     def trouble(self) -> str | None:
-        """Return the reason for which nothing is written now, or soon will not be, or None."""
+        """Return why no writes succeed now, or soon will not; None if they do."""
         return self.refused or free_space_problem(self._path)
 
     def start(self, call_soon: CallSoon, *, on_failure: Callable[[BaseException], None]) -> None:

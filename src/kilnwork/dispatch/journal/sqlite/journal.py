@@ -122,7 +122,7 @@ class Journal:
 
     @property
     def trouble(self) -> str | None:
-        """Return the reason for which nothing can be stored at the moment, or None."""
+        """Return why nothing can be stored at the moment, or None."""
         return None if self._committer is None else self._committer.trouble
 
     @property
