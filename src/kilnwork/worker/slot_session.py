@@ -25,8 +25,8 @@ from kilnwork.sdk import errors, futures, session
 from kilnwork.worker import (
     call_execution,
     call_waits,
+    env_value_requests,
     interrupts,
-    secret_requests,
     slot_call_table,
     slot_output,
     slot_page,
@@ -99,7 +99,7 @@ class SlotSession(session.Session):
         self._held = slot_call_table.SlotCalls()
         self._stack = self._held.stack
         self._call_templates: dict[int, call_execution.Template] = {}
-        self._variables = secret_requests.VariableRequests(self.link.send, self.link.wait)
+        self._variables = env_value_requests.VariableRequests(self.link.send, self.link.wait)
         self._execution = call_execution.Execution(self, clock=clock, ask=self._variables.request)
         self._guard = interrupts.Interrupts(self._held, doors=call_execution.USER_CODE_CALLERS)
         self._execution.guard = self._guard

@@ -8,7 +8,7 @@ from kilnwork.api import attempts, calls
 from kilnwork.channel import messages
 from kilnwork.kit import ids
 from kilnwork.sdk import errors
-from kilnwork.worker import secret_requests, slot_call_table
+from kilnwork.worker import env_value_requests, slot_call_table
 
 REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 1)
 ARGUMENTS = attempts.Payload(attempts.JSON, b"[[],{}]")
@@ -20,7 +20,7 @@ class Link:
     def __init__(self) -> None:
         self.sent: list[messages.GetVariables] = []
         self.while_waiting: Callable[[], None] = lambda: None
-        self.requests = secret_requests.VariableRequests(self.sent.append, self.wait)
+        self.requests = env_value_requests.VariableRequests(self.sent.append, self.wait)
 
     def wait(self, done: Callable[[], bool]) -> None:
         assert not done()
