@@ -1,4 +1,4 @@
-"""Requests to the dispatcher for the values of a call's variables, which come from Secrets.
+"""Requests to the dispatcher for the values of a call's variables, from Secrets and ConfigMaps.
 
 Used by `slot_session`, which has the link, and `call_execution`, which needs the values before a
 call starts.
