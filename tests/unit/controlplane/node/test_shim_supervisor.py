@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -80,4 +81,6 @@ async def test_shim_of_another_version_that_does_not_leave_is_tried_again(
         )
         await minder.start()
         await minder.detach()
+    for pid in minder._pids:  # no process may be left, not even as a zombie
+        os.waitpid(pid, 0)
     assert heard == [RUNNING]
