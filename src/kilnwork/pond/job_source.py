@@ -95,8 +95,18 @@ class FileJobSource(http_source.HttpSource):
             return ""
 
     def _new_context(self, own: str) -> ssl.SSLContext:
-        """Return a context that trusts only the manager's own authority."""
-        return ssl.create_default_context(cadata=own or None)
+        """Return a context that trusts only the manager's own authority.
+
+        Raises SourceUnreachable without a usable CA: the file may come later.
+        """
+        try:
+            if not own:  # Python would trust the system's authorities instead
+                raise ValueError("it is missing or empty")
+            return ssl.create_default_context(cadata=own)
+        except (ValueError, ssl.SSLError) as error:
+            raise errors.SourceUnreachable(
+                f"the manager's CA in KILN_CA_FILE cannot be used: {error}"
+            ) from error
 
 
 def _body(exchange: connections.Exchange) -> bytes:
