@@ -115,7 +115,7 @@ async def test_each_node_gets_the_shards_of_its_workers(world: World, order: str
         wanted = status["snapshots"]["trades"].get("nodesWanted")
         return (status["phase"], wanted) == ("Fetching", 2)
 
-    await waiting.wait_until_async(fetching, what="both nodes are waited for")
+    await world.until("both nodes are waited for", fetching)
     assert world.flows.started == []
     world.agents.ready.add("b")
     await world.runs()
