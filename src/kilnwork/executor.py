@@ -33,8 +33,8 @@ __all__ = ["ExecutorLost", "Failed", "Run", "Task", "run", "serve"]
 
 
 class ExecutorLost(errors.KilnError):
-    """The program cannot continue as an executor: the manager refused it, or was away for too
-    long.
+    """The program cannot continue as an executor: the manager refused it, or could not be reached
+    for too long.
     """
 
 
@@ -94,7 +94,10 @@ def run(
     namespace: str | None = None,
     kubeconfig: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Run `serve` as the whole program, until SIGINT or SIGTERM; print a line when it is ready."""
+    """Run `serve` until SIGINT or SIGTERM, and print a line when tasks can arrive.
+
+    For a program that does nothing else: it starts an event loop and handles these signals.
+    """
 
     load = functools.partial(config.load, None if kubeconfig is None else Path(kubeconfig))
 

@@ -1,3 +1,3 @@
-"""The version of kilnwork, read by the build, the command line and the handshakes."""
+"""The version of kilnwork, read by the build, and by code that shows it to users and servers."""
 
 __version__ = "0.1.0"

@@ -32,7 +32,7 @@ OLD_FIELDS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.UpServer]:
-    """Yield a server whose parts are small enough for a test, set by the source system's
+    """Yield a server whose parts are small enough for a test, set by aksjobscheduler's
     variable.
     """
     directory = tmp_path_factory.mktemp("walk")

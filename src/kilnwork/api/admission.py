@@ -1,8 +1,8 @@
 """Admission of our kinds on the embedded API server: JSON in, problems and warnings out.
 
 Registered with the API server by the composition root. On a real Kubernetes the CEL rules of the
-CRDs do this instead, and the controllers report the remaining problems in the status. Pure: one
-object, no look-ups.
+CRDs do this instead, and the controllers report the remaining problems in the status. Pure: a
+check reads the object itself and no other.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def validate_task(obj: meta.JsonObject) -> list[task_validation.Problem]:
 def validate_task_update(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> list[task_validation.Problem]:
-    """Return the forbidden changes of a Task."""
+    """Return a problem for each forbidden change of a Task."""
     before, after = _decode(old, task.Task), _decode(new, task.Task)
     if before is None or after is None:
         return []
@@ -102,7 +102,7 @@ def validate_job(obj: meta.JsonObject) -> list[task_validation.Problem]:
 def validate_job_update(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> list[task_validation.Problem]:
-    """Return the forbidden changes of a Job."""
+    """Return a problem for each forbidden change of a Job."""
     before, after = _decode(old, job.Job), _decode(new, job.Job)
     if before is None or after is None:
         return []
@@ -126,7 +126,7 @@ def validate_sync_set(obj: meta.JsonObject) -> list[task_validation.Problem]:
 def validate_sync_set_update(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> list[task_validation.Problem]:
-    """Return the forbidden changes of a SyncSet within a generation."""
+    """Return a problem for each forbidden change of a SyncSet within a generation."""
     before, after = _decode(old, sync_set.SyncSet, status=True), _decode(new, sync_set.SyncSet)
     if before is None or after is None:
         return []
@@ -136,14 +136,14 @@ def validate_sync_set_update(
 def validate_task_object_update(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> list[task_validation.Problem]:
-    """Return the forbidden changes of a TaskObject: any change of its data."""
+    """Return a problem for each forbidden change of a TaskObject: any change of its data."""
     return [("data", "field is immutable")] if old.get("data") != new.get("data") else []
 
 
 def validate_task_claim_update(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> list[task_validation.Problem]:
-    """Return the forbidden changes of a TaskClaim: any change of its spec."""
+    """Return a problem for each forbidden change of a TaskClaim: any change of its spec."""
     return [("spec", crd.CLAIM_RULE)] if old.get("spec") != new.get("spec") else []
 
 

@@ -125,9 +125,11 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     requested_retry: bool = False
     """Whether the attempt exited with code 75."""
     started: Seconds | None = None
-    """Wall clock, in seconds since the epoch."""
+    """Time at which the attempt started, in seconds since the epoch (wall clock); None if it did
+    not start, or if the time is unknown."""
     finished: Seconds | None = None
-    """Wall clock, in seconds since the epoch."""
+    """Time at which the attempt finished, in seconds since the epoch (wall clock); None if
+    unknown."""
     may_retry: bool = True
     """See `calls.CallEnd`."""
     delegate: Id | None = None

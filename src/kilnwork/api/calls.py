@@ -86,11 +86,11 @@ class CallEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
     payload: attempts.Payload | None
     """The result of a success, or the error of a failure."""
     started: attempts.Seconds
-    """Wall clock, in seconds since the epoch."""
+    """Time at which the attempt started, in seconds since the epoch (wall clock)."""
     seconds: attempts.Seconds
     """Duration of the attempt."""
     may_retry: bool = True
-    """False if the exception is not one that the task is retried for."""
+    """Whether the task may be retried; False if its rules exclude this exception."""
     delegate: attempts.Id | None = None
     """The task whose future the call returned; its outcome becomes the outcome of this call."""
     usage: attempts.Usage | None = None

@@ -85,10 +85,11 @@ def available() -> bool:
 
 @functools.lru_cache(maxsize=512)
 def load(text: str) -> tuple[Any, str]:
-    """Compile an expression with the library; return the program, and why it cannot be evaluated
-    or "".
+    """Compile an expression with the library; return the program and a problem.
 
-    The library must be installed. The reason is a sentence without a subject.
+    The problem says why the expression cannot be evaluated, as a sentence without a subject; "" if
+    there is none. The program is None if the expression cannot be compiled. The library must be
+    installed.
     """
     if len(text) > MAX_CHARS:
         return None, f"reads rules of up to {MAX_CHARS} characters"
@@ -166,9 +167,9 @@ def find_macros(bare_text: str) -> tuple[list[tuple[str, str]], int]:
 def _measure_macros(text: str, variables: list[str]) -> tuple[int, int, int]:
     """Return the number of macros, their nesting depth, and the maximum length of a literal list.
 
-    Raises CelError for an expression whose work these numbers do not bound. The library lists the
-    variables of macros among the other names: a name that no macro binds is unknown, and so is a
-    macro that binds one.
+    Raises CelError for an expression whose work these numbers do not bound, and for unknown names.
+    `variables`: all names that the library finds, including those that macros bind. A macro that is
+    not recognised here is refused too, since the name that it binds is then unknown.
     """
     emptied = strip_literals(text)
     found = list(_MACRO.finditer(emptied))

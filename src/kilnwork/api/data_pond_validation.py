@@ -1,4 +1,4 @@
-"""Rules for DataPonds beyond their schema, as (field, problem) pairs.
+"""Checks of DataPonds beyond their schema; they return problems as (field, text) pairs.
 
 Used by admission and by the controller. Pure.
 """

@@ -254,8 +254,8 @@ class CompiledSchedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 def plan(schedule: CompiledSchedule, facts: ScheduleFacts) -> SchedulePlan:
     """Decide what to do about a schedule at the given time.
 
-    Repeatable: the same facts give the same plan, and facts with the `decided` of a plan give none
-    of its ticks again.
+    The same facts always give the same plan. Facts with the `decided` of an earlier plan never give
+    a tick of that plan again.
     """
     if schedule.disabled:
         return SchedulePlan(decided=facts.decided, waiting=WaitReason.DISABLED)

@@ -41,7 +41,7 @@ class Allow(Wire, frozen=True):
 
 
 class Step(Wire, frozen=True):
-    """One step of a flow: work of its own, or nested steps."""
+    """One step of a flow, which either describes tasks or contains nested steps."""
 
     call: Annotated[str, msgspec.Meta(max_length=512)] | None = None
     """Python function to call, as `package.module:name` or `package.module.name`."""

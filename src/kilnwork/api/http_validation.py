@@ -1,4 +1,4 @@
-"""Rules for `spec.http` and `spec.function` beyond their schemas, as (field, problem) pairs.
+"""Checks of `spec.http` and `spec.function` beyond their schemas; problems are (field, text) pairs.
 
 Used by `task_validation`, and by `executors.http` after variables are replaced. Pure.
 """

@@ -377,8 +377,11 @@ def _positions(bits: int) -> Iterator[int]:
 
 @functools.lru_cache(maxsize=256)
 def compile_pattern(text: str) -> Pattern:
-    """Compile a user's pattern, once for each text. Raises PatternError, also for a `^` at the
-    beginning or a `$` at the end, which users mean as anchors."""
+    """Compile a user's pattern, with a cache. Raises PatternError.
+
+    A `^` at the beginning and a `$` at the end are refused too: I-Regexp has no anchors, and most
+    users who write these characters mean anchors.
+    """
     if text[:1] == "^" or text[-1:] == "$":
         raise PatternError(
             "begins with ^ or ends with $, which are characters in I-Regexp and anchors elsewhere; "

@@ -91,7 +91,7 @@ def evaluate(
     """Return the value of each option by the name of its variable, from the values of a Job.
 
     The options must be valid (`problems`). `substitutions`, by full names, take precedence over
-    `given`, and an option that has one needs no value. Raises InvalidOptions with all problems.
+    `given`: an option with a substitution needs no value. Raises InvalidOptions with all problems.
     """
     values = parse_values(given, field)
     known = {option.name: option for option in (options.options if options is not None else ())}

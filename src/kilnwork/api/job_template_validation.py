@@ -1,4 +1,4 @@
-"""Rules for the templates of Jobs beyond their schema, as (field, problem) pairs.
+"""Checks of the templates of Jobs beyond their schema; problems are (field, text) pairs.
 
 Used by `job_validation` for the templates of Jobs and JobConfigs. `task_validation` checks what a
 task runs, as for a Task, with the additional variables of Jobs. Pure.

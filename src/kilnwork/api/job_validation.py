@@ -1,8 +1,8 @@
-"""Rules for Jobs and JobConfigs beyond their schemas, as (field, problem) pairs.
+"""Checks of Jobs and JobConfigs beyond their schemas; problems are (field, text) pairs.
 
 Used by the API server's admission and by the controllers, which report the same problems in the
-status on a real Kubernetes. `job_template_validation` has the rules for templates. Pure: one
-object, no look-ups.
+status on a real Kubernetes. `job_template_validation` checks the templates. Pure: a check reads the
+object itself and no other.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,7 +43,7 @@ def validate_job(declared: job.Job) -> list[Problem]:
 
 
 def validate_job_update(old: job.Job, new: job.Job) -> list[Problem]:
-    """Return the forbidden changes of a Job."""
+    """Return a problem for each forbidden change of a Job."""
     return list(_update_problems(old.spec, new.spec))
 
 

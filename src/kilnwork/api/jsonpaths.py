@@ -73,14 +73,14 @@ class Path:
 
 @functools.lru_cache(maxsize=512)
 def compile_path(text: str) -> Path:
-    """Compile a path, once for each text. Raises PathError."""
+    """Compile a path, with a cache. Raises PathError."""
     return Path(text)
 
 
 class _Node(jsonpath.JSONPathMatch):
     """A node that counts itself in the budget, and keeps neither path nor children.
 
-    The library copies the path of the parent for each node, and keeps all nodes.
+    A node of the library copies the path of its parent and keeps all of its children.
     """
 
     __slots__ = ()

@@ -13,7 +13,7 @@ import msgspec
 class OwnerReference(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """metav1.OwnerReference."""
+    """A reference to an owner of an object (metav1.OwnerReference)."""
 
     api_version: str
     kind: str
@@ -26,7 +26,7 @@ class OwnerReference(
 class ObjectMeta(
     msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
-    """metav1.ObjectMeta, the fields we read."""
+    """The fields of metav1.ObjectMeta that kilnwork reads."""
 
     name: str = ""
     namespace: str = ""
@@ -47,7 +47,7 @@ class ObjectMeta(
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """metav1.Condition."""
+    """A condition in the status of an object (metav1.Condition)."""
 
     type: str
     """Type of the condition in CamelCase."""

@@ -9,7 +9,7 @@ from kilnwork.api import meta
 
 
 class Taint(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """core/v1 Taint."""
+    """A taint of a node (core/v1 Taint)."""
 
     key: str
     effect: str
@@ -17,7 +17,7 @@ class Taint(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class NodeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """core/v1 NodeSpec."""
+    """The spec of a node (core/v1 NodeSpec)."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
@@ -31,14 +31,14 @@ class NodeCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class NodeStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """core/v1 NodeStatus."""
+    """The status of a node (core/v1 NodeStatus)."""
 
     allocatable: dict[str, str] = msgspec.field(default_factory=dict)
     conditions: tuple[NodeCondition, ...] = ()
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """core/v1 Node."""
+    """A node (core/v1 Node)."""
 
     metadata: meta.ObjectMeta
     spec: NodeSpec = NodeSpec()

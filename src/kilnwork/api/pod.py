@@ -13,14 +13,14 @@ from kilnwork.kit import clock
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """core/v1 ContainerStateWaiting."""
+    """The state of a container that waits to start (core/v1 ContainerStateWaiting)."""
 
     reason: str = ""
     message: str = ""
 
 
 class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """core/v1 ContainerStateTerminated."""
+    """The state of a container that has ended (core/v1 ContainerStateTerminated)."""
 
     exit_code: int = 0
     signal: int = 0
@@ -69,7 +69,7 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_
 
 
 class PodCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """core/v1 PodCondition."""
+    """A condition of a Pod (core/v1 PodCondition)."""
 
     type: str
     status: str
@@ -92,13 +92,13 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=T
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
-    """An object with a name; nothing else is read of an ephemeral container, a volume or a gate."""
+    """An ephemeral container, a volume or a scheduling gate, of which only the name is read."""
 
     name: str
 
 
 class Container(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """core/v1 Container."""
+    """A container of a Pod (core/v1 Container)."""
 
     name: str
     image: str = ""
@@ -108,7 +108,7 @@ class Container(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=T
 
 
 class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """core/v1 PodSpec."""
+    """The spec of a Pod (core/v1 PodSpec)."""
 
     node_name: str = ""
     containers: tuple[Container, ...] = ()
@@ -118,7 +118,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=Tru
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """One Pod."""
+    """A Pod (core/v1 Pod)."""
 
     metadata: meta.ObjectMeta
     spec: PodSpec = PodSpec()

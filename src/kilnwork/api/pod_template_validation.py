@@ -1,8 +1,8 @@
-"""Rules for the Pod templates of tasks beyond their schema, as (field, problem) pairs. Pure.
+"""Checks of the Pod templates of tasks beyond their schema; problems are (field, text) pairs.
 
-Used by `task_validation` for `spec.pod` of tasks, and by the sdk for `pod=`. Workers import the
-sdk, so this module imports neither a YAML parser nor the CRDs. The API server checks the rest of
-the PodSpec.
+Pure. Used by `task_validation` for `spec.pod` of tasks, and by the sdk for `pod=`. Workers import
+the sdk, so this module imports neither a YAML parser nor the CRDs. The API server checks the rest
+of the PodSpec.
 """
 
 from collections.abc import Collection, Iterator

@@ -1,7 +1,7 @@
 """Resource quantities of Kubernetes: `500m`, `1.5Gi`, `10e3`. Pure.
 
-Parsed by the API server, which refuses invalid ones, by the scheduler and by nodes. Rules and texts
-of k8s.io/apimachinery pkg/api/resource, ParseQuantity.
+Used by the API server, which refuses invalid quantities, by the scheduler and by nodes. Rules and
+error texts are those of k8s.io/apimachinery pkg/api/resource, ParseQuantity.
 """
 
 import decimal

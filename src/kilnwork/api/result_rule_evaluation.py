@@ -73,7 +73,7 @@ class PathRule:
 
 
 class CompiledCondition:
-    """Rules that must all be true. It may be shared between threads."""
+    """A condition, which consists of compiled rules that must all be true. Thread-safe."""
 
     def __init__(self, rules: Sequence[PathRule | cel_evaluation.Predicate]) -> None:
         self._rules = tuple(rules)
@@ -101,7 +101,7 @@ class CompiledCondition:
 
 
 class CompiledRules:
-    """The compiled rules of a task. They may be shared between threads."""
+    """The compiled conditions of a task: success, failure and running. Thread-safe."""
 
     def __init__(
         self,

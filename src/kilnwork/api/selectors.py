@@ -68,7 +68,7 @@ class LabelSelector(msgspec.Struct, frozen=True):
 
 
 class FieldTerm(msgspec.Struct, frozen=True):
-    """`path` equals (or, with `negated`, does not equal) `value`."""
+    """A term: the value at `path` must equal `value` or, with `negated`, must not equal it."""
 
     path: str
     value: str

@@ -368,7 +368,7 @@ class SyncSetSpec(Wire, frozen=True):
 
     @property
     def replay_of(self) -> int | None:
-        """The generation that the wanted generation repeats, or None if it is not a replay."""
+        """Number of the earlier generation that `generation` repeats; None if it is no replay."""
         if self.replay is None or self.replay.generation != self.generation:
             return None
         return self.replay.of

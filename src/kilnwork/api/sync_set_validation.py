@@ -1,8 +1,8 @@
-"""Rules for SyncSets beyond their schema, as (field, problem) pairs.
+"""Checks of SyncSets beyond their schema; problems are (field, text) pairs.
 
 Used by the API server's admission and by the controller, which reports the same problems in the
-status on a real Kubernetes; `crd_sync_sets` has some of the rules in CEL. Pure: one object, no
-look-ups.
+status on a real Kubernetes; `crd_sync_sets` has some of the rules in CEL. Pure: a check reads the
+object itself and no other.
 """
 
 from collections import Counter
@@ -71,7 +71,7 @@ def validate_sync_set(declared: sync_set.SyncSet) -> list[Problem]:
 
 
 def validate_sync_set_update(old: sync_set.SyncSet, new: sync_set.SyncSet) -> list[Problem]:
-    """Return the forbidden changes of a SyncSet."""
+    """Return a problem for each forbidden change of a SyncSet."""
     if new.spec.generation < old.spec.generation:
         text = f"{crd_sync_sets.GENERATION_RULE}, it was {old.spec.generation}"
         return [("spec.generation", text)]

@@ -1,7 +1,8 @@
-"""Rules for our kinds beyond their schemas, as (field, problem) pairs.
+"""Checks of our kinds beyond their schemas; they return problems as (field, text) pairs.
 
-Used by the API server's admission. On a real Kubernetes the CEL rules of the CRDs cover some of
-them, and the controllers report the rest in the status. Pure: one object, no look-ups.
+Used by the API server's admission. On a real Kubernetes the CEL rules of the CRDs make some of
+these checks, and the controllers report the other problems in the status. Pure: a check reads the
+object itself and no other.
 """
 
 import re
@@ -78,7 +79,7 @@ def template_problems(
 
 
 def validate_task_update(old: task.Task, new: task.Task) -> list[Problem]:
-    """Return the forbidden changes of a Task."""
+    """Return a problem for each forbidden change of a Task."""
     if new.spec.run < old.spec.run:
         return [("spec.run", f"{crd_parts.RUN_RULE}, it was {old.spec.run}")]
     return []

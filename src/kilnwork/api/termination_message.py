@@ -26,8 +26,8 @@ class AttemptOutput(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """The result of an attempt.
 
     It is JSON in `result`, other bytes in `data`, or the blob `digest` of `size_bytes`; none of
-    them is set if nothing was written. `reason` and `message` say why there is no usable result;
-    without a `reason`, another attempt may have one.
+    them is set if nothing was written. `reason` and `message` say why the attempt failed. With a
+    `message` alone, the result was lost, and another attempt may return one.
     """
 
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

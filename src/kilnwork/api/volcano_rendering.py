@@ -2,8 +2,8 @@
 
 Pure. Used by `kiln render --backend volcano`. Nothing of Volcano is imported. Input that Volcano
 would refuse (webhook `jobs/validate`) is refused here; the tests check the result against
-Volcano's own schema and rules. Templates of a Job are immutable, only replicas and minimums may
-change: each generation is a Job.
+Volcano's own schema and rules. Each generation is a Job of its own, since the templates of a Job
+are immutable: only its replicas and minimums may change.
 """
 
 from collections.abc import Iterable

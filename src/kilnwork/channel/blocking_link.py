@@ -1,12 +1,12 @@
 """The blocking end of a link, for drivers and slots, whose threads wait for results.
 
-Used by `sdk` (drivers) and by the worker's slots. There is no event loop: a thread that waits for a
-result reads the socket itself (`read_turns`). One background thread (`link_thread`) reads when no
-other thread waits, writes frames that were not flushed, and reconnects with back-off. A link
-outlives many connections; on each new connection its `Handler` (`sdk.session`) sends again the
-messages that must not be lost. An exception while a frame is handled (Ctrl-C) closes the
-connection, and the next connection resynchronizes both ends. After a fork, the child cannot use its
-copy of the link.
+Used by `sdk` (drivers) and by the worker (slots, call processes). There is no event loop: a thread
+that waits for a result reads the socket itself (`read_turns`). One background thread
+(`link_thread`) reads when no other thread waits, writes frames that were not flushed, and
+reconnects with back-off. A link outlives many connections; on each new connection its `Handler`
+(`sdk.session`) sends again the messages that must not be lost. An exception while a frame is
+handled (Ctrl-C) closes the connection, and the next connection resynchronizes both ends. After a
+fork, the child cannot use its copy of the link.
 """
 
 import contextlib
@@ -230,7 +230,7 @@ class Link(Generic[M]):
     # for the link thread
 
     def attach(self, *, timeout_s: float) -> None:
-        """Make a new connection and wait for Attached.
+        """Make a new connection, send a Hello, and wait for Attached, the response to it.
 
         Raises OSError, ChannelError or KilnError.
         """

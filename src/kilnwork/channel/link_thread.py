@@ -41,7 +41,9 @@ again.
 """
 
 NAPS = 10
-"""Number of naps beside the same leader after which the thread sleeps until it stops leading."""
+"""Number of naps after which the thread sleeps, if the same thread has led during all of them. It
+sleeps until that thread stops leading.
+"""
 
 SLEEP_MS = 30_000
 """Maximum milliseconds of a sleep, so that ticks are at least this frequent."""
@@ -84,7 +86,7 @@ class LinkThread:
     that other threads know whether they must wake it. `_awake`: it will check everything within a
     moment. `_watching`: it reads the socket. `_polls_beside`: how many polls of other threads have
     begun since. `_asleep`: it waits until the leader stops leading. `_begun`: `turns.begun` when it
-    last checked. `_naps`: how often it has napped beside the same leader since.
+    last checked. `_naps`: how many naps it has taken since while the same thread led.
     """
 
     def __init__(self, link: LinkPort, entropy: ids.Entropy, *, patience_s: float) -> None:

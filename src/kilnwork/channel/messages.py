@@ -14,8 +14,9 @@ submitter keeps the calls, and sends them again after a reconnect.
 Reports (`Started`, `Finished`, `CallsEnded`, `SlotGone`) carry a `serial` that rises by one within
 a session. The dispatcher acknowledges a report (`Acknowledged`) once it is in the journal on disk;
 until then the peer keeps it, and sends it again after a reconnect. Requests (`Spawn`, `GetTask`,
-`GetVariables`) carry a serial of the same sequence and get one `Response` each. A repeated `Spawn`
-(same parent, run, and ordinal or key) changes nothing.
+`GetVariables`) carry a serial, too, and get one `Response` with that serial each. Slots number
+requests and reports separately, other peers in one sequence. A repeated `Spawn` (same parent, run,
+and ordinal or key) changes nothing.
 """
 
 from enum import IntEnum
@@ -177,8 +178,8 @@ class Welcome(_Message, frozen=True, tag="welcome"):
 
 
 LEAVING = "Leaving"
-"""Reason in the Refused of a dispatcher that ends for good: its peers need not wait for another
-one.
+"""`Refused.reason` when the dispatcher stops and no other dispatcher will follow soon, so that
+peers need not wait for one.
 """
 
 
@@ -228,7 +229,8 @@ class Run(_Message, frozen=True, tag="run"):
 class Stop(_Message, frozen=True, tag="stop"):
     """The dispatcher tells a worker to end an attempt with every process that it started.
 
-    The worker sends SIGTERM, SIGKILL after `grace_s`, and then reports `Finished` with proof.
+    The worker sends SIGTERM and, after `grace_s` seconds, SIGKILL. It then reports `Finished`, with
+    proof if no process is left.
     """
 
     ref: attempts.AttemptRef
@@ -342,8 +344,9 @@ class Acknowledged(_Message, frozen=True, tag="acknowledged"):
 
 
 class Log(_Message, frozen=True, tag="log"):
-    """Output of an attempt, from byte `offset` of its output, which is that of both streams
-    together.
+    """Output of an attempt, beginning at byte `offset` of its whole output.
+
+    stdout and stderr are counted together.
     """
 
     ref: attempts.AttemptRef
@@ -450,8 +453,8 @@ class SlotGone(_Message, frozen=True, tag="slotgone"):
     `running`: the attempt on top of the slot's stack, according to the shared page. `code`: exit
     code as a shell reports it (128 + N for signal N); None if the process never started. `asked`:
     the dispatcher ordered the kill. `proof`: no process of the slot is left. `reason`: why the
-    agent ended the slot without an order (`WorkerLost`: the lease ended; `WorkerStopping`), else
-    empty.
+    agent ended the slot without an order (`WorkerLost`: the lease ended; `WorkerStopping`;
+    `OutOfMemory`, also if the kernel killed the slot), else empty.
     """
 
     serial: attempts.Count
@@ -514,7 +517,7 @@ class FoundCall(_Message, frozen=True, tag="foundcall"):
 
 
 class Results(_Message, frozen=True, tag="results"):
-    """Ends of calls that this submitter has submitted or watches."""
+    """The dispatcher sends a submitter the results of calls that it has submitted or watches."""
 
     items: tuple[calls.CallResult, ...]
 
@@ -725,8 +728,8 @@ FromAttempt = (
     | Yielded
     | Progress
 )
-"""The messages of a sidecar or call process. After the Hello, Renew, Spawn and GetTask are sent by
-sidecars, the next ones by call processes, and Progress by both.
+"""The messages of a sidecar or call process. Both send AttemptHello and Progress; only sidecars
+send Renew, Spawn and GetTask; only call processes send the others.
 """
 AnyHello = Hello | DriverHello | SlotHello | AttemptHello
 FromPeer = FromWorker | FromDriver | FromSlot | FromAttempt

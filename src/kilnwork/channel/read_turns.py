@@ -146,10 +146,10 @@ class Turns:
                 self._wake(turn)
 
     def _pass_on(self) -> None:
-        """Make the next follower the leader, if there is one and a connection; wake it first.
+        """Wake the next follower and make it the leader.
 
-        Only for callers that hold the lock: the woken thread waits for the lock before it checks
-        whether it leads.
+        If no thread follows, or there is no connection, no thread leads. Call it with the lock
+        held: the woken thread waits for the lock before it checks whether it leads.
         """
         following = next(iter(self._followers), None) if self._open else None
         if following is not None:

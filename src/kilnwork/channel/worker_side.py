@@ -95,19 +95,21 @@ class Owner(Protocol):
 class _Kept:
     """A report that is not acknowledged yet.
 
-    `ref`: the attempt that the report is about, if any.
+    `ref`: the attempt that the report is about; None for a report about a slot.
     """
 
     ref: attempts.AttemptRef | None
     frame: bytes
     final: bool
     stored: asyncio.Future[None] | None = None
-    """Future that `store` waits for, resolved when the dispatcher has the report on disk."""
+    """Future that is resolved when the dispatcher has stored the report; None if no `store` waits
+    for it.
+    """
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A request without a response; it is encoded again for each link."""
+    """A request that has no response yet; it is encoded again for each link."""
 
     make: Callable[[int], Request]
     response: asyncio.Future[messages.Response]

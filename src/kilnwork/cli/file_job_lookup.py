@@ -1,7 +1,8 @@
-"""Lookup of the file job that a word names: by id, by name, or with `file/` before the id or name.
+"""Lookup of the file job that a command-line argument names: ID, NAME, file/ID or file/NAME.
 
-Used by commands that also take tasks and other objects. A plain word names a task if there is one;
-`NAME-3` is part 3 of a job, which is a task. A name that several jobs have is refused.
+Used by commands that also take tasks and other objects. An argument without `file/` names a task if
+there is one. `NAME-3` is part 3 of a job, which is a task. A name that several jobs have is an
+error.
 """
 
 import re
@@ -19,9 +20,9 @@ _PART = re.compile(r"(.+)-([1-9][0-9]{0,6})")
 
 
 class FoundFileJob(NamedTuple):
-    """A file job that a word names, or one of its parts.
+    """The file job that a command-line argument names, or one of its parts.
 
-    `part`: the number of the named part, or None for the job itself.
+    `part`: the number of the part, or None if the argument names the job itself.
     """
 
     job: file_jobs.Job
@@ -29,12 +30,12 @@ class FoundFileJob(NamedTuple):
 
     @property
     def task(self) -> str:
-        """Return the name of the part, as commands about tasks take it."""
+        """Return the name of the part as a task, for commands that take tasks."""
         return f"{self.job['id']}-{self.part}"
 
 
 def explicit_name(word: str) -> str | None:
-    """Return the id or name in a word that can only name a file job; None for other words."""
+    """Return the id or name of the file job, or None if the argument may name something else."""
     bare = file_jobs.strip_prefix(word)
     return bare if bare != word or file_jobs.is_id(word) else None
 

@@ -44,7 +44,7 @@ def is_id(word: str) -> bool:
 
 
 async def resolve_id(s: session.Session, word: str) -> str:
-    """Return the id of the file job that a word names, with or without `file/`.
+    """Return the id of the file job that an argument names, with or without `file/`.
 
     A name that no file job has is returned unchanged. Raises `errors.InvalidInput` if several jobs
     have the name.

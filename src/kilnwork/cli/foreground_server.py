@@ -25,8 +25,10 @@ _STOP_S = 19.0
 """Timeout of an orderly stop, so that SIGTERM ends the server within 20 s."""
 
 _SWITCH_S = 0.001
-"""How long a thread keeps Python's lock while the event loop waits for it; 5 ms is Python's own.
-The loop asks for it several times in each request, and unpacking threads have it all the time."""
+"""How long a thread may keep the interpreter lock while the event loop waits for it; Python's
+default is 5 ms. The loop needs the lock several times in each request, and threads that unpack
+files hold it nearly all the time.
+"""
 
 Say = Callable[[str], None]
 """Reports progress, or the text of a failure, to the user."""

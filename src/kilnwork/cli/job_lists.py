@@ -313,7 +313,8 @@ async def print_indexes(
 def index_table(items: Sequence[Mapping[str, Any]], *, now: float, wide: bool = False) -> list[str]:
     """Return the lines of a table with one index of a Job per line.
 
-    Messages are cut to the width of the table unless `wide`.
+    Unless `wide`, messages and then labels are cut so that lines have at most `WIDTH` characters,
+    but not below 16 characters each.
     """
     rows = [_index_row(item, now=now) for item in items]
     lines = output_formats.columns(_INDEX_COLUMNS, rows)

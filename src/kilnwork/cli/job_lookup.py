@@ -1,7 +1,7 @@
-"""Lookup of the Job or JobConfig that a word names.
+"""Lookup of the Job or JobConfig that a command-line argument names.
 
-Used by commands about Jobs, and by those that also take tasks and file jobs. A plain word names a
-task, otherwise a file job, otherwise a Job: `job/NAME` is always a Job.
+Used by commands about Jobs, and by those that also take tasks and file jobs. NAME alone
+stands for a task, otherwise a file job, otherwise a Job; `job/NAME` is always a Job.
 """
 
 from collections.abc import Awaitable, Callable
@@ -108,7 +108,7 @@ async def call_for_named(
     file_job: Callable[[file_jobs.Job], Awaitable[T]],
     job: Callable[[Item], Awaitable[T]],
 ) -> T:
-    """Call `task`, `file_job` or `job` with what a word names, and return the result of the call.
+    """Call `task`, `file_job` or `job` with what an argument names, and return the result.
 
     Calls `job` for `job/NAME`, and for a NAME that neither a task nor a file job has. Raises what
     the functions raise, `errors.InvalidInput` if a file job and a Job have the name, and

@@ -1,8 +1,9 @@
-"""Lookup of the kind that a word names.
+"""Lookup of the kind that a command-line argument names.
 
-The word is a plural, singular or short name, `plural.group`, a kind or a category. Used, through
-the session, by every command that names objects. Known kinds need no request; others are looked up
-by discovery, so that `kiln get` and `kiln apply` work with everything that a server serves.
+The argument is a plural, singular or short name, `plural.group`, a kind or a category. Used,
+through the session, by every command that names objects. Known kinds need no request; others are
+looked up by discovery, so that `kiln get` and `kiln apply` work with everything that a server
+serves.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,9 +44,9 @@ class ObjectRef:
 def find_resources(
     word: str, among: Iterable[api_resources.Resource]
 ) -> tuple[api_resources.Resource, ...]:
-    """Return the resources among the given ones that a word names.
+    """Return those of the given resources that `word` names.
 
-    Several for a category, none for an unknown word.
+    A category gives several resources, an unknown word none.
     """
     known = tuple(among)
     text = word.lower()
@@ -62,9 +63,9 @@ def find_resources(
 
 
 def task_name(word: str) -> str:
-    """Return the name or id of the task that a word names.
+    """Return the name or id of the task that a command-line argument names.
 
-    The word is `NAME`, or `KIND/NAME` as `-o name` prints it. The name of a spawned task may
+    The argument is `NAME`, or `KIND/NAME` as `-o name` prints it. The name of a spawned task may
     contain a slash. Raises `errors.InvalidInput` for another kind.
     """
     kind, slash, name = word.partition("/")
@@ -111,8 +112,9 @@ class Kinds:
         self._discovered = False
 
     async def find(self, word: str) -> tuple[api_resources.Resource, ...]:
-        """Return the resources that a word names. Raises `errors.InvalidInput` for an unknown
-        word.
+        """Return the resources that `word` names.
+
+        Raises `errors.InvalidInput` for an unknown word.
         """
         found = find_resources(word, self._known)
         if not found and not self._discovered:
@@ -140,10 +142,10 @@ class Kinds:
         raise errors.InvalidInput(f"the server serves no kind {kind} in {api_version}{hint}")
 
     async def refs(self, words: Sequence[str]) -> list[ObjectRef]:
-        """Return the references that words on the command line make.
+        """Return references to the objects that command-line arguments name.
 
-        The words are `KIND[,KIND…] [NAME…]` or `KIND/NAME…`; a kind alone gives a reference without
-        a name.
+        The arguments are `KIND[,KIND…] [NAME…]` or `KIND/NAME…`; a kind alone gives a reference
+        without a name.
         """
         if any("/" in word for word in words):
             return [await self._slashed(word) for word in words]

@@ -1,4 +1,4 @@
-"""Lookup of the task that a few digits of its id name, as `kiln tasks` shows them.
+"""Lookup of a task by the first or last digits of its id, as `kiln tasks` shows them.
 
 Used by the commands that take tasks, before they look for an object of that name. The manager finds
 tasks by the beginning or end of their ids; see `server.task_api`.
@@ -11,10 +11,11 @@ from kilnwork.kube import errors as kube_errors
 
 
 async def resolve(s: session.Session, word: str) -> str:
-    """Return the name of the Task object or the id of the task that a word names.
+    """Return the name or id of the task that a command-line argument names.
 
-    The word may be the digits at the beginning or end of an id. Any other word, and digits of no
-    id, are returned unchanged. Raises `kube.errors.Conflict` if several ids have the digits.
+    If the argument is the first or last digits of a task id, return the name of the Task object, or
+    the whole id of any other task. Return any other argument, and digits of no id, unchanged.
+    Raises `kube.errors.Conflict` if several ids have the digits.
     """
     kind, slash, name = word.rpartition("/")
     if slash and kinds.find_resources(kind, api_kinds.ALL) != (api_kinds.TASKS,):

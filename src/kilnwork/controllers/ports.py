@@ -183,10 +183,11 @@ class ClusterHub(Protocol):
         ...
 
     async def worker_gone(self, pod_uid: str, *, why: str = "", ended: float | None = None) -> None:
-        """Report that nothing runs any more in a Pod of a worker. `why`: the cause, if known.
+        """Report that nothing runs any more in a Pod of a worker.
 
-        `ended`: set if the Pod exists, but its container ended at this time (wall clock of its
-        node) and has not restarted: proof for a worker that started before.
+        `why`: the cause, if known. `ended`: None if the Pod is gone or has finished. Otherwise
+        the time at which its container ended (wall clock of its node), if it has not restarted
+        yet; this proves only the end of a worker that started before that time.
         """
         ...
 
@@ -225,7 +226,9 @@ class ExecutorLink(Protocol):
         ...
 
     def discard_log(self, ref: attempts.AttemptRef) -> None:
-        """Discard the stored output of an attempt, which is copied again from the beginning."""
+        """Discard the stored output of an attempt, because all of it is stored again from the
+        beginning.
+        """
         ...
 
 

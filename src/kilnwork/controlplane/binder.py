@@ -1,8 +1,8 @@
 """Minimal scheduler: binds each Pod to the first Ready node that it fits on.
 
-It follows the store inside the server. `node_fit` decides what fits; nothing is preferred, spread
-or preempted: with one local node there is nothing to choose, only a reason to report when it is
-full.
+It reads the changes of the store directly, not over HTTP. `node_fit` decides what fits. There are
+no preferences, no spreading and no preemption: with one local node there is nothing to choose. If
+no node fits, it writes the reason into the Pod's status.
 """
 
 import decimal
@@ -149,9 +149,9 @@ _GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
 def _unavailable_message(misfits: list[str]) -> str:
-    """Return the real scheduler's message for a Pod that fits on no node.
+    """Return the message of kube-scheduler for a Pod that fits on no node.
 
-    It gives each reason with the number of nodes to which it applies.
+    The message gives each reason with the number of nodes to which it applies.
     """
     reasons = ", ".join(f"{misfits.count(m)} {m}" for m in dict.fromkeys(misfits))
     return f"0/{len(misfits)} nodes are available" + (f": {reasons}." if reasons else ".")

@@ -68,7 +68,8 @@ class ControlPlaneSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     data_dir: Path
     port: int = DEFAULT_PORT
-    """HTTPS port; the next one serves plain HTTP. 0: a free pair, the last one if still free."""
+    """HTTPS port; the next port serves plain HTTP. 0 means a free pair of ports: that of the last
+    start if it is still free."""
     workdir: Path = msgspec.field(default_factory=Path.cwd)
     """Working directory of containers that name none."""
     node_name: str = msgspec.field(default_factory=lambda: names.dns_label(socket.gethostname()))

@@ -41,7 +41,11 @@ class QueuedWrite(NamedTuple):
     floor: int
     """Sequence number of the oldest change that the store keeps: older ones may be deleted."""
     epoch: int
-    """Rises when a group of writes fails, so that later writes built on them are refused too."""
+    """Number of failed commits that the store knew of when it queued the write.
+
+    After a failed commit all further writes of the same epoch are refused, since they may depend on
+    writes that were lost.
+    """
 
 
 class Loaded(NamedTuple):

@@ -22,7 +22,7 @@ from kilnwork.kit import clock as clocks
 log = logging.getLogger(__name__)
 
 EVENT_TTL_S = 3600
-"""How long a kube event is kept after it was last seen, as `--event-ttl` of the real server."""
+"""How long a kube event is kept after it was last seen, as `--event-ttl` of kube-apiserver."""
 
 KINDS_CHECK_S = 1.0
 """How often to check whether more kinds are served, so that unresolved owners can be found."""
@@ -78,9 +78,9 @@ class GarbageCollector(controller_base.StoreController[store_types.Key]):
             self._enqueue(affected)
 
     async def _watch_kinds(self) -> None:
-        """Follow changes of the served kinds, and reconsider dependents after each change.
+        """Reconsider dependents with an unresolved owner whenever the served kinds change.
 
-        These are the dependents whose owner's kind was not served.
+        The owner may be of a kind that was not served before.
         """
         revision = self._kinds.revision
         while True:
@@ -198,10 +198,10 @@ class GarbageCollector(controller_base.StoreController[store_types.Key]):
     async def _release_waiting_owner(
         self, target: write_types.WriteTarget, found: meta.ObjectMeta
     ) -> None:
-        """Remove the foregroundDeletion finalizer of an owner, after deleting its other dependents.
+        """Remove the foregroundDeletion finalizer of an owner that no dependent blocks any more.
 
-        These are the dependents that do not block the owner. Does nothing while a dependent blocks
-        it.
+        The dependents that do not block the owner are deleted first. Does nothing while a dependent
+        blocks the owner.
         """
         # The deletion of the last dependent that blocks queues the owner again.
         if self._graph.blocks(found.uid):

@@ -29,8 +29,11 @@ def _no_problems(*_: Any) -> tuple[()]:
 
 
 Sample = Callable[[meta.JsonObject], tuple[meta.JsonObject, str] | None]
-"""Returns an object that the controller of this kind will create from the given one, with the
-path of the field that describes it, or None."""
+"""Returns an object that the kind's controller will create for the given object.
+
+The second value is the path of the field in the given object that describes the created one. None
+means that there is no object to check.
+"""
 
 
 def _no_sample(_: meta.JsonObject) -> None:
@@ -57,8 +60,8 @@ class InstalledKind(msgspec.Struct, frozen=True, kw_only=True):
     that a user must be allowed to `use` to create an object or write its status. None: no check."""
     warnings: Warn = no_warnings
     sample: Sample = _no_sample
-    """Object that the kind's controller will create; the server rejects the given object if it
-    would reject this one (`apiserver.child_object_check`)."""
+    """Returns an object that the kind's controller will create for a given object. The server
+    rejects the given object if it would reject the created one (`apiserver.child_object_check`)."""
     pod_template: str = ""
     """Field of `spec` that must be a core/v1 PodTemplateSpec, though its schema is open."""
 
@@ -73,8 +76,8 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
 
     kinds: tuple[InstalledKind, ...] = ()
     view: tuple[meta.JsonObject, ...] = ()
-    """RBAC rules that the ClusterRole `view` gets at each start."""
+    """RBAC rules that are added to the ClusterRole `view` at each start, unless it has them."""
     edit: tuple[meta.JsonObject, ...] = ()
-    """RBAC rules that the ClusterRole `edit` gets at each start."""
+    """RBAC rules that are added to the ClusterRole `edit` at each start, unless it has them."""
     server_names: tuple[str, ...] = ()
     """Further DNS names in the server's certificate, for apps mounted beside Kubernetes."""

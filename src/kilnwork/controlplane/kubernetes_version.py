@@ -4,7 +4,7 @@ from kilnwork import version
 
 MAJOR = "1"
 MINOR = "32"
-"""Clients decide by it which features they may use."""
+"""Minor version, from which clients decide which features they may use."""
 
 GIT_VERSION = f"v{MAJOR}.{MINOR}.0+kilnwork-{version.__version__}"
 """Full version; the suffix names the implementation."""

@@ -13,8 +13,10 @@ from kilnwork.controlplane import store_types
 from kilnwork.controlplane.apiserver import deletion
 
 MAX_ABSENT = 500
-"""How many deleted owners are remembered, as in the real collector. When their kind is deleted
-too, nothing else shows that they no longer exist."""
+"""Maximum number of deleted owners to remember (same value as in kube-controller-manager).
+
+If the kind of an owner is deleted too, only this memory shows that the owner no longer exists.
+"""
 
 _References = tuple[meta.OwnerReference, ...]
 
@@ -51,7 +53,7 @@ class OwnerGraph:
         """Return whether an owner has a dependent that is, or once was, in foreground deletion
         itself.
 
-        "Once was" as in the real collector: the dependent may be held by another finalizer now. The
+        "Once was" as in kube-controller-manager: another finalizer may hold the dependent now. The
         caller then sees a cycle where there is none, and the owner's owners do not wait for it.
         """
         dependents = self._dependents.get(uid, {})
@@ -107,7 +109,10 @@ class OwnerGraph:
         return [*dependents, *self._waiting_owners(references)]
 
     def _unblocked(self, before: _References, after: _References) -> Iterable[store_types.Key]:
-        """Return the owners in foreground deletion that a change of references no longer blocks."""
+        """Return the owners in foreground deletion that a changed dependent no longer blocks.
+
+        `before` and `after` are the owner references of the dependent.
+        """
         blocking = {r.uid for r in after if r.block_owner_deletion}
         return self._waiting_owners(
             r for r in before if r.block_owner_deletion and r.uid not in blocking

@@ -1,9 +1,9 @@
 """Pod garbage collector: deletes Pods whose Node object no longer exists.
 
-Nothing would ever report the end of such Pods. It runs inside the server, like `gc`, and implements
-only the orphaned Pods of the real Pod garbage collector (k8s.io/kubernetes pkg/controller/podgc;
-KEP-3329 for the condition). A Pod with a finalizer stays as Failed for the client that waits for
-its end.
+Without it nothing would report the end of such Pods. It runs inside the server, like `gc`. Unlike
+the Pod garbage collector of Kubernetes (k8s.io/kubernetes pkg/controller/podgc; KEP-3329 for the
+condition), it deletes only orphaned Pods. A Pod with a finalizer stays, with phase Failed, for the
+client that waits for its end.
 """
 
 import asyncio

@@ -163,7 +163,7 @@ class Store:
     def follow(self, follower: Follower) -> Callable[[], None]:
         """Call `follower` with the changes of every commit from now on.
 
-        Return a function that ends this.
+        Return a function that unsubscribes the follower.
         """
         self._followers.append(follower)
         return lambda: self._followers.remove(follower)

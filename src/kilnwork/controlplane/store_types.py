@@ -35,7 +35,10 @@ class Action(StrEnum):
 
 
 class Stored(NamedTuple):
-    """A stored object at a sequence number, which is its `metadata.resourceVersion`."""
+    """A stored object, with the sequence number of the write that stored it.
+
+    The sequence number is also the object's `metadata.resourceVersion`.
+    """
 
     key: Key
     sequence: int

@@ -30,29 +30,33 @@ from kilnwork.kit import clock, digests
 Part = bytes | bytearray | memoryview
 
 FRESH_S = 60.0
-"""A blob that was renewed less than this long ago is not renewed again: a thousand puts of it write
-nothing."""
+"""Seconds after a renewal during which a blob is not renewed again, so that repeated puts of the
+same value write nothing."""
 
 _MAPPED_FROM = 1 << 20
-"""Size from which blobs are mapped instead of read: a mapping costs a file descriptor and page
-faults."""
+"""Minimum size in bytes of a blob that is mapped into memory. Smaller blobs are read, since a
+mapping costs a file descriptor and page faults."""
 
 _PIECE_BYTES = 8 << 20
 """Number of bytes written between two checks of the free disk space."""
 
 _MAPPINGS = 256
-"""Maximum number of mappings, each with a descriptor; further blobs are read into memory."""
+"""Maximum number of mapped blobs, since each mapping has a file descriptor. Further blobs are read
+into memory.
+"""
 
 _REMEMBERED = 1 << 16
-"""Number of verified blobs remembered; then the memory is cleared."""
+"""Maximum number of blobs that are remembered as verified. When this number is
+reached, all are forgotten.
+"""
 
 _UNFINISHED = ".new-"
 _ASIDE = ".old"
 
 
 locate: "Callable[[], Blobs] | None" = None
-"""Returns the blobs of this process's session; set by the sdk, for code that has no session at
-hand."""
+"""Function that returns the blobs of this process's session. Set by the sdk, for code that has no
+reference to the session."""
 
 
 class Entry(NamedTuple):

@@ -79,7 +79,10 @@ def find(store: port.Store, part: int, run: int) -> filejobs.Commit | None:
 
 
 def list_runs(store: port.Store) -> Iterator[tuple[int, int]]:
-    """Yield part and run of all commit records, unordered, without reading the records."""
+    """Yield the part and the run of each commit record, in no particular order.
+
+    Only the keys of the records are listed; their content is not read.
+    """
     for facts in store.list(DIRECTORY):
         part, _, run = facts.key.removeprefix(DIRECTORY).partition("-")
         if part.isdecimal() and run.isdecimal():

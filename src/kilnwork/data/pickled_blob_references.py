@@ -1,10 +1,11 @@
-"""References to blobs in pickled values: collected while a value is pickled, and listed next to the
-payload.
+"""References to blobs in a pickled value: their digests are collected during pickling, and stored
+next to the pickle.
 
-Used by `sdk.serialization`, which collects them, and by objects that refer to blobs
+Used by `sdk.serialization`, which collects the digests, and by objects that refer to blobs
 (`sdk.values.Ref`, `parts.Part`), which note their digests when they are pickled. The dispatcher
-cannot look into a pickle; it stores this list with the row, for the collector. A blob that refers
-to other blobs has no list of its own: whatever refers to it names those too.
+cannot look into a pickle, so it stores the list in the task's row, where the garbage collection of
+blobs reads it. If a blob contains references to other blobs, the list names these, too, since no
+list is stored with the blob itself.
 """
 
 import threading
@@ -29,7 +30,8 @@ def note(digests: Iterable[bytes]) -> None:
 class Noting:
     """Context manager that collects the digests passed to `note`; returned by `noting`.
 
-    It is a class, since a generator would take as long as pickling a small value.
+    It is a class, since a context manager made from a generator would take as long as pickling a
+    small value.
     """
 
     __slots__ = ("_outer",)

@@ -51,9 +51,9 @@ class RemoteBlobs:
         )
 
     def fetch(self, digest: bytes, take: Callable[[Iterator[bytes]], None]) -> bool:
-        """Pass the content of a blob to `take`; after an interruption call `take` again, with the
-        content from the beginning. Return False if there is no such blob.
+        """Call `take` with the content of a blob. Return False if there is no such blob.
 
+        If the transfer is interrupted, `take` is called again, with the content from the beginning.
         Raises `BlobsUnreachable`, `BlobsRefused`.
         """
 

@@ -25,9 +25,9 @@ class SecretFiles:
     async def read(
         self, namespace: str, source: env_sources.VariableSource
     ) -> Mapping[str, bytes] | None:
-        """Return the values of one Secret by key, or None if it has no directory.
+        """Return the values of one Secret by key, or None if there is no such Secret.
 
-        Raises SecretsUnreadable.
+        Always returns None for a ConfigMap. Raises SecretsUnreadable.
         """
         if source.kind != "Secret":
             return None

@@ -84,7 +84,7 @@ class ServerConnector:
         return self._held().get().token
 
     def path(self, path: str) -> str:
-        """Return a path of the server below the URL of the kubeconfig."""
+        """Return the path of the kubeconfig's server URL, followed by `path`."""
         return parse.urlsplit(self.settings.server).path.rstrip("/") + path
 
     def _held(self) -> credentials.Credentials:
@@ -127,7 +127,7 @@ class ManagerConnector:
         self._account: tuple[discovery_protocol.AccountToken, float] | None = None
         self.connect = self._server.connect
         self.prefix = ""
-        """Path on the server below which the manager's paths are."""
+        """Prefix of the manager's paths on the server: that of the service proxy, or ""."""
 
     @property
     def server(self) -> str:
@@ -160,7 +160,7 @@ class ManagerConnector:
         return self._server.path(self.prefix + path)
 
     def headers(self) -> Mapping[str, str]:
-        """Return the headers that authenticate to proxies in front of the manager."""
+        """Return the headers that authenticate to the server and to the manager."""
         shown = self._server.headers()
         if self.prefix or "Authorization" not in shown:
             shown |= self._token_headers()
@@ -180,8 +180,9 @@ class ManagerConnector:
         return self._token_headers()[manager_access.TOKEN_HEADER]
 
     def _token_headers(self) -> Mapping[str, str]:
-        """Return headers with the token of the kubeconfig, or else with a token of the driver
-        account.
+        """Return headers with the token for the manager: that of the kubeconfig, if it has one.
+
+        Otherwise a token of the ServiceAccount `kilnwork-driver` in the namespace is requested.
         """
         own = self._server.token()
         if own:

@@ -38,8 +38,8 @@ class AccountToken(NamedTuple):
 
 
 def ask_server(settings: config.Config) -> Steps[dict[str, Any] | None]:
-    """Ask a server whether it is a `kiln up`: return its `/v1/endpoints` document, or None for a
-    Kubernetes API server.
+    """Return the `/v1/endpoints` document of a server that `kiln up` runs, or None for a Kubernetes
+    API server.
 
     Raises EndpointError for any other server, if the server is not ready or rejects the token, or
     if the kubeconfig of an API server impersonates a user: a manager behind the API server would

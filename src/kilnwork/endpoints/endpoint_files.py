@@ -42,13 +42,13 @@ class Channel(msgspec.Struct, frozen=True):
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The content of the file: a `kiln up`, which has URLs, or a home of `kiln.start`."""
+    """The content of the file; it has URLs for `kiln up`, and none for `kiln.start(DIR)`."""
 
     version: str
     pid: int
     """Pid of the server, or of the dispatcher."""
     epoch: int | None = None
-    """Epoch of the dispatcher of a `kiln up`."""
+    """Epoch of the dispatcher; None in the directory of a `kiln.start`."""
     kubernetes: str = ""
     """URL with TLS; serves everything."""
     http: str = ""

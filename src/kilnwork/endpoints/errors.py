@@ -1,4 +1,4 @@
-"""Errors of reaching a manager, one class for each reaction of the caller."""
+"""Errors for a manager that cannot be reached or used: one class for each reaction to them."""
 
 from kilnwork.kit import errors
 

@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 class TryAgain(Exception):
-    """There is no response, or a response that may differ after a retry.
+    """The request failed, but a retry may succeed: no response came, or one such as 429 or 503.
 
     `wait_s`: how long to wait before the retry, if the server asks for that.
     """
@@ -96,8 +96,8 @@ class SlotManager(NamedTuple):
 
 
 slot_manager: SlotManager | None = None
-"""The connection of this process, which the worker sets before slots are forked. None if this
-process can read the manager's directory, or if there is no manager.
+"""The connection of this process to the manager, for slots of workers that share no directory with
+the manager: such a worker sets it before it forks slots. None in all other processes.
 """
 
 

@@ -46,7 +46,7 @@ class Endpoint:
 
     load: Callable[[], config.Config] = _no_server
     load_api: Callable[[], config.Config] = _no_server
-    """Like `load`, for the Kubernetes API server if it has another port."""
+    """Like `load`, but for Kubernetes objects: a `kiln up` serves them on its TLS port only."""
     directory: Path | None = None
 
 
@@ -171,9 +171,9 @@ def _of_url(url: str) -> config.Config:
 
 
 def _same(url: str, server: str) -> bool:
-    """Return whether two URLs are of the same server.
+    """Return whether two URLs belong to the same server.
 
-    They also are if one has the TLS port and the other the plain HTTP port that follows it.
+    The TLS port of a server on this machine and the plain HTTP port after it count as the same.
     """
     ours, theirs = _port(url), _port(server)
     if ours is None or theirs is None:

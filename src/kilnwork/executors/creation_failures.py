@@ -8,8 +8,8 @@ from kilnwork.executors import port
 from kilnwork.kube import errors
 
 CREATE_AGAIN_S = 5.0
-"""Interval in seconds at which the creation of an object is tried again that a ResourceQuota or a
-missing account prevents, since no watch reports a change."""
+"""Interval in seconds at which we retry to create an object that a ResourceQuota or a missing
+ServiceAccount prevented, since no watch reports when that changes."""
 
 _R = reasons.Reason
 

@@ -26,8 +26,9 @@ class Phase(StrEnum):
 
 
 class WorkerPod(msgspec.Struct, frozen=True, kw_only=True):
-    """The Pod of a worker in which an attempt must run. `environment`: variables besides those of
-    the task.
+    """The Pod of a worker in which an attempt must run.
+
+    `environment`: environment variables to set in addition to those of the task.
     """
 
     pod: str
@@ -110,7 +111,7 @@ class Executor(Protocol):
         ...
 
     async def observe(self, attempt: Attempt) -> Observation:
-        """Return the observation of an attempt for which `ensure` has returned."""
+        """Observe an attempt and return its state. Call this only after `ensure` has returned."""
         ...
 
     async def stop(self, attempt: Attempt, how: Stop) -> Observation:

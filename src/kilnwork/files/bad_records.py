@@ -1,6 +1,6 @@
-"""The bad records of a mapped file, read part by part.
+"""The bad records of a mapped file, which are read one part at a time.
 
-Public as `kilnwork.files.BadRecords`; `Mapped.errors` is one. Nothing is cached, since the bad
+Public as `kilnwork.files.BadRecords`, the type of `Mapped.errors`. Nothing is cached, since the bad
 records can be as large as the file.
 """
 

@@ -25,7 +25,7 @@ class Limit(NamedTuple):
     percent: float | None = None
 
     def exceeded(self, bad: int, *, of: int) -> bool:
-        """Return whether `bad` records of `of` are more than the limit allows."""
+        """Return whether `bad` bad records, among `of` records, exceed the limit."""
         if self.records is not None and bad > self.records:
             return True
         return self.percent is not None and bad * 100 > self.percent * of
@@ -63,7 +63,8 @@ class Mapped:
     def __iter__(self) -> Iterator[Any]:
         """Yield the results in order.
 
-        A result is a JSON value, or str or bytes where the function returned the line itself.
+        A result is a JSON value, or bytes if the function returned bytes. The results of a command
+        are the lines that it printed, as str.
         """
         for done in self._done():
             yield from part_work.values_of(done)
@@ -98,8 +99,8 @@ class Mapped:
     def errors(self) -> bad_records.BadRecords:
         """The bad records, in order: `line` (from 1), `reason`, `raw`.
 
-        Reading them waits for parts and raises the errors of failed parts. After TooManyFailed, the
-        bad records that are known are returned.
+        Reading them waits for the parts and raises the errors of failed parts. If the map was
+        stopped with TooManyFailed, only the bad records of finished parts are read.
         """
         return bad_records.BadRecords(self._mapped)
 
@@ -157,8 +158,9 @@ class Mapped:
             raise self._stopped
 
     def _mapped(self) -> Iterator[part_work.Done]:
-        """Yield the outcomes of the parts in order; after TooManyFailed, only those of finished
-        parts.
+        """Yield the outcomes of the parts in order.
+
+        If the map was stopped with TooManyFailed, only the outcomes of finished parts are yielded.
         """
         for part in self._parts:
             try:

@@ -1,8 +1,8 @@
 """`files.map`: indexes a file and submits a task for each of its parts.
 
-Public as `kilnwork.files.map`. A file that workers see is read where it is; a file that is
-compressed, is a JSON array, or is not visible to workers is first copied into one blob, with one
-record per line.
+Public as `kilnwork.files.map`. Workers read a file where it is, if they see the files of this
+machine. Otherwise, and if the file is compressed, a JSON array or not a regular file, it is first
+copied into a blob with one record per line.
 """
 
 import os
@@ -46,23 +46,26 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
     """Call a function with each record of a file, in parallel; return a `Mapped` with the results.
 
     Reads the file once (about a second per GB), submits a task for each part and returns. The
-    function gets a record and returns a JSON value, None for no result, or yields several values;
-    with `batch=n` it gets lists of up to n records and returns a list with a result for each. It
-    runs in slots, under the same rules for functions and their modules as for `@kiln.task`. A list
-    of words is a command instead of a function; it gets the records of a part on its standard
-    input, one per line.
+    function gets a record and returns a JSON value, or None for no result; a generator function may
+    yield several results. With `batch=n` it gets lists of up to n records and returns a list with a
+    result for each. It runs in slots, under the same rules for functions and their modules as for
+    `@kiln.task`. Instead of a function, a command can be given as a list of strings. The command
+    gets the records of a part on its standard input, one per line.
 
-    `items_per_part`: the number of lines of a part; the default makes some seconds of work for fast
-    functions; use fewer lines for slow functions, so that each slot gets two parts or more.
-    `bytes_per_part`: the maximum size of a part; by default any size. `batch`: the maximum number
-    of records of a list; by default records are passed one by one. `format`: "jsonl", "text", "csv"
-    or "json" (one array); by default it is taken from the file's name, else "jsonl". `delimiter`:
-    the delimiter of CSV; by default a comma, or a tab for .tsv. `blank`: "skip" blank lines, or
-    treat each as a "record". `bad_records`: "report" records that cannot be read or for which the
-    function raises, since one bad line should not lose the others, or "fail" the part.
-    `max_failed`: more bad records than this, a number or "1%", stop the map with TooManyFailed; by
-    default any number is allowed. `retries`: how often a failed part is tried again; lost workers
-    do not count. `timeout`: the time limit of a part in seconds; by default there is none.
+    `items_per_part`: the number of lines of a part. With the default, a fast function takes some
+    seconds for a part; use fewer lines for a slow function, so that each slot gets two parts or
+    more. `bytes_per_part`: the maximum size of a part; by default there is no limit. `batch`: the
+    maximum number of records of a list; by default records are passed one by one. `format`:
+    "jsonl", "text", "csv" or "json" (one array); the default depends on the file's name, and is
+    "jsonl" for names without a known ending. `delimiter`: the delimiter of CSV; by default a comma,
+    or a tab for .tsv. `blank`: "skip" ignores blank lines, "record" treats each as a record.
+
+    A record is bad if it cannot be read or if the function raises an exception for it.
+    `bad_records`: "report" lists bad records in `Mapped.errors` and continues, "fail" fails the
+    part. `max_failed`: the maximum number of bad records, or their maximum percentage such as "1%";
+    more of them stop the map with TooManyFailed. By default any number is allowed. `retries`: how
+    often a failed part is retried, not counting losses of workers; with `bad_records="fail"` there
+    are no retries. `timeout`: the time limit of a part in seconds; by default there is none.
 
     Raises BadOption, NoSession, `InputRefused` (a DataError) for a file that cannot be read in this
     format or has no record, `FileChanged`, OSError. Errors of parts are raised by `Mapped`.

@@ -1,7 +1,7 @@
-"""Maps one part of a file in a slot, for `files.map`, with the engine of file jobs.
+"""The task that maps one part of a file for `files.map`, with the same mappers as file jobs.
 
-Imported by name in the slot. The results are stored as a blob, so that neither journal nor program
-holds them until they are read.
+Imported by name in the slot. The results are stored as a blob, so that neither the journal nor the
+user's program holds them until they are read.
 """
 
 import contextlib
@@ -47,9 +47,9 @@ class Work:
 class Done:
     """The outcome of a part.
 
-    `lines`: the results, each with LF. `own`: a byte for each result: 1 if the function returned
-    the line itself as str, 2 if it returned it as bytes, 0 if the line is JSON; empty if all lines
-    are JSON. `errors`: the bad records.
+    `lines`: the results, each with LF. `own`: a byte for each line: 0 if it is JSON, 1 if it is a
+    str that the function returned or a line that the command printed, 2 if it is bytes that the
+    function returned; empty if all lines are JSON. `errors`: the bad records.
     """
 
     records: filejobs.Records
@@ -145,7 +145,7 @@ def _marking(encode: result_encoding.Encode, *, text: bool) -> result_encoding.E
 
 
 class _Outputs(output_writer.Outputs):
-    """Outputs that record which lines are text that the function returned, not JSON."""
+    """Outputs that also record, in `own`, the kind of each line; see `Done.own`."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class _Outputs(output_writer.Outputs):
         super().results(lines)
 
     def printed(self, data: bytes) -> None:
-        """Add a line that a command has printed, which is recorded as text, not JSON."""
+        """Add lines that a command has printed; they are recorded as text, not JSON."""
         self.own += b"\1" * data.count(b"\n")
         super().printed(data)
 
@@ -185,14 +185,14 @@ class _Kept(context_manager_bases.Abortable):
         return port.ObjectFacts("", self.bytes, "", 0.0)
 
     def abort(self) -> None:
-        """Drop the data that was written."""
+        """Do nothing, since no object was stored."""
 
 
 def values_of(done: Done) -> Iterator[Any]:
     """Yield the results of a part.
 
-    A result is str or bytes where the function returned the line itself, otherwise the decoded JSON
-    value.
+    A result is the value decoded from a line of JSON; or the line itself, as str or bytes, if
+    `Done.own` marks it as such.
     """
     content = done.lines.value()
     if not done.own:
@@ -204,4 +204,4 @@ def values_of(done: Done) -> Iterator[Any]:
 
 _json = msgspec.json.Decoder()
 _DECODERS: tuple[Callable[[bytes], Any], ...] = (_json.decode, bytes.decode, bytes)
-"""By what `Done.own` says of a line."""
+"""Decoders of a line, indexed by its byte in `Done.own`."""

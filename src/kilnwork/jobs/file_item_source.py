@@ -101,11 +101,11 @@ def check_commit(commit: filejobs.Commit, part: filejobs.Part) -> filejobs.Commi
 
 
 class FileSources:
-    """Maker of the item sources of file jobs (`rows.SourceKind`), with access to the store of their
-    files.
+    """Factory of the item sources of file jobs (`rows.SourceKind`).
 
-    `worker_url` is the URL under which workers open the store, None if it is the store's own.
-    `opened` opens a store by URL. `ttl_s`: see `rows.SourceKind`.
+    It has access to the store of their files. `worker_url` is the URL under which workers open the
+    store, None if it is the store's own. `opened` opens a store by URL. `ttl_s`: see
+    `rows.SourceKind`.
     """
 
     nouns = "parts"

@@ -34,8 +34,9 @@ class _Stored(NamedTuple):
 
 
 class FinalizerArguments(NamedTuple):
-    """Encoded arguments of a finalizer that is a call, in two pieces between which the list of
-    results is inserted.
+    """Encoded arguments of the function that a finalizer calls, in two pieces.
+
+    The list of results is inserted between them.
     """
 
     head: bytes
@@ -45,8 +46,8 @@ class FinalizerArguments(NamedTuple):
 class GatheredResults:
     """Gatherer of the results of a job's items.
 
-    `around`: the arguments of the finalizer, None if it is not a call. `trouble`: the reason why
-    the finalizer cannot get the results; "" if it can.
+    `around`: the arguments of the finalizer, None if it calls no function. `trouble`: the reason
+    why the finalizer cannot get the results; "" if it can.
     """
 
     def __init__(

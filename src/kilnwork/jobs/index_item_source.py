@@ -138,7 +138,7 @@ _decode_progress = msgspec.json.Decoder(IndexProgress).decode
 
 
 class IndexSources:
-    """Maker of the item sources of Jobs (`rows.SourceKind`)."""
+    """Factory of the item sources of Jobs (`rows.SourceKind`)."""
 
     nouns = "indexes"
     ttl_s: float | None = None
@@ -187,7 +187,7 @@ class IndexSources:
 
 
 class _Shared(NamedTuple):
-    """Work of the newest index that is a call, from which the next indexes take the spec object.
+    """Work of the newest index whose task calls a function; the next indexes reuse its spec object.
 
     They share it if they differ only in their arguments.
     """
@@ -303,8 +303,10 @@ class IndexItems:
         return found
 
     def finalizer_arguments(self, run: int) -> gathered_results.FinalizerArguments | None:
-        """Return the arguments of the finalizer without the results, or None if it is not a
-        call."""
+        """Return the arguments of the finalizer's call, without the results.
+
+        None if the finalizer does not call a function.
+        """
         try:
             call = self._finalizer(run).call
         except (substitution.InvalidTemplate, json_limits.LimitExceeded):

@@ -329,7 +329,7 @@ class IndexJobs:
         return known if same else self._to_job_view(found)
 
     def view(self, uid: str) -> index_job_types.IndexJobView | None:
-        """Return the view of a Job as the Job is on disk, or None if there is no such Job."""
+        """Return the view of a Job as stored on disk, or None if there is no such Job."""
         found = self._stored_view(_uuid(uid))
         return None if found is None or found.deleting else self._to_job_view(found)
 
@@ -353,15 +353,17 @@ class IndexJobs:
         return found.page(after=after, limit=limit, state=state)
 
     def schedule(self, config: str) -> index_job_types.ScheduleRow | None:
-        """Return the decisions about the ticks of a JobConfig's schedule, or None if there are
-        none.
+        """Return the row of a JobConfig's schedule, which says what was decided about its ticks.
+
+        None if no tick of the schedule was decided yet. `config`: uid of the JobConfig.
         """
         return self._schedules.row(config)
 
     async def decide(self, decision: index_job_types.TickDecision) -> index_job_types.ScheduleRow:
-        """Store a decision about ticks of a schedule, before Jobs are created from it.
+        """Store which ticks of a schedule create a Job and which do not; return the new row.
 
-        Raises `TickDecided` if another manager has decided meanwhile.
+        Call this before creating the Jobs. Raises `TickDecided` if the tick, or a later one, was
+        decided before, perhaps by another manager.
         """
         self._check()
         row = self._schedules.decide(decision)

@@ -59,7 +59,7 @@ class IndexState(StrEnum):
 
 
 class IndexCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Counts of indexes by state."""
+    """Counts of a Job's indexes by state, and of their tasks and retries."""
 
     total: int = 0
     succeeded: int = 0

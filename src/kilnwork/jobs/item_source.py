@@ -68,7 +68,8 @@ class Work(NamedTuple):
     inputs: bytes | None = None
     """A JSON object by name, or None."""
     arguments: attempts.Payload | None = None
-    """Arguments of a call whose spec has none: see `dispatch.model.Submission`."""
+    """Arguments of the function that the task calls. None: they are in `spec`, or the task calls no
+    function. See `dispatch.model.Submission`."""
 
 
 class ExtraTask(NamedTuple):
@@ -142,8 +143,10 @@ class ItemSource(Protocol):
         ...
 
     def finalizer_arguments(self, run: int) -> "gathered_results.FinalizerArguments | None":
-        """Return the arguments of the finalizer without the results, or None if it is not a
-        call."""
+        """Return the arguments of the finalizer's call, without the results.
+
+        None if the finalizer does not call a function.
+        """
         ...
 
     def detail(self, job: "live_job_state.Job") -> Any:

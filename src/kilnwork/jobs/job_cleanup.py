@@ -156,7 +156,7 @@ class JobRetention:
             log.warning("retention clock was not saved", extra={"error": str(error)})
 
     async def _wait_deleted(self) -> bool:
-        """Wait for a while until the last batch is deleted; return whether the deletion is
+        """Wait up to `INTERVAL_S` for the deletion of the last batch; return whether it is
         complete.
         """
         for _ in range(_POLLS):

@@ -1,8 +1,8 @@
 """Operations on the directory of a file job in the store. All operations block and may be repeated.
 
 Used by `file_item_source`, in threads, and by `job_cleanup`. A directory holds `input`, `job.json`,
-`out/…` of attempts, `commits/PART-RUN` and `result/…`; see `kilnwork.data.part_commits` for the
-records. Decisions are made by the callers.
+`out/…` (output of attempts), `commits/PART-RUN` (commit records, see `kilnwork.data.part_commits`)
+and `result/…`. The callers decide which operation is due.
 """
 
 import math

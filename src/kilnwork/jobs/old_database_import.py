@@ -195,8 +195,8 @@ def _pages(old: apsw.Connection, job: _Job, *, lost: bool) -> Iterator[instructi
 def _is_known(old: apsw.Connection, hub: task_hub.TaskHub, job: _Job) -> bool:
     """Return whether the journal has a task of the job.
 
-    If it has none, it is a different journal and will reuse attempt numbers. The epoch alone is no
-    evidence: each start raises it, also a start that fails before the import.
+    If it has none, it is a different journal and will reuse attempt numbers. The epoch alone does
+    not prove this: each start raises it, even a start that fails before the import.
     """
     query = "SELECT part FROM part WHERE job = ? AND state <> 0"
     over = {part for (part,) in old.execute(query, (job.row,))}

@@ -117,7 +117,7 @@ class Expired(NamedTuple):
 
 
 class Tables:
-    """Reader of the tables of jobs as they are on disk."""
+    """Reader of the tables of jobs as stored on disk."""
 
     def __init__(self, select: Select) -> None:
         self._select = select

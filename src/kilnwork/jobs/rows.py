@@ -60,11 +60,11 @@ class JobRow(NamedTuple):
 
 
 class SourceKind(Protocol):
-    """Maker of the item sources of one kind (`ItemSource.kind`) from rows of the journal."""
+    """Factory of the item sources of one kind (`ItemSource.kind`), from rows of the journal."""
 
     nouns: str
     ttl_s: float | None
-    """How long finished jobs are kept whose spec has no time to live; None: forever."""
+    """How many seconds a finished job is kept if its spec has no time to live; None: forever."""
 
     def spec(self, encoded: bytes) -> item_source.Policy:
         """Decode the spec of a job."""

@@ -169,8 +169,9 @@ def apply_result(
 
 
 def _reopen_without_result(job: live_job_state.Job, item: int, *, now: float) -> None:
-    """Reopen an item, in a run of its own, whose task succeeded without a result; the success alone
-    proves nothing.
+    """Reopen an item whose task succeeded without a result, in a new run of the item.
+
+    The success alone proves nothing. After `MAX_REOPENINGS` times the task counts as failed.
     """
     times = job.reopened[item] = job.reopened.get(item, 0) + 1
     if times > MAX_REOPENINGS:

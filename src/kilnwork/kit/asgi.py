@@ -432,7 +432,7 @@ class Response:
         await self.text(refusal.status, refusal.message, headers=refusal.headers)
 
     async def json(self, value: Any, *, status: int = 200) -> None:
-        """Send a whole response with a JSON document, followed by a line feed."""
+        """Send a whole response whose body is `value` as JSON and a line feed."""
         await self.send(status, JSON, msgspec.json.encode(value) + b"\n")
 
     async def empty(self, status: int, headers: Headers = ()) -> None:
@@ -480,9 +480,7 @@ async def _received(receive: Receive) -> Message:
 
 @types.coroutine
 def _rest(begun: Coroutine[Any, None, Message], awaited: Any) -> Generator[Any, None, Message]:
-    """Run a coroutine to its end that was started by hand and now waits for `awaited`; return its
-    result.
-    """
+    """Finish a coroutine that was started by hand and waits for `awaited`; return its result."""
     try:
         while True:
             try:

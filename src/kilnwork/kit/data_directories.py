@@ -57,7 +57,7 @@ def runtime_dir(directory: Path) -> Path:
     """Return the private directory for Unix sockets: DIRECTORY/run or, if that path is too long, a
     short path in /tmp.
 
-    The path is deterministic, so that the next process finds the sockets of the last one.
+    The path is deterministic, so that a process finds the sockets of the process before it.
     """
     run = directory / "run"
     if len(os.fsencode(run)) < MAX_SOCKET_DIRECTORY:

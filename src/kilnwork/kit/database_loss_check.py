@@ -1,10 +1,9 @@
-"""A marker file beside a database, which distinguishes a database file that lost its content from a
-new one.
+"""A marker file beside each database, which shows that an empty database file has lost its content.
 
-SQLite takes an empty file for a new database. Used by the code that opens our databases:
-`check_content` before SQLite sees the file, `write_marker` once its tables are there. The marker is
-a file beside the database, `NAME.made`; move both together. A database without a file counts as
-new.
+Without it, SQLite would take the empty file for a new database. The code that opens our databases
+calls `check_content` before SQLite opens the file, and `write_marker` once the tables exist. The
+marker of the database NAME is the file `NAME.made` in the same directory; move both together. If
+the database file does not exist, the database counts as new, whether or not there is a marker.
 """
 
 import os

@@ -109,7 +109,7 @@ def offer_to_oom_killer(pid: int) -> None:
 
 
 def rename(name: str) -> None:
-    """Set the name that `ps` and /proc/PID/comm show for this process, of at most 15 bytes."""
+    """Set the name of this process in `ps` and /proc/PID/comm; longer names are cut to 15 bytes."""
     _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()))
 
 

@@ -2,11 +2,11 @@
 
 Used by the retention of tasks and of file jobs. Stored tasks and file jobs have wall clock times,
 and the wall clock may jump. This clock counts the time that has really passed: while the process
-runs, by the monotonic clock; over a restart of the process also by the monotonic clock, if the
+runs, by the monotonic clock; across a restart of the process also by the monotonic clock, if the
 machine did not restart, else by the wall clock, but at most `MAX_STOPPED_S` per restart. The count
 never goes back. For each span between two jumps, the difference of count and wall clock is known,
-so a stored time can be converted; if a stored time fits several spans, the span counts in which it
-is youngest. So nothing is deleted too early, and some things late. See
+so a stored time can be converted; if it fits several spans, the span in which it is youngest is
+used. So nothing is deleted too early, but some things are deleted late. See
 docs/decisions/0021-retention-and-clocks.md.
 """
 
@@ -20,19 +20,19 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import data_directories
 
 SAMPLE_S = 10.0
-"""Seconds between two calls of `sample`: a jump forth and back in between is not noticed."""
+"""Seconds between two calls of `sample`; a jump forward and back in between is not noticed."""
 
 SAVE_S = 60.0
-"""Seconds between two times that the count is saved: a crash loses no more than this."""
+"""Seconds between two saves of the count: a crash loses no more than this."""
 
 TOLERANCE_S = 1.0
-"""Maximum seconds of a difference in one sample that counts as an adjustment, as NTP makes it; a
-larger one is a jump.
+"""Maximum seconds by which the wall clock may differ from the expected time at a sample and still
+count as adjusted, such as by NTP; with a larger difference it has jumped.
 """
 
 MAX_STOPPED_S = 86_400.0
-"""Maximum seconds that a restart of the machine counts: a wrong clock at boot makes nothing older
-than this.
+"""Maximum seconds that are counted for a restart of the machine, so that a wrong clock at boot
+makes nothing older by more than this.
 """
 
 MAX_SPANS = 64
@@ -62,8 +62,8 @@ class _Span(msgspec.Struct):
 class _State(msgspec.Struct):
     """The content of the clock's file.
 
-    `count`: seconds that have passed, which began as those of the wall clock; `wall`, `monotonic`:
-    both clocks at the last sample; `boot`: id of the boot.
+    `count`: the counted seconds, which started at the wall clock time; `wall`, `monotonic`: both
+    clocks at the last sample; `boot`: id of the boot.
     """
 
     count: float
@@ -169,8 +169,9 @@ class RetentionClock:
 
 
 def _merge_oldest(spans: list[_Span]) -> None:
-    """Merge the two oldest spans into one, in which each time is as young as in that of the two
-    where it is younger.
+    """If there are too many spans, merge the two oldest into one.
+
+    The larger of their offsets is kept, so that no time in them becomes older.
     """
     if len(spans) > MAX_SPANS:
         one, two = spans[:2]

@@ -20,9 +20,10 @@ _LOCK = "lock"
 
 
 class Scratch:
-    """A private temporary directory, until `close`.
+    """A private temporary directory, which `close` removes.
 
-    `wanted`: the path to use, which must not exist yet.
+    `wanted`: the path to use, which must not exist yet; None: a new path with the `prefix` below
+    the system's temporary directory.
     """
 
     def __init__(self, prefix: str, wanted: Path | None = None) -> None:

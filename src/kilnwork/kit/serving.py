@@ -1,8 +1,8 @@
 """A server for one ASGI app on one bound socket, plain or over TLS.
 
-Used by the embedded API server, by the node for its kubelet paths and by the manager. uvicorn's
-protocol without uvicorn's server: no signal handlers, no log lines, no ticking, and a stop that
-ends within the time it is given. The app finds in its scope, through `asgi.Request`:
+Used by the embedded API server, by the node for its kubelet paths and by the manager. It has
+uvicorn's protocol without uvicorn's server: no signal handlers, no log lines, no periodic callback,
+and a stop with a time limit. The app finds in its scope, through `asgi.Request`:
 
 - `scope["state"]["peer_certificate"]`: what the TLS client has shown (`ssl.getpeercert`), or None;
 - `scope["state"]["abort"]`: what `Request.cut` calls;
@@ -234,7 +234,7 @@ class _Together:
 
 
 class _Cycle(httptools_impl.RequestResponseCycle):
-    """One request and its response, of which a whole response (`asgi.WHOLE`) is written at once.
+    """One request and its response; a whole response (`asgi.WHOLE`) is written at once.
 
     uvicorn writes head and body apart, and searches each header twice with regular expressions.
     """
@@ -408,8 +408,10 @@ class _Protocol(httptools_impl.HttpToolsProtocol):
             self.flow.pause_reading()
 
     def on_response_complete(self) -> None:
-        """Continue after a response; if it did not accept an upgrade, parse the data that followed
-        the request as HTTP.
+        """Continue after a complete response.
+
+        If the client had asked for an upgrade and the app did not accept it, parse the data that
+        followed the request as HTTP.
         """
         self._together.flush()
         responded = self._asking is not None and self._asking.response_complete

@@ -23,8 +23,8 @@ be called again, or None.
 class Controller:
     """Calls `reconcile` for the keys of a queue: several in parallel, but never twice for one key.
 
-    `workers`: the number of reconciles in parallel. Errors are retried with the queue's back-off,
-    and not before the server's Retry-After.
+    `workers`: the number of reconciles in parallel. After an error the key is queued again, with
+    the queue's back-off and not before the time in the server's Retry-After.
     """
 
     def __init__(

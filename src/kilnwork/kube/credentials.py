@@ -60,7 +60,7 @@ class Credentials:
         self._plugin = None if own or settings.exec is None else settings.exec
 
     def get_nowait(self) -> Credential | None:
-        """Return the current credential, or None if that needs a program to run or to end.
+        """Return the current credential, or None if a login program must run first, or is running.
 
         It may be called on an event loop. Raises ConfigurationError as `get` does.
         """

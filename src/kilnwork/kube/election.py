@@ -44,14 +44,14 @@ class ElectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_s: float = 2.0
     """Seconds between two reads or renewals."""
     floor: int = 0
-    """Epochs are above this number, which is the highest epoch that was ever stored. Without it, a
-    Lease that was deleted would count from 0 again.
+    """The highest epoch that was ever stored; new epochs are above it. Without it, epochs would
+    start from 0 again after the Lease was deleted.
     """
     annotations: Mapping[str, str] = {}
     """Annotations of the Lease, from the first term on."""
     objection: Callable[[meta.JsonObject | None], str] = lambda _: ""
-    """Returns the reason why this candidate must not take the Lease (None: it does not exist), even
-    if no other candidate holds it; "" if it may.
+    """Called with the Lease, or with None if there is no Lease. Returns the reason why this
+    candidate must not take it, even if no other candidate holds it; "" if it may take it.
     """
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ def read(lease: meta.JsonObject) -> Record:
 
 
 class View:
-    """The last record that a candidate has seen in a Lease, and how long it has not changed.
+    """The last record that a candidate has seen in a Lease, and when it saw the last change.
 
     It decides how long the candidate must wait before it may take the Lease.
     """
@@ -114,7 +114,7 @@ class View:
         self._highest = max(self._highest, record.transitions)
 
     def wait_s(self, now_s: float) -> float:
-        """Return the seconds until the Lease may be taken if it does not change; 0 for now."""
+        """Return the seconds until the Lease may be taken if it does not change; 0: at once."""
         if self.record.holder in ("", self._me):
             return 0.0
         return max(0.0, self._since_s + self.record.lease_s - now_s)
@@ -228,7 +228,7 @@ class Elector:
             await self._release(term)
 
     async def _try_once(self) -> Term | None:
-        """Read the Lease and take it if that is allowed; return None otherwise."""
+        """Read the Lease, and take it if that is allowed; return the term, otherwise None."""
         try:
             await self._in_time(self._look(), self._patience_s)
             if self._has_objection() or self._view.wait_s(self._clock.monotonic()) > 0:

@@ -2,8 +2,8 @@
 
 Used by controllers and the local node. `emit` never waits and never fails: events are written in
 the background, and an event that cannot be written is logged and dropped. Not for CloudEvents.
-`Aggregator` decides; `Recorder` writes. Rules and figures are those of client-go's event
-correlator.
+`Aggregator` decides what to write; `Recorder` writes it. Rules and figures are those of client-go's
+event correlator.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ BURST = 25
 REFILL_S = 300.0
 MESSAGE_CHARS = 1024
 PENDING = 1000
-"""Maximum number of entries that wait to be written; more are dropped, so that a server that is
-away does not fill the memory.
+"""Maximum number of entries that wait to be written; further ones are dropped, so that memory does
+not fill up while the server cannot be reached.
 """
 TRIES = 12
 BACKOFF = backoff.Backoff(base_s=0.2, max_s=10.0)

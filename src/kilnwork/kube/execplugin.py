@@ -16,8 +16,8 @@ from kilnwork.kube import config
 
 INFO = "KUBERNETES_EXEC_INFO"
 LIMIT_S = 300.0
-"""Maximum seconds that a program may run: it may ask the user for a second factor, but one that
-takes longer hangs.
+"""Maximum seconds that a program may run: it may ask the user for a second factor, but a program
+that takes longer counts as stuck.
 """
 
 

@@ -1,8 +1,8 @@
 """Adds and removes finalizers of objects for which something outside of Kubernetes was created.
 
-Used by controllers, which add the finalizer before they create that outside object, and remove the
-finalizer once that is gone. An object with a finalizer stays, with a deletionTimestamp, until its
-last finalizer is removed. Concurrent writes of other clients are not overwritten: the object is
+Used by controllers, which add the finalizer before they create that outside object, and remove it
+once the outside object is gone. An object with a finalizer stays, with a deletionTimestamp, until
+its last finalizer is removed. Concurrent writes of other clients are not overwritten: the object is
 read again.
 """
 
@@ -19,7 +19,7 @@ TRIES = 5
 async def add(
     kube: client.Client, resource: resources.Resource, obj: Any, *, finalizer: str
 ) -> None:
-    """Add the finalizer to `obj` if it does not have it.
+    """Add the finalizer to `obj` unless it is there already.
 
     Raises Invalid for an object that is being deleted (the server's rule), NotFound for an object
     that was deleted or re-created.
@@ -30,7 +30,7 @@ async def add(
 async def remove(
     kube: client.Client, resource: resources.Resource, obj: Any, *, finalizer: str
 ) -> None:
-    """Remove the finalizer from `obj`; do nothing if it does not have it or was deleted."""
+    """Remove the finalizer from `obj`; do nothing if it is not there or `obj` was deleted."""
     try:
         await _change(kube, resource, obj, finalizer=finalizer, wanted=False)
     except errors.NotFound:

@@ -15,7 +15,7 @@ from kilnwork.kit import errors
 _Entry = TypeVar("_Entry")
 
 EXEC_EXTENSION = "client.authentication.k8s.io/exec"
-"""Name of the cluster's extension whose content exec plugins are given."""
+"""Name of the cluster's extension whose content is passed to exec plugins."""
 
 
 class _Kebab(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):

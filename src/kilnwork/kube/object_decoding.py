@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """metav1.ListMeta."""
+    """The metadata of a list (metav1.ListMeta)."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")

@@ -36,7 +36,7 @@ class Ledger:
         return len(self._ready)
 
     def add(self, key: objects.Key) -> None:
-        """Make a key ready now or, if it is taken, when it is done."""
+        """Make a key ready now; if it is taken, it becomes ready when it is done."""
         if key in self._in_hand:
             self._again.add(key)
         else:
@@ -92,7 +92,10 @@ class Ledger:
 
 
 class WorkQueue:
-    """A ledger with a clock and waiting consumers; belongs to the thread of one event loop."""
+    """A queue of keys: a `Ledger` with a clock, whose consumers wait for keys that are ready.
+
+    Not thread-safe: it belongs to the thread of one event loop.
+    """
 
     def __init__(
         self,

@@ -30,8 +30,8 @@ called in order from the event loop, and must be quick: usually it adds a key to
 """
 
 BACKOFF = backoff.Backoff(base_s=0.1, max_s=5.0, jitter=0.2)
-"""Delays after failures: short at first, since a restarting server is soon back; later longer, to
-spare a server that is away.
+"""Delays after failures: short at first, since a restarting server is soon back; later longer,
+since the server may be down for a while.
 """
 PASSING = (0, 401, 403, 429, 503)
 """Statuses that do not mean that a watch cannot resume where it stopped; 0: the server was not

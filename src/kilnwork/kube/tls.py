@@ -13,10 +13,12 @@ from kilnwork.kube import config, credentials
 def context(
     settings: config.Config, credential: credentials.Credential | None = None
 ) -> ssl.SSLContext:
-    """Return a TLS context with CA, host name check, and client certificate if there is one.
+    """Return a TLS context for the server of `settings`.
 
-    The certificate is that of `credential`, else of the configuration. Raises ConfigurationError
-    for invalid PEM.
+    It trusts the CA of `settings` or, without one, the CAs of the system. It has the client
+    certificate of `credential`; if `credential` is None, that of `settings`, if any. It checks
+    certificate and host name of the server, unless `settings.verify` is false. Raises
+    ConfigurationError for invalid PEM.
     """
     if credential is None:
         own = settings.client_cert_file or settings.client_cert

@@ -2,7 +2,7 @@
 reaction.
 
 Used by `client`. This module knows URLs and bytes, but no resource and no object. It repeats a
-request by itself only if the first one has certainly had no effect: when the credential was expired
+request by itself only if the first try has certainly had no effect: when the credential had expired
 (401), and when the server was too busy to begin (429 with Retry-After). In all other cases the
 caller decides; the type of the error says whether repeating may help.
 """
@@ -340,8 +340,9 @@ class Transport:
 
     @contextlib.contextmanager
     def failures(self) -> Iterator[None]:
-        """Translate errors of sending a request, and of reading a body from `open`, to
-        `KubeError`.
+        """Convert errors in a `with` block to `KubeError`.
+
+        For sending a request, and for reading the body of a response from `open`.
         """
         server = self._settings.server
         try:
@@ -381,9 +382,9 @@ class Transport:
 
 
 def keep_alive(response: aiohttp.ClientResponse) -> None:
-    """Enable TCP keep-alive, by which the kernel detects a peer that vanished without closing.
+    """Enable TCP keep-alive, by which the kernel detects a peer that is gone without closing.
 
-    Without it an idle watch would notice nothing, since it sends nothing.
+    Otherwise an idle watch would wait for such a peer for ever, since its client sends nothing.
     """
     connection = response.connection
     raw = (

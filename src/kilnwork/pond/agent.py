@@ -1,8 +1,9 @@
 """The agent of a pond: carries out the manager's orders on its node, and reports the node's state.
 
-Used by `__main__`. It turns orders into deliveries and pins. One loop asks the manager for orders
-and waits for new ones, another reports changes; each request sends the whole report and returns the
-whole order, so it does not matter which of the two requests arrives.
+Used by `__main__`. It turns orders into deliveries and pins. One loop requests orders from the
+manager and waits for new ones; another loop reports changes. Both send the same kind of request,
+with the complete report, and get the complete order, so it does not matter which loop's request
+arrives first.
 """
 
 import asyncio
@@ -36,8 +37,8 @@ PROGRESS_S = 1.0
 """Maximum seconds between two reports while a delivery or a pin is in progress."""
 
 TELL_S = 0.02
-"""Minimum seconds between two reports: many snapshots that end at once need not cause many
-reports.
+"""Minimum pause in seconds after a report, so that many snapshots that end at the same time do not
+cause many reports.
 """
 
 SHARE = 5
@@ -46,12 +47,12 @@ million files takes time.
 """
 
 STOPPING_S = 0.5
-"""Seconds between requests to a manager that returns at once, without letting the agent wait: it is
-about to stop.
+"""Pause in seconds before the next request for orders, if the manager has responded immediately
+without a new order. A manager does this while it stops.
 """
 
 OPEN_S = 5.0
-"""Seconds between tries to open a directory that cannot be opened: users may repair it."""
+"""Seconds between attempts to open a directory that cannot be opened; users may fix the cause."""
 
 _PINS = 4
 """Maximum number of snapshots of one source that are pinned at the same time."""
@@ -201,7 +202,9 @@ class Agent:
     # the manager
 
     async def _listen(self) -> None:
-        """Request orders from the manager repeatedly; each request waits there for a new order."""
+        """Request orders from the manager repeatedly; each request waits at the manager for a new
+        order.
+        """
         await self._again_and_again(self._wait_for_news)
 
     async def _wait_for_news(self) -> None:
@@ -221,7 +224,7 @@ class Agent:
         return min(pond_messages.WAIT_S, max(1, self._settings.absence_s // 3))
 
     async def _tell(self) -> None:
-        """Report changes to the manager, not more often than the controller needs them."""
+        """Report changes to the manager, with pauses between the reports (`TELL_S`, `SHARE`)."""
         await self._again_and_again(self._tell_next)
 
     async def _tell_next(self) -> None:
@@ -268,9 +271,9 @@ class Agent:
         self._news.set()
 
     def _deliver_again(self) -> None:
-        """Restart all deliveries after a damaged blob was found.
+        """Restart all finished deliveries after a damaged blob was found.
 
-        Trees that have been delivered may contain links to the blob.
+        Their trees may contain links to the damaged blob.
         """
         for delivery, task in tuple(self._deliveries.values()):
             if task.done():

@@ -1,9 +1,9 @@
-"""Deliveries: each fetches one snapshot for one lease, from its manifest to the tree that the run
-sees.
+"""Deliveries: each brings one snapshot to this node for one lease. It gets the manifest, fetches
+the blobs, and makes the tree that the run sees.
 
 Used by `agent`, which starts a delivery for each snapshot of a lease and stops it when the lease
-ends. A delivery retries until it succeeds: soon and often after temporary errors, at long intervals
-after other errors, since users may repair their cause.
+ends. A delivery retries until it succeeds: after a few seconds at most if the error is temporary,
+else at longer intervals (`LASTING_S`), since users may fix the cause.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 RETRY = backoff.Backoff(base_s=0.2, max_s=5.0, jitter=0.2)
 LASTING_S = 30.0
-"""Seconds between tries after errors that do not pass by themselves."""
+"""Seconds until the next try after an error that a retry alone does not resolve (`LASTING`)."""
 
 LASTING = (
     errors.DataCorrupt,
@@ -81,7 +81,8 @@ class Delivery:
     async def run(self) -> None:
         """Deliver the snapshot, with retries, until its tree is complete.
 
-        A cancellation aborts fetches that only this delivery needs.
+        If the delivery is cancelled, its fetches stop. Another delivery that waits for one of the
+        blobs then fetches that blob itself.
         """
         failures = 0
         try:

@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(pond_messages.FileList).decode
 
 
 class FileJobSource(http_source.HttpSource):
-    """A source for the files in one directory of a file job."""
+    """A source with the files in one directory of a file job."""
 
     def __init__(
         self, name: str, directory: file_job_uris.JobDirectory, given: settings.AgentSettings
@@ -81,8 +81,8 @@ class FileJobSource(http_source.HttpSource):
         )
 
     def _address(self, path: str) -> http_source.Address:
-        """Return the address of a file, or of the directory for the request that lists the
-        files.
+        """Return the address of a file. With path "", return the address for listing all files,
+        which is the directory without its last slash.
         """
         found = super()._address(path)
         return found if path else found._replace(target=found.target.rstrip("/"))

@@ -21,14 +21,15 @@ from kilnwork.pond import connections
 
 _READ_BYTES = 512 << 10
 DOUBT_S = 30.0
-"""Seconds for which a peer that did not respond is tried after all other origins."""
+"""Seconds for which a peer that has failed to respond is tried last, after all other origins."""
 
 
 class PeerServer:
     """Serves the blobs and manifests of a store to the other agents.
 
-    `served(count)` is called with the number of bytes sent, `damaged()` if a blob that a peer
-    doubted turns out to be damaged.
+    `served(count)` is called with the number of bytes sent. A peer that has received damaged
+    content asks for a check of the blob; `damaged()` is called if the blob turns out to be damaged
+    here.
     """
 
     def __init__(
@@ -136,15 +137,15 @@ class Peers:
         self._certificates = certificates
         self._clock = time
         self._doubted: dict[str, float] = {}
-        """Time until which a peer is doubted, by address."""
+        """Time until which a peer is tried last, by address (monotonic seconds)."""
         self._context: ssl.SSLContext | None = None
         self._connections = connections.Connections(None, self._tls)
 
     def origin(self, node: str, address: str, digest: str) -> origins.Origin:
         """Return a peer as the origin of one blob.
 
-        A second request from its beginning means that the first copy was damaged, so it asks the
-        peer to check the blob on its disk.
+        If the blob is requested from its beginning a second time, the content received first was
+        damaged. The second request therefore has the peer check the blob on its disk.
         """
         begun = False
 
@@ -156,9 +157,9 @@ class Peers:
         return origins.Origin(node, True, open_)
 
     def is_doubted(self, address: str) -> bool:
-        """Return whether a peer did not respond a short while ago.
+        """Return whether a peer has failed within the last `DOUBT_S` seconds.
 
-        Such a peer should be asked after the other peers.
+        Such a peer should be tried after all other origins.
         """
         return self._clock.monotonic() < self._doubted.get(address, 0.0)
 

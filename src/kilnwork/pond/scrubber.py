@@ -15,7 +15,9 @@ from kilnwork.kit import clock
 log = logging.getLogger(__name__)
 
 _LOOK_S = 60.0
-"""Maximum seconds between two checks whether a pass is due: the clock may be set."""
+"""Maximum seconds between two checks whether a pass is due, since the wall clock may be set
+meanwhile.
+"""
 
 _SOON_S = 1.0
 """Seconds until the work continues after a pass, or after it was interrupted by another rate."""

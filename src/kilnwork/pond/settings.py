@@ -31,11 +31,13 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     """Address at which peers connect."""
     secrets: Path | None = None
-    """Directory with a directory of credentials for each source."""
+    """Directory with the credentials of sources, in a subdirectory named like the source. None:
+    sources have no credentials.
+    """
     absence_s: float | None = None
-    """Seconds for which the manager may be away before the agent ends. None means for ever, for a
-    Pod of a kubelet, which would start the agent again. On a local node, no other process ends the
-    agents that a killed server has left.
+    """Seconds for which the manager may be unreachable before the agent ends; None: no limit. There
+    is no limit where a kubelet would only start the agent again. A local node needs a limit: if its
+    server was killed, nothing else ends the agents.
     """
 
 

@@ -25,7 +25,7 @@ def function_digest(
 ) -> bytes:
     """Return the digest of a function's name, code, defaults and closure.
 
-    `of`: the name of the function, for messages. Raises BadOption for a function that is not
+    `of`: the name of the function, for error messages. Raises BadOption for a function that is not
     written in Python, or whose defaults or closure cannot be pickled.
     """
     code = getattr(function, "__code__", None)

@@ -22,7 +22,7 @@ class Limits:
     """The limits of a map: the maximum numbers of open calls and of failed calls.
 
     `max_in_flight`: None: all calls may be open at once. `max_failed`: if more calls fail, the map
-    stops; None: any number may fail. `of`: the name of the function, for messages.
+    stops; None: any number may fail. `of`: the name of the function, for error messages.
     """
 
     def __init__(self, *, of: str, max_in_flight: int | None, max_failed: int | None) -> None:

@@ -1,4 +1,4 @@
-"""The decorator `@kiln.task`, which makes a `Task` of a function.
+"""The decorator `@kiln.task`, which turns a function into a `Task`.
 
 Used by programs. The options are described in `sdk.options`, the methods of a task in `sdk.task`.
 """

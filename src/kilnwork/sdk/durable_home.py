@@ -121,8 +121,8 @@ class Durable(home_supervisor.Home):
         None.
 
         The dispatcher may not have opened the journal yet, so the journal's lock does not name it.
-        A dispatcher whose driver lives is no orphan, even if another process has removed the files
-        that name the owner.
+        A dispatcher whose driver lives is not returned, even if another process has removed the
+        files that name the owner.
         """
         for pid in processes.all_pids():
             identity = processes.identify(pid)
@@ -256,7 +256,7 @@ def _has_driver(pid: int) -> bool:
 
 
 def _holder(lock: Path) -> str:
-    """Return the pid in a lock file as text for messages."""
+    """Return the pid in a lock file as text, or "?" if there is none, for error messages."""
     return str(locks.read_owner(lock) or "?")
 
 

@@ -1,4 +1,4 @@
-"""`@kiln.job`: makes jobs of functions and templates; `kiln deploy` makes JobConfigs of jobs.
+"""`@kiln.job`: turns functions and templates into jobs, for which `kiln deploy` creates JobConfigs.
 
 Used by programs, by `kiln deploy` (`JobFunction.manifest`) and by the worker's slots, which import
 the function by its name. The settings are described in `job_manifests`, the conversion of
@@ -39,7 +39,7 @@ class JobFunction(Generic[P, R_co]):
 
     Calling it runs the function in this process. `submit` creates a Job from its JobConfig, which
     must have been deployed. `name`: the name of the JobConfig. `location`: the file and line of the
-    function, for messages.
+    function, for error messages.
     """
 
     def __init__(

@@ -159,7 +159,7 @@ def of_function(
 ) -> tuple[Parameter, ...]:
     """Return the parameters of a function that are options: all except those in `special`.
 
-    Raises BadOption. `of`: the job, for messages.
+    Raises BadOption. `of`: the name of the job, for error messages.
     """
     annotations = _annotations(function, of)
     found = []

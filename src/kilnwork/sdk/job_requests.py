@@ -188,7 +188,7 @@ _opened: weakref.WeakKeyDictionary[session.Session, ApiServer] = weakref.WeakKey
 
 
 def of_session(of: str) -> ApiServer:
-    """Return the API server of the current session. `of`: the operation, for messages.
+    """Return the API server of the current session. `of`: the operation, for error messages.
 
     Raises NoSession, and ConfigurationError if the session has no API server.
     """

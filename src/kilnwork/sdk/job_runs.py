@@ -51,7 +51,7 @@ class RunOptions:
 def changed(before: RunOptions, changes: Mapping[str, Any], *, of: str) -> RunOptions:
     """Return the options of a Job with these changes. Raises BadOption.
 
-    `of`: the job, for messages.
+    `of`: the name of the job, for error messages.
     """
     found: dict[str, Any] = {}
     for name, value in changes.items():
@@ -242,8 +242,8 @@ class JobRun(Generic[R_co]):
     def result(self, timeout: float | None = None) -> R_co:
         """Wait until the Job has finished, and return the result of its task, or of its finalizer.
 
-        Raises JobFailed, with `phase`, `reason` and its message, unless the Job succeeded, and
-        TimeoutError after `timeout` seconds, in which case the Job continues.
+        Raises JobFailed, with the phase, reason and message of the Job, if the Job did not succeed.
+        Raises TimeoutError if it has not finished after `timeout` seconds; the Job then continues.
         """
         if not self.wait(timeout):
             raise TimeoutError(f"Job {self.name} is not over after {timeout:g} s: it goes on")

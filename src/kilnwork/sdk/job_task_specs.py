@@ -1,6 +1,6 @@
 """Converts a decorated job's templates, finalizer and hooks to the tasks in its JobConfig.
 
-Used by `job_functions`. Raises BadOption for a value that is no task of the required sort. Pure.
+Used by `job_functions`. Raises BadOption for a value of which no such task can be made. Pure.
 """
 
 import inspect
@@ -36,7 +36,7 @@ def of_template(spec: api_task.TaskSpec, variables: Mapping[str, Any]) -> dict[s
 
 
 def finalizer(given: Any, of: str) -> dict[str, Any]:
-    """Return the task of a finalizer. `of`: the job, for messages."""
+    """Return the task of a finalizer. `of`: the name of the job, for error messages."""
     function = _function(given, "finalizer", of)
     parameters = inspect.signature(function).parameters.values()
     needed = [one.name for one in parameters if one.default is inspect.Parameter.empty]
@@ -51,7 +51,8 @@ def finalizer(given: Any, of: str) -> dict[str, Any]:
 def hooks(given: Any, of: str) -> list[dict[str, Any]]:
     """Return the hooks of a JobConfig for a mapping from phases to functions and templates.
 
-    A key of the mapping is one phase or a tuple of phases. `of`: the job, for messages.
+    A key of the mapping is one phase or a tuple of phases. `of`: the name of the job, for error
+    messages.
     """
     if not isinstance(given, Mapping):
         raise errors.BadOption(

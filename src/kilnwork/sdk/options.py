@@ -147,7 +147,7 @@ PER_CALL = frozenset({"name", "key"})
 def changed(before: Options, changes: Mapping[str, Any], *, of: str) -> Options:
     """Return the options `before` with these changes. Raises BadOption.
 
-    `of`: the function, for messages.
+    `of`: the name of the function, for error messages.
     """
     return replace(before, **{name: checked(name, value, of=of) for name, value in changes.items()})
 

@@ -40,8 +40,8 @@ def pack_arguments(
 ) -> tuple[Payload, tuple[ids.TaskId, ...]]:
     """Return the packed arguments of a call, and the tasks whose futures they contain at any depth.
 
-    The payload is JSON `[[…], {…}]` if that is exact, else a pickle. Raises NotPicklable, which
-    names the part that fails.
+    The payload is JSON `[[…], {…}]` if JSON represents the arguments exactly, else a pickle. Raises
+    NotPicklable, which names the part that cannot be pickled.
     """
     data = exact_json.encode_call(args, kwargs)
     if data is not None:

@@ -74,9 +74,9 @@ class ForkBlock(Block):
 
 
 class RepeatBlock(Block):
-    """A block of steps that is repeated.
+    """A block of steps that is repeated until a condition is true.
 
-    Its value is the value of its last step, and None before the first round.
+    The value of the block is the value of its last step; it is None before the first round.
     """
 
     def __init__(self, name: str, of: BlockOwner, *, most: int) -> None:

@@ -142,8 +142,9 @@ class SetRun:
     def result(self, timeout: float | None = None) -> Any:
         """Wait until the generation has finished, and return the flow's result.
 
-        Raises JobFailed, with `phase`, `reason` and its message, unless the generation succeeded,
-        and TimeoutError after `timeout` seconds, in which case the generation continues.
+        Raises JobFailed, with the phase, reason and message of the generation, if it did not
+        succeed. Raises TimeoutError if it has not finished after `timeout` seconds; the generation
+        then continues.
         """
         if not self.wait(timeout):
             raise TimeoutError(

@@ -97,7 +97,7 @@ class Shard:
 
 
 class Snapshot:
-    """A whole snapshot, opened from the document that `${ data.NAME }` stands for.
+    """A whole snapshot, opened from its document, which is the value of `${ data.NAME }`.
 
     `name`, `digest`: its name and digest. `bytes`: the size of all its files.
     """

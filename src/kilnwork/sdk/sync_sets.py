@@ -360,9 +360,10 @@ class SyncSet(set_blocks.BlockOwner):
         return self.submit().result(timeout)
 
     def declared(self) -> tuple[dict[str, Any], dict[str, Callable[..., Any]]]:
-        """Return the SyncSet object, and its functions by the names that its steps use for them.
+        """Return the SyncSet object, and its functions by name.
 
-        Used to run the set in this process. Raises BadOption.
+        The steps in the object refer to the functions by these names. Used to run the set in this
+        process. Raises BadOption.
         """
         found: dict[str, Callable[..., Any]] = {}
 

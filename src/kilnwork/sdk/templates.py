@@ -277,11 +277,12 @@ def workflow(
     service_account_name: str = "",
     **given: Any,
 ) -> TemplateTask[Any]:
-    """Make a task of an Argo Workflow.
+    """Make a task that runs an Argo Workflow.
 
     `manifest`: the Workflow as YAML, as a mapping, or as an object with `to_dict()`, such as
-    Hera's. The result of the task, an object of the Workflow's global output parameters, is checked
-    against `result`. Options are those of `options.TemplateChanges`. Raises BadOption.
+    Hera's. The result of the task is a mapping of the Workflow's global output parameters, whose
+    values are texts; it is checked against `result`. Options are those of
+    `options.TemplateChanges`. Raises BadOption.
     """
     body = manifest.to_dict() if hasattr(manifest, "to_dict") else manifest
     template = object_task.WorkflowTemplate(
@@ -327,7 +328,7 @@ def manifest(  # noqa: PLR0913 - the fields of spec.customResource, by name
     service_account_name: str = "",
     **given: Any,
 ) -> TemplateTask[Any]:
-    """Make a task of a Kubernetes object of any kind, given as YAML or as a mapping.
+    """Make a task that creates a Kubernetes object of any kind, given as YAML or as a mapping.
 
     The conditions are result rules, such as `'.status.phase == "Succeeded"'`. The value at
     `json_path` in the object is the result, checked against `result`. Options are those of
@@ -354,7 +355,7 @@ def http(
     template: Mapping[str, Any], /, *, result: type[R], **given: Unpack[sdk_options.TemplateChanges]
 ) -> TemplateTask[R]: ...
 def http(template: Mapping[str, Any], /, *, result: Any = Any, **given: Any) -> TemplateTask[Any]:
-    """Make a task of one HTTP request.
+    """Make a task that sends an HTTP request.
 
     `template`: the fields of `spec.http` of a Task, with `request`. The result of the task is the
     body of the response, or the value that `response.resultJsonPath` selects, checked against
@@ -374,7 +375,7 @@ def function(
 def function(
     template: Mapping[str, Any], /, *, result: Any = Any, **given: Any
 ) -> TemplateTask[Any]:
-    """Make a task of one request to a Knative Service.
+    """Make a task that sends a request to a Knative Service.
 
     `template`: the fields of `spec.function` of a Task, with `service` and `request`. Everything
     else is as for `http`.

@@ -16,11 +16,10 @@ BLOCK_BYTES = 64 * 1024
 
 
 class LogReader:
-    """Reader of the log of one attempt, in order: `read` returns the available bytes, b"" at the
-    end.
+    """Reader of the log of one attempt; `read` returns the bytes in the order they were written.
 
-    Use it as a context manager, or call `close`. It skips output only if it is not read for as long
-    as the writer needs to fill a whole file: then a file was renamed twice meanwhile.
+    Use it as a context manager, or call `close`. Output is skipped only if the reader is so
+    slow that the writer fills a whole further file, and files are renamed twice.
     """
 
     def __init__(self, path: Path, *, tail: int | None = None) -> None:

@@ -84,8 +84,10 @@ class Ponds:
     async def _check_jobs(
         self, request: asgi.Request, namespace: str, wanted: pond_views.LeaseRequest
     ) -> None:
-        """Raise Forbidden if the caller may not read a file job that the lease names. Agents would
-        deliver it anyway: they may read all file jobs of the namespace.
+        """Raise Forbidden if the lease names a file job that the caller may not read.
+
+        Without this check the agents would fetch the file job for any caller, because they may read
+        all file jobs of the namespace.
         """
         for one in wanted.snapshots:
             if one.from_ is not None and one.from_.files is not None:

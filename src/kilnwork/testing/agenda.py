@@ -48,7 +48,7 @@ class Agenda:
         return self._timers[0][0] if self._timers else None
 
     def go_on_until(self, until: float) -> None:
-        """Advance the time to `until`; call each timer that is due meanwhile at its own time."""
+        """Advance the clock to `until`, and call each timer when the clock reaches its time."""
         while self._timers and self._timers[0][0] <= until:
             at, _, act = heapq.heappop(self._timers)
             self._clock.sleep(at - self.now)

@@ -1,7 +1,7 @@
 """The virtual clock of inline sessions, which stands still until a task sleeps or has to wait.
 
 Used by `testing.inline_sessions` and `inline_tasks`, which redirect `time.sleep` and the event
-loops of async tasks to it while their tasks run. Other threads keep the machine's time.
+loops of async tasks to it while their tasks run. Other threads use real time.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ real_sleep = time.sleep
 
 
 class VirtualClock(clock.ManualClock):
-    """A clock that advances only by `advance`, by sleeping tasks, and by waiting for a retry."""
+    """A clock that advances when tasks sleep or wait for a retry or timeout, and by `advance`."""
 
     def sleep(self, seconds: float) -> None:
         """Advance the clock as if the caller had slept, but return at once."""
@@ -39,8 +39,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now()
 
     def only_timers(self, registered: int) -> bool:
-        """Return whether only timers can wake the loop: it waits for no thread, and for no file but
-        its own wake-up file.
+        """Return whether only timers can wake the loop.
+
+        This is so while the loop has no executor, and watches no file but its own wake-up file.
         """
         return registered <= 1 and getattr(self, "_default_executor", None) is None
 

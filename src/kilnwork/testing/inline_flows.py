@@ -1,4 +1,4 @@
-"""Flows run in the test's own process: with the plan of real runs, and functions called directly,
+"""Flows run in the test's own process: planned like real runs, but functions are called directly,
 one at a time.
 
 `run_flow(flow, data={"trades": shards})` returns the view that a real run would have at its end.
@@ -60,9 +60,9 @@ def run_flow(
 ) -> run_types.FlowRunView:
     """Run a flow to its end in this process, and return its view.
 
-    `data`: for each snapshot, its shards as a list of any JSON, or a `SnapshotRef`. `functions`:
-    the functions to call instead of importing them, by the names that steps use. Raises
-    InvalidFlow.
+    `data`: by name of a snapshot, a list of its shards, each any JSON value, or a `SnapshotRef`.
+    `params`: values that override those in the flow's `params`. `functions`: functions to call, by
+    the name that the steps use; other functions are imported. Raises InvalidFlow.
     """
     return run(declared, data=data, params=params, functions=functions).view
 
@@ -302,7 +302,7 @@ class _Process:
 
 
 def _message(work: step_inputs.StepWork, failed: int, first: str) -> str:
-    """Return the message about a step with too many failed tasks, in the words of the engine."""
+    """Return the message about a step with too many failed tasks, with the text of a real run."""
     if work.size == 1:
         return first
     wanted = resolved_job_settings.Completion(max_failed=work.max_failed)

@@ -1,8 +1,9 @@
 """SyncSets run in the test's own process: their flow, on files of this machine, without a server.
 
-`run_set(ss, data={"trades": "tests/trades"})` pins, divides and presents the data as a pond would,
-so that digests and shards are the same, and runs the flow as `inline_flows.run_flow` does. Workers,
-gangs and sources of a pond are not involved: data is passed here, or is `inline` in the set.
+`run_set(ss, data={"trades": "tests/trades"})` computes the digest and the shards of the data as a
+pond does, makes the data available to functions in the same way, and runs the flow as
+`inline_flows.run_flow` does. No workers are started, and no source of a pond is read: data is
+passed to `run_set`, or is `inline` in the SyncSet.
 """
 
 import contextlib
@@ -39,8 +40,10 @@ def run_set(
     """Run the flow of a SyncSet, or of its manifest, to its end in this process, and return its
     view.
 
-    `data`: a directory or a file for each snapshot that is not `inline`; `params`: replace those of
-    the flow. `outputs`: a directory for the files of its outputs, `NAME/…`, if the flow succeeds.
+    `data`: a directory or a file for each snapshot that is not `inline`. `params`: values that
+    override those in the flow's `params`. `outputs`: a directory; if the flow succeeds, the files
+    of each output are copied to a directory in it that has the name of the output.
+
     The view has `phase`, `value`, `reason`, `message` and `steps`. Raises InvalidFlow, BadOption.
     """
     functions: Mapping[str, Callable[..., Any]] = {}
@@ -123,8 +126,9 @@ def _pinned(
     given: str | os.PathLike[str] | None,
     directory: Path,
 ) -> run_types.SnapshotRef:
-    """Pin a snapshot, whose files are placed below the directory; return the flow's reference to
-    it.
+    """Place the files of a snapshot below `directory`, and return the reference to it for the flow.
+
+    The reference pins the content: it has the digest and, for a sharded snapshot, the shards.
     """
     place = directory / snapshot.name
     if given is not None:

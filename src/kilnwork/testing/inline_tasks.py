@@ -2,7 +2,7 @@
 cancellation.
 
 Used by `testing.inline_sessions`. The rules are those of the dispatcher and the slots
-(docs/reference), for one task at a time and without losses.
+(docs/reference), for one task at a time, and no attempt is ever lost.
 """
 
 import contextlib

@@ -42,9 +42,9 @@ _MANAGER = "kilnwork-testing"
 class KubernetesServer:
     """A running API server of Kubernetes, for tests.
 
-    `kubeconfig`: the administrator's, for client libraries, kubectl and `KUBECONFIG`. `url`: the
-    address it listens on, with TLS, on 127.0.0.1 only. `data_dir`: directory of everything that it
-    writes.
+    `kubeconfig`: path of a kubeconfig with administrator rights, for client libraries, kubectl and
+    `KUBECONFIG`. `url`: URL of the server, which listens on 127.0.0.1 only, with TLS. `data_dir`:
+    the directory to which it writes everything.
     """
 
     def __init__(self, serving: "_Serving") -> None:

@@ -1,6 +1,7 @@
-"""The agent's process from its start to its exit.
+"""Runs the agent in its process, from the start to the exit code.
 
-`__main__` imports and calls it after the fork of the zygote.
+Used by `__main__`, which imports it only after it has forked the zygote, so that the zygote does
+not load the agent's modules.
 """
 
 import asyncio

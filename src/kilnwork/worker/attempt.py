@@ -1,7 +1,7 @@
-"""One attempt of a command on a worker, with its files, process, output, outcome and proof of end.
+"""One attempt of a command on a worker: its files, process, output, outcome and proof of its end.
 
-Used by `agent`, which keeps each attempt until the dispatcher has stored its end. Everything that
-attempts share is in `Tools`.
+Used by `agent`, which keeps each attempt until the dispatcher has stored its outcome. Everything
+that attempts share is in `Tools`.
 """
 
 import asyncio
@@ -52,8 +52,8 @@ class Tools:
     environment: environment.Environment
     stdout: pod_log_writer.StdoutWriter
     explain_kill: Callable[[], str]
-    """Returns the message for a process that the kernel's OOM killer ended, else ""; see
-    `memory_watch`.
+    """Returns a message if the kernel's OOM killer has ended a process, otherwise ""; see
+    `memory_watch.MemoryWatch.explain_kill`.
     """
 
 

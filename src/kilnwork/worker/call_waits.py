@@ -24,7 +24,7 @@ from kilnwork.sdk import futures
 from kilnwork.worker import interrupts, slot_call_table
 
 LOOK_S = 0.5
-"""Seconds between two looks of a waiting task for output of the processes and threads that it has
+"""Seconds between two checks by a waiting task for output of the processes and threads that it has
 started.
 """
 

@@ -13,7 +13,10 @@ from kilnwork.worker import slot_call_table
 
 
 class VariableRequests:
-    """The requests for variables without a response; they are sent again on each new link."""
+    """Sends requests for the values of variables, and waits for the responses.
+
+    A request that has no response yet is sent again on each new link.
+    """
 
     def __init__(
         self,
@@ -51,5 +54,5 @@ class VariableRequests:
             self._responses[response.serial] = response
 
     def pending(self) -> list[messages.GetVariables]:
-        """Return the requests without a response, to send on a new link."""
+        """Return the requests that have no response yet, to send them on a new link."""
         return [messages.GetVariables(serial, ref) for serial, ref in self._open.items()]

@@ -34,7 +34,7 @@ kubelet reports their states once a second.
 """
 
 LOOK_S = 0.1
-"""Seconds between two looks at the processes of a killed container."""
+"""Seconds between two checks whether a killed container still has processes."""
 
 _E = attempts.Ending
 
@@ -128,8 +128,9 @@ class ContainerAttempt(attempt.Attempt):
     def _ended_by_itself(self, outcome: attempts.Outcome) -> bool:
         """Return whether the container ended by itself, rather than because of the halt.
 
-        When the Pod ends, so do the worker and all its containers, in any order: that this
-        container ended before its halt then proves nothing, unless the command has succeeded.
+        If the attempt is to be reported as lost, the Pod may be ending, which ends its containers
+        in any order. Then a failure before the halt may be due to the Pod's end, so only success
+        counts.
         """
         lost = self._halt is not None and self._halt.ending is _E.LOST
         return self._was_over and not (lost and outcome.ending is not _E.SUCCEEDED)

@@ -163,8 +163,9 @@ def family(root: int, stats: dict[int, processes.Stat]) -> set[int]:
 
 
 def _of_status(pid: int) -> int:
-    """Return the bytes that a process uses, without pages of files, which the kernel can
-    reclaim.
+    """Return the resident anonymous and shared memory of a process, in bytes.
+
+    File pages are not counted, because the kernel can reclaim them.
     """
     text = _read(Path(f"/proc/{pid}/status"))
     return _kilobytes(text, b"RssAnon:") + _kilobytes(text, b"RssShmem:")

@@ -134,11 +134,10 @@ class MemoryWatch:
         return min(MAX_PAUSE_S, max(MIN_PAUSE_S, tightest.room / MAX_GROWTH_BYTES_S))
 
     def explain_kill(self) -> str:
-        """Return the message for a process that the kernel's OOM killer has killed; "" if it has
-        not.
+        """Return a message if the kernel's OOM killer has ended a process, otherwise "".
 
-        Call for a process that this worker did not kill. Each kill by the OOM killer explains only
-        one end.
+        Call this for each process that was killed, but not by this worker. Each kill by the OOM
+        killer explains the end of only one process.
         """
         self._note_kills()
         kills = self._kills()

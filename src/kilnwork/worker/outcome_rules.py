@@ -34,8 +34,8 @@ class Halt:
 class CommandEnd:
     """The end of a command that was started.
 
-    `code`: exit code 0 to 255, or minus the signal. `oom`: the message if the kernel's OOM killer
-    ended it, else "".
+    `code`: exit code 0 to 255, or minus the signal. `oom`: a message if the kernel's OOM killer
+    ended the command, otherwise "".
     """
 
     code: int

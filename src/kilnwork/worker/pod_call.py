@@ -39,7 +39,7 @@ from kilnwork.worker import (
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-"""Seconds between two checks of a waiting call whether it must end."""
+"""Seconds between two checks by a waiting call whether it must end."""
 
 TICK_S = 0.05
 """Seconds between two attempts to interrupt a call that must end and could not be interrupted where
@@ -294,8 +294,9 @@ class PodCall(session.Session):
         return first_messages
 
     def received(self, message: Any) -> None:
-        """Handle a message: accept the call, once, or handle a message that every submitter
-        receives.
+        """Handle a message of the dispatcher.
+
+        Only the first `Calls` message sets the call; the dispatcher may send it again.
         """
         match message:
             case messages.Template():

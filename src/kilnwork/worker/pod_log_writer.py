@@ -1,10 +1,10 @@
 """Copies of the tasks' output on the worker's standard output, for `kubectl logs` of its Pod.
 
 Used by `attempt_output`. The writer writes whole lines, so that those of concurrent tasks do not
-mix. A write must never block the event loop, or a slow reader of the Pod's log would cost the
-lease: at most `PIPE_BUF` bytes are written at a time, and only when poll(2) reports room. Nothing
-is dropped: while much output waits here, tasks wait too, as any container does whose log is not
-read.
+mix. A write must never block the event loop: otherwise a slow reader of the Pod's log would keep
+the worker from renewing its lease. So at most `PIPE_BUF` bytes are written to a pipe at a time, and
+only when poll(2) reports room. A slow reader loses no output: while much output waits here, the
+output of tasks is not read, so tasks block when they write.
 """
 
 import asyncio

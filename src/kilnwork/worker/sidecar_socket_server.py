@@ -159,7 +159,7 @@ class _Sidecar:
     def welcomed(self, welcome: messages.Welcome) -> None:
         """Send the progress that was kept while there was no link.
 
-        The peer itself repeats the requests without a response.
+        The peer itself repeats the requests that have no response yet.
         """
         self._calls.welcomed()
 
@@ -178,7 +178,7 @@ class _Sidecar:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file that any user may read: the other containers may run as any."""
+    """Write a file that any user may read, because the other containers may run as any user."""
     new = path.with_name(f".{path.name}")
     # O_EXCL: another container may have made a link of that name here.
     with contextlib.suppress(FileNotFoundError):

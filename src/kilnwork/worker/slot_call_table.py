@@ -24,29 +24,29 @@ class StackLevel:
     """
 
     began = 0.0
-    """Monotonic time at which its function was called, in seconds."""
+    """Monotonic time at which the attempt's function was called, in seconds."""
     seconds = 0.0
-    """Seconds that its function ran."""
+    """Seconds for which the attempt's function ran."""
     cpu_began = 0.0
     """CPU seconds of the process when the measurement began, plus those of the attempts that ran on
     top since.
     """
     below: "StackLevel | None" = None
-    """The attempt that it runs on top of."""
+    """The attempt on top of which this attempt runs, if any."""
     usage: attempts.Usage | None = None
     """Resources that the attempt used itself, without attempts on top; None until it has ended."""
     printed = 0
-    """Bytes of its output that were read."""
+    """Bytes of the attempt's output that were read."""
     stop = ""
-    """The reason for which it must end; "" while it may run."""
+    """The reason why the attempt must end; "" while it may run."""
     raised = False
-    """Whether Cancelled was raised in it."""
+    """Whether Cancelled was raised in the attempt."""
     reported = False
-    """Whether its start was reported."""
+    """Whether the start of the attempt was reported."""
     over = False
-    """Whether it has left the stack."""
+    """Whether the attempt has left the stack."""
     waits = 0
-    """Number of its threads and coroutines that wait for tasks now."""
+    """Number of the attempt's threads and coroutines that wait for tasks now."""
     announced: messages.Waiting | None = None
     """The message that reported these waits to the dispatcher."""
     ordinals: dict[str, int] | None = None

@@ -54,17 +54,21 @@ class _Slot:
     opening: messages.SlotOpening
     page: slot_page.SlotPage
     reading: int
-    """Read end of its output pipe; -1 once everything was read."""
+    """Read end of the slot's output pipe; -1 after everything was read."""
     opened: float
-    """Time of the event loop's clock at which it was opened."""
+    """Time of the event loop's clock at which the slot was opened."""
     asked: bool = False
-    """Whether its end was requested; see `messages.SlotGone`."""
+    """Whether the dispatcher ordered the end of the slot; see `messages.SlotGone`."""
     reason: str = ""
-    """The reason for which it was ended, if not on request; see `messages.SlotGone`."""
+    """Reason why the slot was ended without an order; "" if there is none. See
+    `messages.SlotGone`.
+    """
     message: str = ""
-    """Why the agent ended it."""
+    """Text that explains why the slot was ended; "": `_report_end` chooses the text."""
     stuck: slot_page.RunningAttempt | None = None
-    """The attempt that was on top when the pipe was last seen full; None if it was not full."""
+    """The attempt that was on top of the stack at the last check, if the pipe was full then;
+    otherwise None.
+    """
 
 
 class Slots:

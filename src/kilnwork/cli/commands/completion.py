@@ -1,4 +1,4 @@
-"""`kiln completion`: print a script that adds the commands and options to shell completion."""
+"""`kiln completion`: print a script that lets a shell complete the arguments of `kiln`."""
 
 import click
 from click import shell_completion

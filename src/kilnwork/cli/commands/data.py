@@ -150,7 +150,7 @@ async def _fetch(s: session.Session, pond: str, asked: Mapping[str, Any]) -> Non
 
 
 def _source(given: str) -> tuple[str, dict[str, Any]]:
-    """Return the name and the source of the snapshot that a word names."""
+    """Return the name and the source of the snapshot that an argument of --fetch names."""
     if not given.startswith(file_job_uris.PREFIX):
         return given, {"source": given}
     try:

@@ -22,7 +22,7 @@ DRIVER = manager_access.DRIVER_ACCOUNT
 READER = manager_access.READER_ACCOUNT
 PROXY = "kilnwork-proxy"
 HTTP_EXECUTOR = "kilnwork-executor-http"
-"""Name of the ServiceAccount of executors of HTTP requests, its roles, and their Deployment."""
+"""Name of the Deployment of the HTTP executors, of their ServiceAccount, and of its roles."""
 
 WORKFLOWS = "workflows.argoproj.io"
 """The kind of objects that tasks may make by default."""
@@ -500,7 +500,7 @@ def manager_account(
 
 
 def executor_account(namespace: str, *, only_in: Sequence[str] = ()) -> Iterator[meta.JsonObject]:
-    """Yield the ServiceAccount of executors of HTTP requests, with its roles and their bindings."""
+    """Yield the ServiceAccount of the HTTP executors, with its roles and their bindings."""
     whom = (_account(HTTP_EXECUTOR, namespace),)
     yield _object("v1", "ServiceAccount", HTTP_EXECUTOR, namespace)
     yield cluster_role(HTTP_EXECUTOR, SEND if only_in else (*SEND, *REVEAL))

@@ -16,8 +16,9 @@ _GRACE_S = 30
 """SIGTERM ends the manager within 20 s."""
 
 _POLICY = "Parallel"
-"""Of one Pod, this says only: replace one that never got ready, too, when the template is mended.
-By default a StatefulSet waits for it until a user deletes it (kubernetes.io, "Forced rollback").
+"""With one Pod, the only effect is that a Pod that never became ready is replaced when the template
+changes. By default a StatefulSet waits until a user deletes that Pod (kubernetes.io, "Forced
+rollback").
 """
 
 _SELECTOR = {"app.kubernetes.io/name": "kilnwork", "app.kubernetes.io/component": "manager"}
@@ -65,7 +66,7 @@ def stateful_set(chosen: settings.InstallSettings) -> meta.JsonObject:
 
 
 def http_executors(chosen: settings.InstallSettings) -> meta.JsonObject:
-    """Return the Deployment of the executors of HTTP requests, which have no state."""
+    """Return the Deployment of the HTTP executors, which have no state."""
     environment = [
         {"name": manager_access.NAMESPACE_VARIABLE, "value": chosen.namespace},
         {"name": "KILN_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},

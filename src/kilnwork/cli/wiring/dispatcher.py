@@ -61,7 +61,7 @@ class PondLedger(pond_ports.AgentLedger, pond_ports.PeopleLedger, Protocol):
 
 
 FAR_FILES = "kiln:"
-"""Files of workers that cannot see the data directory: they use the store through the manager."""
+"""URL of the file store for workers that cannot see the data directory: the manager serves it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class LeaseTerms:
 
     @classmethod
     def for_absence(cls, absence_s: float) -> Self:
-        """Return terms under which a dispatcher may be away for `absence_s` at any moment.
+        """Return terms under which workers continue while a dispatcher is away for `absence_s`.
 
         Workers renew the lease every third of that time.
         """

@@ -21,7 +21,7 @@ WORKER_IMAGE = f"kilnwork/worker:{version.__version__}"
 """Image of workers; on the local node it is only a label."""
 
 NODE_GRACE_S = 10.0
-"""Between SIGTERM and SIGKILL for Pods when the server stops: all must be over within 20 s."""
+"""Seconds between SIGTERM and SIGKILL for Pods when the server stops, within its limit of 20 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 LEASE = manager_access.LEASE
 LEASE_S, RENEW_S, RETRY_S = 120, 90.0, 5.0
-"""An API server that is away for a minute ends no term: tasks go on without it. A manager that
-comes back on its data directory has the same identity and takes its Lease at once; only one with
-another data directory waits so long."""
+"""Seconds. They are long enough that a term survives an API server that is away for a minute: tasks
+continue without it. A manager that restarts on its data directory has the same identity and takes
+its Lease at once; only a manager with another data directory waits `LEASE_S`."""
 
 UNIX = "unix"
 _REQUESTS_END_S = 2.0
@@ -132,9 +132,11 @@ class InClusterServer:
         await self._steps.stop(say=say)
 
     def _waits_for_leadership(self) -> str | None:
-        """Return which manager leads instead, or the reason why this manager must not lead.
+        """Return a text that says why this manager does not lead yet.
 
-        None once this manager leads.
+        It names the holder of the Lease and the reason why this manager must not take the Lease, if
+        there is one; or it says why the Lease cannot be requested. None before the election starts
+        and once this manager leads.
         """
         elector = self._elector
         if elector is None or self.term is not None:

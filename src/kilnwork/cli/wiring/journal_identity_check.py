@@ -16,8 +16,8 @@ ANNOTATION = "kilnwork.dev/journal"
 """Annotation of the Lease: UUID of the journal of the current or last leader."""
 
 _SPARE = re.compile(r"kilnwork-manager-[1-9][0-9]*")
-"""A Pod that is there only since a user scaled up the StatefulSet of `kiln install`: its new
-journal is no first start, whether there is a Lease or it has just been deleted."""
+"""Names of additional Pods, which exist only if a user scales up the StatefulSet of `kiln install`.
+Such a Pod has a new, empty journal, and must not lead with it even if there is no Lease."""
 
 EVENT = "AnotherJournal"
 """Reason of the kube event about the Lease."""

@@ -165,7 +165,9 @@ EXECUTORS = "executors"
 
 POD_NAME = "authentication.kubernetes.io/pod-name"
 POD_UID = "authentication.kubernetes.io/pod-uid"
-"""Of a user's `extra`: the Pod that a token is bound to (KEP-2799, pkg/serviceaccount/util.go)."""
+"""Key in a user's `extra`: UID of the Pod that the token is bound to (KEP-2799,
+pkg/serviceaccount/util.go).
+"""
 
 
 class KnownClusters:
@@ -266,7 +268,7 @@ class LiveOutputs:
 
 
 class KnownJobs:
-    """`server.ports.Jobs` with names from the object cache and indexes from the engine."""
+    """`server.ports.Jobs`: names from the object cache, indexes from `index_job_service`."""
 
     def __init__(
         self, engine: index_job_service.IndexJobs, known: Callable[[], known_caches.Caches]
@@ -294,7 +296,7 @@ class KnownJobs:
 
 
 class KnownFlows:
-    """`server.ports.Flows` with names from the object cache and everything else from the engine."""
+    """`server.ports.Flows`: names from the object cache, everything else from `flow_service`."""
 
     def __init__(
         self, engine: flow_service.FlowRuns, known: Callable[[], known_caches.Caches]
@@ -363,8 +365,9 @@ class HubJournal:
     def tasks(
         self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
     ) -> ports.TaskPage:
-        """Return a page of tasks of a namespace, newest first, with their current state from the
-        hub.
+        """Return a page of tasks, newest first, as the hub knows them now.
+
+        The tasks are those of `namespace`, or of all namespaces if it is None.
         """
         found, more = self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below)
         return ports.TaskPage([self._hub.current(view) for view in found], more)

@@ -27,8 +27,8 @@ SECRET_DIRECTORY = "/var/run/secrets/kilnwork.dev/pond"  # noqa: S105 - a path
 SOURCES_DIRECTORY = "/var/run/secrets/kilnwork.dev/sources"
 DEFAULT_ROOT = "/var/lib/kilnwork/ponds"
 ABSENCE_S = 60
-"""Seconds for which an agent on this machine outlives its server: as long as workers wait for
-one."""
+"""Seconds for which an agent on this machine continues after its server has ended: as long as
+workers wait for a server."""
 
 GRACE_S = 10
 """Grace period of agents; a restarted agent continues its transfers."""

@@ -45,13 +45,13 @@ def format_portions(portions: Iterable[int]) -> str:
 def assign_portions(
     count: int, holders: Sequence[Holder], *, near: Mapping[str, frozenset[int]]
 ) -> dict[str, frozenset[int]]:
-    """Return the portions of each worker of a group, by name. If there is a worker, each portion
-    has one.
+    """Return the portions of each worker of a group, by the worker's name. Each portion gets at
+    least one worker, unless there are no workers.
 
-    Workers keep their portions. Unassigned portions go to workers without any, in equal numbers; if
-    there are no such workers, to workers with the fewest. Workers that still have none also get a
-    part of the portions of the busiest ones. Among equals, portions are preferred that the node
-    holds or fetches: `near`, by node.
+    Workers keep their portions. Unassigned portions are divided equally among the workers without
+    portions; if there are no such workers, they go to the workers with the fewest portions. Workers
+    that still have none share portions of other workers. `near`: the portions that each node holds
+    or fetches, by node; among otherwise equal choices, these are preferred.
     """
     found = {one.name: set(one.portions or ()) for one in holders}
     near_of = {one.name: near.get(one.node, frozenset[int]()) for one in holders}

@@ -296,8 +296,10 @@ class PodsBackend:
         groups: tuple[gang_state.ObservedGroup, ...],
         found: port.GangState,
     ) -> port.GangState:
-        """Reassign portions whose workers are gone, once a replacement worker exists, which may
-        take them first.
+        """Reassign portions whose workers are gone.
+
+        A group that lacks workers is left unchanged until their replacements exist, which may take
+        over the portions.
         """
         counts = {g.spec.name: g.spec.portions for g in groups}
         lost = data_portions.missing_portions(
@@ -339,8 +341,8 @@ class PodsBackend:
     ) -> None:
         """Open the scheduling gates of the members `starting`.
 
-        A Pod that changed meanwhile is handled in the next pass, like one left over from a crash:
-        the gang has started then, and is completed.
+        A Pod that has changed meanwhile is skipped. The next pass finds that the gang has started,
+        and completes it, as after a crash.
         """
         limit = asyncio.Semaphore(_AT_ONCE)
 

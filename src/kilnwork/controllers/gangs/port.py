@@ -32,8 +32,8 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
     elastic: bool = False
     """Whether the group grows and shrinks while the flow runs."""
     spawns_on: str = ""
-    """TaskCluster of the tasks that tasks of the group spawn without a cluster name; "": the same
-    TaskCluster."""
+    """TaskCluster on which tasks of this group spawn tasks if they name no TaskCluster; "": the
+    group's own TaskCluster."""
     portions: int = 0
     """Number of portions into which the data of the group's workers is divided; 0: each node holds
     all data that it needs."""

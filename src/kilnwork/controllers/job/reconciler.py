@@ -25,8 +25,8 @@ class _KnownState(msgspec.Struct):
     uid: str
     held: status.StatusHold | None = None
     refused: tuple[int, str] = (0, "")
-    """Object generation for which the Job was found unusable, and why; another generation is
-    checked again."""
+    """Object generation that was refused, and the reason. A new object generation is tried again.
+    """
     known_hold: job_start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
     """The hold that the engine has; UNSET if none was set yet."""
 

@@ -67,11 +67,11 @@ class Explanation(NamedTuple):
 
 
 class StatusHold(msgspec.Struct, frozen=True):
-    """A change of the status that is not written yet: its class, and since when it is held
-    (monotonic seconds).
+    """A change of the status that is held back before it is written.
 
-    `first`: since when there is any difference. A Job of short tasks changes between Running and
-    Pending many times a second, and each change has another class than the previous one.
+    `sort`: the class of the change; `since`: when a change of this class was first held back;
+    `first`: when any change was (both in monotonic seconds). `first` is needed for a Job of short
+    tasks: it changes between Running and Pending many times a second, each time with another class.
     """
 
     sort: str

@@ -78,13 +78,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     planned: requirements.ShardCache = msgspec.field(default_factory=requirements.ShardCache)
     """Shards of the pins, as far as known."""
     readiness: Mapping[str, model.Readiness] = {}
-    """Progress of the nodes with the data."""
+    """Progress of the nodes with the data of the generation, by node."""
     pins_of_outputs: Mapping[str, model.Pin] = {}
     """Pins of the outputs of a successful flow, by name of the output."""
     unknown_output: str = ""
     """An output with a task whose node is unknown; "" if there is none."""
     kept: Mapping[str, model.Readiness] = {}
-    """Progress of the nodes that should hold the outputs."""
+    """Progress of the nodes that should hold the outputs, by node."""
     held: data_portions.Places = {}
     """The portions of `leased` that nodes hold."""
     leased: data_portions.Places = {}
@@ -590,7 +590,7 @@ def _suspend(seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> bool | Non
 _FAILURES = frozenset(
     {Reason.DEADLINE_EXCEEDED, Reason.WORKER_ENDED, Reason.DATA_CORRUPT, Reason.DATA_TIMED_OUT}
 )
-"""Reasons for killing a flow with which the SyncSet fails."""
+"""Reasons for killing a flow that make the SyncSet `Failed` instead of `Killed`."""
 
 
 def _outcome(flow: flow_model.FlowRunView) -> tuple[sync_set.Phase, status.Explanation]:

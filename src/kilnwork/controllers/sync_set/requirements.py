@@ -15,7 +15,9 @@ from kilnwork.data.pond import manifest, shards
 from kilnwork.jobs.flows import run_types as flow_model
 
 LEAD_BYTES = 256 << 20
-"""Size of the data above which order `auto` fetches first and starts workers where the data is."""
+"""Size of the data in bytes above which order `auto` means `lead`: the data is fetched first, and
+workers start on the nodes that hold it.
+"""
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +118,9 @@ def _group(
 
 
 def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -> str:
-    """Return the name of the TaskCluster for tasks that functions on the controller group spawn."""
+    """Return the TaskCluster on which the controller group spawns tasks by default: that of the
+    first group. For any other group, return "".
+    """
     resources = seen.spec.resources
     if resources.controller is None or group.name != sync_set.CONTROLLER:
         return ""

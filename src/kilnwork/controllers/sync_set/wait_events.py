@@ -1,8 +1,8 @@
 """The waits of a SyncSet: when a wait gets a kube event, and when a refused object is not retried
 any more.
 
-Pure. Used by `plan` and `reconciler`. Times are counted by this manager: another one starts at
-zero.
+Pure. Used by `plan` and `reconciler`. The length of a wait is measured in memory, so that it starts
+at zero after a restart of the manager.
 """
 
 import msgspec
@@ -33,7 +33,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def subject(self) -> tuple[int, str, str]:
-        """The identity of the wait, by which it is the same although its message changes."""
+        """The identity of the wait. A wait stays the same when only its message changes."""
         return self.generation, self.phase, self.reason
 
 

@@ -30,12 +30,12 @@ POD_SETTLE_S = 0.2
 earlier."""
 
 POD_START_HOLD_S = 0.7
-"""`WAITING_HOLD_S` for a Pod that starts, after `POD_SETTLE_S`: most Pods on a local node have
-started by then."""
+"""Like `WAITING_HOLD_S`, while the Pod of an attempt starts. Counted after `POD_SETTLE_S`: most
+Pods on a local node have started by then."""
 
 POD_RUNNING_HOLD_S = 0.2
-"""`RUNNING_HOLD_S` for a Pod, after `POD_SETTLE_S` and the delay of its executor: its end is
-observed some hundred milliseconds late."""
+"""Like `RUNNING_HOLD_S`, if the attempt is a Pod. Counted after `POD_SETTLE_S` and the delay of the
+executor, which observes the end of a Pod some hundred milliseconds late."""
 
 MINOR_HOLD_S = 5.0
 """Seconds between writes of minor changes: counts of children."""
@@ -56,8 +56,9 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 class StatusHold(msgspec.Struct, frozen=True):
-    """A change of the status that is not written yet: its class, and since when it is held
-    (monotonic seconds).
+    """A change of the status that is held back before it is written.
+
+    `sort`: the class of the change; `since`: when it was first held back (monotonic seconds).
     """
 
     sort: str
@@ -110,10 +111,10 @@ def from_view(
     image: meta.Condition | None = None,
     now: float,
 ) -> task.TaskStatus:
-    """Return the status of a Task, derived from the hub's view; `why` replaces the view's reason
-    and message.
+    """Return the status of a Task, derived from the hub's view of its run, with the reason and the
+    message of `why`.
 
-    `image`: the condition `ImageIgnored`, if the task has it.
+    `image`: the condition `ImageIgnored`; None if the task does not have it.
     """
     wanted = task.TaskStatus(
         state=view.state,

@@ -41,8 +41,8 @@ class Removal(msgspec.Struct, frozen=True):
 class EndedWorker(msgspec.Struct, frozen=True):
     """A worker that has ended; `why`: the cause in one sentence, "" if nothing was wrong.
 
-    `ended`: set if the Pod still exists but its container ended at this time, by the wall clock of
-    its node.
+    `ended`: None if the Pod is gone or has finished. Otherwise the time at which its container
+    ended (wall clock of its node), if it has not restarted yet.
     """
 
     pod_uid: str

@@ -181,7 +181,7 @@ class Authorizer:
 def missing_rules(held: Sequence[Rule], wanted: Iterable[Rule], namespace: str = "") -> list[Rule]:
     """Return the permissions in `wanted` that the rules in `held` do not grant.
 
-    They are merged to one rule per resource. As Covers of
+    The result has one rule per resource. Follows Covers of
     k8s.io/component-helpers/auth/rbac/validation.
     """
     found: dict[tuple[str, ...], Rule] = {}

@@ -73,9 +73,10 @@ class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
     rules: bool = False
     """Whether the schema has CEL rules that must be evaluated."""
     extension: installed_kind_types.InstalledKind | None = None
-    """What is registered for a custom kind."""
+    """Admission rules that are registered for the kind; None if there are none."""
     terminating: bool = False
-    """The definition is being deleted: no new objects, and discovery names fewer verbs."""
+    """Whether the definition is being deleted: clients can then create no objects, and discovery
+    lists fewer verbs."""
 
     @property
     def discovered_verbs(self) -> tuple[str, ...]:
@@ -93,8 +94,8 @@ class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
     def in_own_version(self, raw: bytes) -> bytes:
         """Return a stored object in this version of the resource.
 
-        Only `apiVersion` differs, which comes first. This is conversion strategy None of a
-        CustomResourceDefinition.
+        Only `apiVersion` is replaced, which is always the first field. This is conversion strategy
+        None of a CustomResourceDefinition.
         """
         if not self.storage_version or not raw.startswith(_FIRST):
             return raw

@@ -1,4 +1,4 @@
-"""Types of the built-in kinds, as the real API server describes them in OpenAPI v3.
+"""Types of the built-in kinds, as kube-apiserver describes them in OpenAPI v3.
 
 Used to find unknown fields and the keys by which lists merge, for apply patches, and for `kubectl
 explain`. `hack/kinds.py` generates the data file from Kubernetes (Apache License 2.0). Schemas of

@@ -19,8 +19,8 @@ class Catalog:
 
     `revision` increases with every change and so serves as a cache key. `extended` are kinds with
     admission rules of their own, which are served once they are defined. `pod_warnings` returns
-    warnings about Pods; the owner of a node sets it, which knows what the node does with their
-    fields.
+    warnings about Pods. The code that starts a node sets it, since it knows which fields the node
+    supports.
     """
 
     def __init__(self, extended: Iterable[installed_kind_types.InstalledKind] = ()) -> None:

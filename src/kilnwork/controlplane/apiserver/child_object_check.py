@@ -1,8 +1,8 @@
-"""Check of the object that a controller will create from another object.
+"""Check of the object that a controller will create for a user's object.
 
-The check is made before the other object is stored. Used by `object_writer` for kinds whose
-`installed_kind_types.InstalledKind` has a sample. It is like a dry run of the creation, but without
-authorization: the controller that will create the object has permissions of its own.
+Used by `object_writer` before it stores the user's object, for kinds whose
+`installed_kind_types.InstalledKind` has a `sample`. The check is like a dry run of the creation,
+but without authorization: the controller has permissions of its own.
 """
 
 from kilnwork.api import meta

@@ -1,6 +1,6 @@
 """Continue tokens of lists: the begin of the next page, and the resourceVersion that it shows.
 
-Used by `lists`. Opaque to clients, but in the format of the real API server, so that a corrupt
+Used by `lists`. Opaque to clients, but in the format of kube-apiserver, so that a corrupt
 token is refused with the same message (k8s.io/apiserver/pkg/storage/continue.go).
 """
 

@@ -107,7 +107,7 @@ def accept_names(
 
     `others` are the accepted names in its group, by definition. A name stays with the definition
     that had it accepted first (controller/status/naming_controller.go). Of several conflicts the
-    last one is reported, as by the real server.
+    last one is reported, as by kube-apiserver.
     """
     wanted = definition["spec"]["names"]
     had = (definition.get("status") or {}).get("acceptedNames") or {}

@@ -61,8 +61,9 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
 class DeletionDecision(msgspec.Struct, frozen=True):
     """Decision on what a DELETE does to an object.
 
-    It is to `remove` the object now, to store `marked`, or (with neither) to change nothing. With
-    both, `marked` is only the response: a Pod that is removed at once is shown without grace.
+    With `remove`, the object is removed now. With `marked` alone, that object replaces the stored
+    one. With both, `marked` is only the response: a Pod that is removed at once is shown with a
+    grace period of 0. With neither, nothing changes.
     """
 
     remove: bool = False
@@ -286,7 +287,7 @@ class Deleter:
     ) -> list[write_types.WriteResult]:
         """Delete several objects; objects that no longer exist are skipped.
 
-        The results hold the previous state of each object, as the response of the real server does.
+        The results hold the previous state of each object, as the response of kube-apiserver does.
         """
         outcomes = []
         for target in targets:

@@ -15,7 +15,7 @@ from kilnwork.controlplane.apiserver import openapi_protobuf, requests, response
 from kilnwork.kit import asgi
 
 _COMPRESS_FROM_BYTES = 128 * 1024
-"""Smaller responses cost more to compress than to send; value of the real API server."""
+"""Smaller responses cost more to compress than to send; value of kube-apiserver."""
 
 _GZIP_LEVEL = 1
 _JSON_ONLY = "/openapi/"

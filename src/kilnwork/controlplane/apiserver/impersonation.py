@@ -88,7 +88,11 @@ def impersonated_user(
 
 
 def _added_groups(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the groups that say whether an impersonated user is authenticated, unless given."""
+    """Return the groups that an impersonated user has in addition to `groups`.
+
+    The anonymous user is in `system:unauthenticated`. Any other user is in `system:authenticated`,
+    unless `groups` contains one of these two.
+    """
     if name == authn.ANONYMOUS.name:
         return () if authn.UNAUTHENTICATED in groups else (authn.UNAUTHENTICATED,)
     given = {authn.AUTHENTICATED, authn.UNAUTHENTICATED} & {*groups}

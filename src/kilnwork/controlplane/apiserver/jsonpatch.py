@@ -1,6 +1,6 @@
-"""JSON patch (RFC 6902) as the real API server implements it. Pure; used by `patches`.
+"""JSON patch (RFC 6902) as kube-apiserver implements it. Pure; used by `patches`.
 
-It deviates from the RFC like the library behind the real server (gopkg.in/evanphx/json-patch.v4):
+It deviates from the RFC like the library behind kube-apiserver (gopkg.in/evanphx/json-patch.v4):
 positions may count from the end of a list (-1), `replace` may add a missing field, and a path need
 not begin with a slash. The response to a patch that does not apply does not say why.
 """
@@ -16,7 +16,7 @@ Operation = dict[str, Any]
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 << 20
 """Limit for all `copy` operations of a patch together; otherwise twenty of them could produce a
-gigabyte (AccumulatedCopySizeLimit of the real server, k8s.io/apiserver pkg/server/config.go)."""
+gigabyte (AccumulatedCopySizeLimit of kube-apiserver, k8s.io/apiserver pkg/server/config.go)."""
 
 _MAX_DIGITS = 9
 FIELDS = frozenset({"op", "path", "from", "value"})

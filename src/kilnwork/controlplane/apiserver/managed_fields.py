@@ -54,7 +54,10 @@ _ALWAYS_THERE: meta.JsonObject = {
     "roleRef": {},
     "rules": None,
 }
-"""Fields that every built-in object has: structs in Go, and lists that are always encoded."""
+"""Empty values that Go encodes in built-in objects even if the client sent no such field.
+
+These are structs, and lists without `omitempty`. The creator of an object does not own them.
+"""
 
 
 class FieldManager(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ _GOOD = {
         "All content-preserving finalizers finished",
     ),
 }
-"""Condition → reason and message while there is no problem, in the order of the real controller.
+"""Condition → reason and message while there is no problem, in the order of Kubernetes' controller.
 The first two never fail here: all kinds are in this process."""
 
 

@@ -32,7 +32,7 @@ _TRIES = 10
 """Attempts of a write without resourceVersion against concurrent writers."""
 
 _NAME_TRIES = 8
-"""Names generated for `generateName` before the request fails, as in the real server."""
+"""Names generated for `generateName` before the request fails, as in kube-apiserver."""
 
 
 class ObjectWriter:

@@ -53,8 +53,9 @@ _KIND = {
 
 
 class EncodedDocument(msgspec.Struct, frozen=True):
-    """An encoded OpenAPI document with the hash of its content, which is the same in every
-    format.
+    """An encoded OpenAPI document.
+
+    `digest` is the SHA-512 of the document as JSON, in upper-case hex, also if `body` is protobuf.
     """
 
     body: bytes

@@ -123,7 +123,7 @@ def _schema(value: meta.JsonObject) -> bytes:
 
 
 def _additional(value: Any) -> bytes:
-    """Encode AdditionalPropertiesItem: a schema, or a boolean, of which False is written too."""
+    """Encode AdditionalPropertiesItem: a schema or a boolean. False is encoded too, not omitted."""
     if isinstance(value, bool):
         return _varint(2 << 3 | _VARINT) + bytes([value])
     return _bytes(1, _schema(value))

@@ -27,17 +27,17 @@ class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a list or watch."""
 
     limit: int
-    """0: no limit."""
+    """Maximum number of objects in a page; 0 means no limit."""
     continue_: str
     version: str
-    """resourceVersion."""
+    """Query parameter `resourceVersion`; empty if not given."""
     match: str
-    """resourceVersionMatch."""
+    """Query parameter `resourceVersionMatch`; empty if not given."""
     bookmarks: bool
     initial_events: bool | None
-    """sendInitialEvents; None: not given."""
+    """Query parameter `sendInitialEvents`; None if not given."""
     timeout_s: int | None
-    """None: the server's default."""
+    """Query parameter `timeoutSeconds`; None means the server's default."""
 
     @classmethod
     def parse(cls, query: requests.Query, *, watch: bool) -> Self:

@@ -3,7 +3,7 @@
 Used by the server (its TLS certificate, and its client certificate for the kubelet API), by the
 local node and by `tokens` (the signing key of service-account tokens). Files are
 `DIR/pki/*.{crt,key}`, mode 0600, replaced atomically; `prepare` renews certificates with less than
-30 days left. Not a general CA: nothing is revoked, and names are fixed.
+30 days left. This is not a general CA: it revokes nothing, and it signs no certificate requests.
 """
 
 import datetime

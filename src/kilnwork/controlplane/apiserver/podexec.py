@@ -1,9 +1,9 @@
 """`kubectl exec`, `attach` and `port-forward`: an upgraded connection, tunnelled to the Pod's node.
 
 Used by `resource_handler`. Only the node understands the stream protocol (SPDY, WebSocket channels,
-SPDY in a WebSocket): after the `101` of the node, bytes are copied unread in both directions, as
-with UpgradeAwareHandler of k8s.io/apimachinery. Our nodes speak version 5 of the channels, which
-the real API server translates to SPDY. If a node refuses, its response is passed on.
+SPDY in a WebSocket): after the `101` of the node, bytes are copied in both directions without being
+parsed, as by UpgradeAwareHandler of k8s.io/apimachinery. Our nodes speak version 5 of the channels,
+which kube-apiserver translates to SPDY. If a node refuses, its response is passed on.
 """
 
 import asyncio

@@ -63,7 +63,7 @@ def media_ranges(accept: str) -> list[str]:
 def negotiate_shape(accept: str, *, custom: bool) -> str:
     """Return the shape of the response. Raises 406 when the client accepts none.
 
-    For built-in kinds the real server refuses unknown media types before anything else, with the
+    For built-in kinds kube-apiserver refuses unknown media types before anything else, with the
     message of its router.
     """
     preferred = preferred_format(accept)

@@ -1,6 +1,7 @@
 """Responses on the wire: JSON bodies, lists, tables, Status, and their headers.
 
-Used by `app`. Nothing is decided here.
+Used by `app` and `resource_handler`, which decide what to send. This module encodes it in the
+format that the client accepts.
 """
 
 import hashlib
@@ -121,7 +122,7 @@ def _no_such_form(asked: str, found: str) -> statuses.StatusError:
 
 
 def _go_type(served: builtin.ServedResource, suffix: str = "") -> str:
-    """Return the Go type that the real server names in the error."""
+    """Return the Go type that kube-apiserver names in the error."""
     if served.custom:
         return f"*unstructured.Unstructured{suffix}"
     package = served.resource.group.partition(".")[0] or "core"

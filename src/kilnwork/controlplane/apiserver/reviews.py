@@ -163,7 +163,7 @@ def _attributes(
 
 
 def _invalid(request: requests.ApiRequest, field: str, message: str) -> statuses.StatusError:
-    """Return a 422 without a kind, as the real server does."""
+    """Return a 422 without a kind, as kube-apiserver does."""
     what = request.served
     cause = {"reason": "FieldValueInvalid", "message": message, "field": field}
     return statuses.StatusError(

@@ -13,7 +13,7 @@ from kilnwork.api import api_resources
 from kilnwork.controlplane import errors
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
-"""Maximum size of a request body: the default of the real API server (`--max-request-bytes`)."""
+"""Maximum size of a request body: the default of kube-apiserver (`--max-request-bytes`)."""
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class StatusError(errors.ControlPlaneError):
         self.metadata = dict(metadata or {})
         self.headers = dict(headers or {})
         self.warnings: tuple[str, ...] = ()
-        """Warnings about the request, for `Warning` headers, which a refused write has too."""
+        """Warnings about the request. Error responses have them as `Warning` headers too."""
 
     def document(self) -> dict[str, Any]:
         """Return the metav1.Status object."""
@@ -266,7 +266,7 @@ def rejected() -> StatusError:
 
 
 def plain_internal(message: str) -> StatusError:
-    """Return a 500 without a reason, as the real server does for errors of its storage."""
+    """Return a 500 without a reason, as kube-apiserver does for errors of its storage."""
     return StatusError(500, "", message)
 
 

@@ -127,7 +127,10 @@ def _take_out(merged: dict[str, Any], field: str, gone: list[Any]) -> None:
 
 
 def _put_in_order(merged: dict[str, Any], field: str, wanted: list[Any]) -> None:
-    """Sort the elements that `wanted` names into its order; all others keep their positions."""
+    """Arrange the items that `wanted` lists in the order of `wanted`.
+
+    All other items of the field keep their positions.
+    """
     key = MERGE_KEYS.get(field)
     items = merged.get(field)
     if not isinstance(items, list) or (key is None and field not in SETS):

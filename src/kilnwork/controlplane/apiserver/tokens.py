@@ -25,7 +25,7 @@ API_AUDIENCE = ISSUER
 MIN_SECONDS = 600
 MAX_SECONDS = 1 << 32
 DEFAULT_SECONDS = 3600
-"""Lifetimes as in the real TokenRequest: at least ten minutes, by default one hour."""
+"""Lifetimes as in the TokenRequest of kube-apiserver: at least ten minutes, by default one hour."""
 
 _ALGORITHM = "ES256"
 _LEEWAY_S = 60.0

@@ -184,8 +184,9 @@ _UNVERSIONED = ("Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourc
 
 
 def _no_kind(kind: api_resources.Resource, obj: meta.JsonObject) -> statuses.StatusError:
-    """Return the 400 for an object of a user-defined kind without `kind`, which only ours may
-    omit.
+    """Return the 400 for an object without `kind`, if its kind was defined by a user.
+
+    Objects of kinds that come with the control plane may omit `kind`.
     """
     shown = msgspec.json.encode(obj).decode()
     return statuses.bad_request(

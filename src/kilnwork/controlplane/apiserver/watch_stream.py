@@ -188,8 +188,8 @@ class WatchStream:
     async def take(self, timeout_s: float) -> bytes | None:
         """Return the next lines, b"" when none came in time, or None at the end of the stream.
 
-        After b"", nothing is queued at the moment of the return: a bookmark that is sent before the
-        next await does not overtake a change.
+        When it returns b"", no line is queued. So a bookmark that the caller sends before its next
+        await does not overtake a change.
         """
         piece = self._next_chunk()
         if not piece and not self._ended:

@@ -32,7 +32,7 @@ RELEASE_AFTER = 100
 megabyte or more."""
 RELEASE_S = 1.0
 MIN_TIMEOUT_S = 1800
-"""Without timeoutSeconds a watch lasts between once and twice this long, as in the real server."""
+"""Without timeoutSeconds a watch lasts between once and twice this long, as in kube-apiserver."""
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _BLUEPRINT = "kubernetes.io/initial-events-list-blueprint"
@@ -202,7 +202,7 @@ class WatchHub:
 def _refuse(watch: watch_stream.WatchStream, error: statuses.StatusError) -> None:
     """End a watch with an ERROR event.
 
-    Its response already has status 200, as in the real server.
+    Its response already has status 200, as in kube-apiserver.
     """
     watch.set_initial_lines(iter((watch_stream.line("ERROR", error.body()),)))
     watch.end()

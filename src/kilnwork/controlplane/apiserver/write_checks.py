@@ -91,7 +91,7 @@ def no_patch_object(
 ) -> statuses.StatusError:
     """Return a 500 for an applied object that does not fit its type.
 
-    It has no reason, like that of the real server.
+    It has no reason, like that of kube-apiserver.
     """
     given, kind = metadata.metadata_of(config), target.kind
     which = f"{given.get('namespace', '')}/{given.get('name', '')}; {kind.group}/{kind.version}"
@@ -103,7 +103,7 @@ def no_patch_object(
 def immutable(target: write_types.WriteTarget, field: str, value: str) -> statuses.StatusError:
     """Return a 422 for an immutable field, with the same cause twice.
 
-    In the real server two rules report it.
+    In kube-apiserver two rules report it.
     """
     text = f"Invalid value: {value}: field is immutable"
     cause = statuses.Cause(f"metadata.{field}", "FieldValueInvalid", text)
@@ -163,7 +163,7 @@ def check_names(obj: meta.JsonObject, target: write_types.WriteTarget) -> None:
 
 
 def check_readable(given: meta.JsonObject) -> None:
-    """Raise 500 for an invalid resourceVersion, as the real server does."""
+    """Raise 500 for an invalid resourceVersion, as kube-apiserver does."""
     version = given.get("resourceVersion")
     if version and not version.isdecimal():
         raise statuses.plain_internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')

@@ -1,9 +1,9 @@
 """Plan for the start of a container, computed from its Pod: program, environment, mounts. Pure.
 
-The caller fetches the objects and tokens that the Pod names (`wanted`, `tokens`) and passes them
-in. Used by the reconciler before each start; `volume_sources` computes the files of volumes, and
-`volumes` writes them. Everything that users name (keys, paths, volumes) is data: a path that would
-leave its directory is never followed and makes the Pod fail.
+Used by `container_preparation` before each start, which fetches the Secrets and ConfigMaps that the
+container needs (`wanted`) and passes them in. `volume_sources` computes the files of volumes, and
+`volumes` writes them. Keys, paths and names from the Pod are not trusted: a path that leads out of
+its directory is never followed, and the Pod fails.
 """
 
 import functools

@@ -1,8 +1,8 @@
 """Final messages on the error stream of exec and attach. Pure.
 
-The message is a JSON Status since version 4 of the protocol; before that, it was a text, for
-failures only (k8s.io/kubelet pkg/cri/streaming/remotecommand; client-go tools/remotecommand reads
-it).
+From version 4 of the protocol on, the message is a JSON Status. In older versions it is plain text,
+and is sent only for failures (k8s.io/kubelet pkg/cri/streaming/remotecommand; client-go
+tools/remotecommand reads it).
 """
 
 import json
@@ -44,7 +44,11 @@ def failed(text: str) -> meta.JsonObject:
 
 
 def encode(status: dict[str, Any], *, as_json: bool) -> bytes:
-    """Return the bytes for the error stream, which may be empty."""
+    """Return the final message as bytes for the error stream.
+
+    With `as_json` the message is the whole Status. Otherwise it is the error text, or b"" after a
+    success.
+    """
     if as_json:
         return json.dumps(status, separators=(",", ":")).encode()
     return b"" if status["status"] == "Success" else str(status["message"]).encode()

@@ -41,7 +41,7 @@ class ContainerView(NamedTuple):
     before: containers.ContainerRecord | None = None
     """The start before `last`."""
     row: int = 0
-    """Number of ends in a row."""
+    """Number of times in a row that the container has ended; 1 again after a run of `STEADY_S`."""
     start_at: float = 0.0
     """Earliest time of the next start (monotonic)."""
     reason: str = ""
@@ -292,7 +292,7 @@ def after_end(
 ) -> ContainerView:
     """Return the view of a container whose newest start has ended.
 
-    It has the time of the next start.
+    The view contains the earliest time of the next start.
     """
     lasted = record.finished_at - record.started_at if record.started_at else 0.0
     row = 1 if lasted >= STEADY_S else view.row + 1

@@ -321,7 +321,7 @@ def warnings(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]
     """Yield a warning for each field of a Pod that has no effect on our nodes.
 
     For an update, these are the fields that it changes. No Pod is refused because of them, since it
-    may be meant for another node. The real API server has no such warnings; there the nodes report
+    may be meant for another node. kube-apiserver has no such warnings; there the nodes report
     the fields in conditions.
     """
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}

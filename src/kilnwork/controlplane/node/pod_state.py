@@ -1,7 +1,7 @@
 """State of a Pod in the node's memory: its directory, containers, and last written status.
 
-Used by `reconciler` and `container_preparation`; only they change it. Decisions made from the state
-are in `pod_decisions`; the status is computed in `statuses`.
+Used and changed by `reconciler`, `container_preparation` and `pod_reports`. `pod_decisions` decides
+from the state what to do next, and `statuses` computes the status from it.
 """
 
 from dataclasses import dataclass, field

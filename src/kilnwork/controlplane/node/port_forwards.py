@@ -71,7 +71,7 @@ class Forwards:
         return True
 
     async def run(self, connection: multiplexed_connection.StreamConnection) -> None:
-        """Serve until the client disconnects."""
+        """Serve until the client disconnects or, if `numbered`, until all streams have ended."""
         self._connection = connection
         background = coroutines.BackgroundWork("port forwards")
         ends = [

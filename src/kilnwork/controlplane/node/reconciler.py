@@ -194,10 +194,11 @@ class Reconciler:
     def container_log(
         self, key: objects.Key, name: str, *, previous: bool
     ) -> tuple[shim_container.ContainerRecord | str, Callable[[], bool]] | None:
-        """Return the start whose log is requested, and a function that tells whether it still runs.
+        """Return the record of the container start whose log is requested.
 
-        Returns None for an unknown Pod. If there was no such start, a text replaces it: why the
-        container waits, or "" for `previous`.
+        Returns None for an unknown Pod. If there was no such start, a text replaces the record: why
+        the container waits, or "" for `previous`. The second value is a function that returns
+        whether this start still runs.
         """
         pod = self._tools.cache.get(key)
         if pod is None or pod.container(name) is None:
@@ -213,7 +214,11 @@ class Reconciler:
         return record, lambda: state.view(name).running and state.view(name).last == record
 
     def leave(self, grace_s: float) -> None:
-        """Stop every container with at most this grace period, and start no more."""
+        """Begin to stop all containers, each with a grace period of at most `grace_s` seconds.
+
+        Pods that are being deleted already keep their own grace period. No container is started
+        from then on.
+        """
         self._leaving_s = grace_s
         self.enqueue_all()
 
@@ -260,9 +265,9 @@ class Reconciler:
         return min((max(0.0, look) for look in looks if look is not None), default=None)
 
     def _recall(self, pod: pod_types.Pod, state: pod_state.PodState) -> None:
-        """Take over once what only the status has.
+        """Take over what the node knows only from the status of the Pod. Does so once per Pod.
 
-        These are starts that no shim remembers, and results of probes.
+        The status may have starts of containers that no shim remembers, and results of probes.
         """
         if state.recalled:
             return

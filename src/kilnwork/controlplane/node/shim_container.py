@@ -95,7 +95,7 @@ def valid_id(text: str) -> bool:
 
 
 class RecordDirectory:
-    """Directory of container records, with one JSON file for each container not forgotten."""
+    """Directory of container records: one JSON file per container, until `forget` removes it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -188,7 +188,7 @@ class ShimContainer:
 
     @property
     def root(self) -> processes.ProcessId | None:
-        """Return the first process of the container, or None once that process has ended."""
+        """Return the first process of the container, or None if it has ended or did not start."""
         return self._root
 
     def start(self, order: StartRequest) -> None:
@@ -395,9 +395,10 @@ class ShimContainer:
 def before_exec(
     dropped_privileges: privileges.Privileges, *, tty: bool = False
 ) -> Callable[[], None] | None:
-    """Return the function that a child calls before it executes its program, or None.
+    """Return the function that a child calls before it executes its program.
 
-    With `tty`, standard input becomes the controlling terminal of the new session (tty_ioctl(4)).
+    Returns None if there is nothing to do. The function drops the privileges. With `tty`, it also
+    makes standard input the controlling terminal of the new session (tty_ioctl(4)).
     The function is safe as a preexec_fn because the shim has only one thread.
     """
     if not tty and dropped_privileges == privileges.Privileges():

@@ -2,8 +2,8 @@
 
 Works like the kubelet (k8s.io/apimachinery httpstream and wsstream): SPDY with the version of the
 streams in `X-Stream-Protocol-Version`, or WebSocket with the version as a subprotocol. It also
-supports the protocols that the real API server translates for a kubelet and that our API server
-passes on: `v5.channel.k8s.io`, and port-forward's SPDY inside a WebSocket (KEP-4006). Used by
+supports the protocols that kube-apiserver translates for a kubelet and that our API server passes
+on: `v5.channel.k8s.io`, and port-forward's SPDY inside a WebSocket (KEP-4006). Used by
 `kubelet_streaming`.
 """
 
@@ -35,7 +35,7 @@ CHANNELS = (
     streams_interface.ERROR,
     streams_interface.RESIZE,
 )
-"""Streams in the order of their numbers in WebSocket channels."""
+"""Kinds of streams. The index of a kind is its channel number in the WebSocket protocols."""
 
 
 class UpgradeAgreement(NamedTuple):

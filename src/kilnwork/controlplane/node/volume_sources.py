@@ -1,7 +1,8 @@
 """Files in the volumes of a Pod, computed from their sources. Pure: the objects are passed in.
 
-Used by `container_plan` and the reconciler; `volumes` writes the files. Keys and paths are data: a
-path that would leave its directory is never followed and makes the Pod fail.
+Used by `container_plan` and `container_preparation`; `volumes` writes the files. Keys and paths
+from the Pod are not trusted: a path that leads out of its directory is never followed, and the Pod
+fails.
 """
 
 import base64
@@ -32,7 +33,7 @@ class VolumeFile(NamedTuple):
 
 
 class VolumeContent(NamedTuple):
-    """The files of one volume; None for a volume whose content belongs to the containers."""
+    """The files of one volume; None for a volume whose content the containers write."""
 
     name: str
     files: tuple[VolumeFile, ...] | None
@@ -107,7 +108,10 @@ def volume(volume: dict[str, Any], context: VolumeContext) -> VolumeContent:
 
 
 def is_container_owned(volume: dict[str, Any]) -> bool:
-    """Return whether the content of a volume belongs to the containers."""
+    """Return whether the containers write the content of a volume: an emptyDir or hostPath.
+
+    The node writes the files of all other volumes.
+    """
     return [kind for kind, _ in _parts(volume)] in (["emptyDir"], ["hostPath"])
 
 

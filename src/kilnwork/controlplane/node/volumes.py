@@ -42,7 +42,7 @@ class PodDirectory:
         return self.container(name) / "root"
 
     def mount_point(self, name: str) -> Path:
-        """Return the path that a container gets instead of `root`, which is a short link to it."""
+        """Return the path of a short link to `root`, which the container gets instead of `root`."""
         digest = hashlib.sha256(os.fsencode(self.root(name))).hexdigest()
         return self._links / digest[:_LINK_LENGTH]
 

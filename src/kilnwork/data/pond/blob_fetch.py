@@ -14,7 +14,9 @@ from kilnwork.data import errors, local_blobs
 from kilnwork.data.pond import blob_files, origins, store
 
 TRIES = 2
-"""Number of times that differing content is accepted from one origin."""
+"""Number of times that content with a wrong digest or size is received from one origin; then the
+next origin is tried.
+"""
 
 _STEP_BYTES = 64 << 20
 """Space is reserved in steps of this size if the size of the content is unknown."""
@@ -71,9 +73,9 @@ def fetch(
 ) -> Fetched:
     """Fetch a blob unless the pond has it.
 
-    If an origin fails, the next one is tried. In the end the error of the source is raised; peers
-    that lack the blob now may have it later. Raises Stopped, PondFull, DataCorrupt, SourceChanged
-    and errors of origins.
+    The origins are tried one after the other. If all fail, the error of the source is raised, not
+    that of a peer, since peers may get the blob later. Raises Stopped, PondFull, DataCorrupt,
+    SourceChanged and errors of origins.
     """
     from_source: list[errors.PondError] = []
     from_peers: list[errors.PondError] = []

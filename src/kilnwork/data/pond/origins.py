@@ -21,8 +21,8 @@ from kilnwork.data.pond import blob_files, globs, manifest
 from kilnwork.kit import digests, snapshot_path_validation
 
 LOCAL_RATE_NS = 50_000_000
-"""Coarsest resolution of file times: a file that was written less than this before it was examined
-may be written again without a change of its time."""
+"""Coarsest resolution of file times, in nanoseconds. A file that was written less than this before
+it was examined may be written again without a change of its time."""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -259,10 +259,12 @@ class _InlineContent(Content):
 
 
 def is_settled(stamp: str, now_s: float) -> bool:
-    """Return whether any later change of the content must result in a different stamp.
+    """Return whether a stamp is reliable: any later change of the content will result in a
+    different stamp.
 
-    For files: whether the last write is long enough ago for the next write to have a different
-    time.
+    The stamp of a local file contains the time of its last write. It is reliable if that time is
+    more than `LOCAL_RATE_NS` ago; otherwise another write could still get the same time. Any other
+    stamp is reliable unless it is "".
     """
     kind, _, rest = stamp.partition(":")
     if kind != "file":

@@ -16,8 +16,8 @@ from kilnwork.data.pond import blob_files
 from kilnwork.kit import clock, data_directories
 
 PASS_S = 7 * 86_400.0
-"""Time from the end of a pass to the start of the next. Large disks return damaged bytes once in
-months; weekly is the most frequent scrubbing of file systems with checksums."""
+"""Seconds from the end of a pass to the start of the next one. Large disks return damaged bytes
+about once in months, and file systems with checksums are scrubbed once a week at most."""
 
 NOTE_BYTES = 64 << 20
 """Number of bytes checked between two writes of the position."""
@@ -44,8 +44,8 @@ class Scrubber:
         self.checked = 0
 
     def wait_s(self) -> float:
-        """Return the seconds until the next pass; 0 within a pass. A store that was never checked
-        counts as just filled."""
+        """Return the seconds until the next pass; 0 within a pass. The first pass of a new store
+        starts `PASS_S` after the first call."""
         now = self._position()
         if now.after:
             return 0.0

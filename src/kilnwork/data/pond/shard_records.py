@@ -42,11 +42,12 @@ def lines(path: Path, span: tuple[int, int] | None = None) -> Iterator[bytes]:
 
 
 def of_shard(shard: shards.Shard, directory: Path) -> Iterator[bytes]:
-    """Yield the records of a shard whose snapshot is in `directory`, file by file.
+    """Yield the records of a shard, file by file. `directory`: the files of its snapshot.
 
-    With `where`, files are NDJSON, or CSV with a header if their names end in `.csv`; the header is
-    not a record, nor is it with `rows`. Raises BadRecord for a record without the key, and for a
-    field that is not closed on its line.
+    Files whose names end in `.csv` are CSV, other files have one record per line, which must be a
+    JSON object if the shard has `where`. The header of a CSV file is skipped if the shard has
+    `where` or `rows`; otherwise it is yielded like a record. Raises BadRecord for a record without
+    the key of `where`, and for a CSV field that continues on the next line.
     """
     for file in locate_rows(shard, directory).files:
         path = directory / file.path

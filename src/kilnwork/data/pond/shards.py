@@ -21,13 +21,14 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 
 class Scheme(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Rule by which a snapshot is divided into shards.
+    """Rule by which a snapshot is divided into shards, selected by `by`.
 
-    `by`: `files`, whole files in the order of their paths, with about the same number of bytes in
-    each shard; `glob`, one shard per pattern in `patterns`, where a file goes to the first that
-    matches; `range`, bytes of record files, by records that begin there, or with `unit` rows the
-    same number of records in each shard; `hash`, files by the SHA-256 of their path, or with `key`
-    the records of all files by that field.
+    `files`: whole files in the order of their paths, with about the same number of bytes in each
+    shard. `glob`: one shard for each pattern in `patterns`; a file belongs to the first pattern
+    that matches. `range`: ranges of bytes of files of records, where a record belongs to the range
+    in which it begins; if `unit` is `rows`, each shard has the same number of records instead.
+    `hash`: files by the SHA-256 of their path; if `key` is set, the records of all files by the
+    SHA-256 of that field.
     """
 
     by: Annotated[str, msgspec.Meta(pattern="^(files|glob|range|hash)$")]
@@ -59,9 +60,9 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     """One shard, as passed to a step in JSON.
 
     `digest`: digest of the snapshot; `id`: identifier of this shard, the same for the same digest,
-    scheme, index and count. `rows`: whether the shard is number `index` of `count` equal parts of
-    the records of its files; its reader counts where it begins (`shard_records.locate_rows`), since
-    that is unknown when the snapshot is pinned.
+    scheme, index and count. `rows`: whether the records of all files are divided into `count` equal
+    parts, of which this shard is number `index`. The position of such a shard is unknown when the
+    snapshot is pinned; its reader finds it by counting records (`shard_records.locate_rows`).
     """
 
     snapshot: str

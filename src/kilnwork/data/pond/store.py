@@ -32,7 +32,7 @@ from kilnwork.kit import clock, data_directories, ids, locks
 FORMAT = "kilnwork pond 1\n"
 
 SOURCE_S = 30 * 86_400.0
-"""How long the contents of a source are remembered."""
+"""Seconds since the last pin of a source after which its pin journal is deleted."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _IGNORED = ("owner.lock", "lost+found")
@@ -379,8 +379,8 @@ class PondStore:
 
     @property
     def capacity(self) -> int:
-        """Number of bytes that the pond may use: the quota, or the whole disk except its reserved
-        space.
+        """Number of bytes that the pond may use: the quota; without a quota, the bytes that it uses
+        now and the free space of the disk, except the space reserved on it.
         """
         if self._limits.capacity is not None:
             return self._limits.capacity

@@ -83,8 +83,9 @@ class Containers:
         self._links = {ref: at for ref, at in self._links.items() if at != link.number}
 
     def kill(self, pod_uid: str, ref: attempts.AttemptRef, container: str) -> bool:
-        """Have the worker of a Pod kill a container in that Pod; return False if it is not
-        connected.
+        """Have the worker of a Pod kill a container in that Pod.
+
+        Returns False if the worker is not connected.
         """
         for worker in self._core.machine.memory.workers.values():
             link = self._by_number.get(worker.link)

@@ -30,9 +30,9 @@ CALLBACK_GRACE_S = 60.0
 """Seconds for which a callback URL stays valid after its attempt has ended."""
 
 LINGER_S = 0.005
-"""Seconds after which a confirmation is sent alone, at most twice that. This is longer than most
-calls take for which a driver waits, so that a confirmation goes with their results; and it is short
-beside the work of sending calls again that were not confirmed.
+"""Seconds for which `Accepted` or `Acknowledged` waits for other frames of its link; it may
+wait twice as long. Most calls for which a driver waits take less time, so the acknowledgement is
+written together with their results. To send unacknowledged calls again would take far longer.
 """
 
 

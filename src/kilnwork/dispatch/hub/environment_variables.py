@@ -52,7 +52,7 @@ class VariableSource(Protocol):
 class Variables:
     """Responds to requests for values of variables (`GetVariables`).
 
-    `source`: the reader of Secrets and ConfigMaps; None where there are none.
+    `source`: the reader of Secrets and ConfigMaps. None: every request is refused.
     """
 
     def __init__(

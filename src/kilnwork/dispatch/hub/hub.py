@@ -42,8 +42,8 @@ CLUSTERS_EVERY_S = 0.1
 """Minimum seconds between two publications of changed clusters."""
 
 MAX_BACKLOG = 1_000_000
-"""Maximum number of calls that wait for a slot of one cluster, half a gigabyte of memory; with
-more, no calls are accepted.
+"""Maximum number of calls that wait for a slot of one cluster: half a gigabyte of memory. While
+more wait, the dispatcher withholds `Accepted`, so that submitters wait.
 """
 
 
@@ -71,7 +71,9 @@ class HubOptions:
     images: model.ImageRule = model.label_image
     """Says what the image of a spawned command means."""
     variables: hub_variables.VariableSource | None = None
-    """The source of tasks' variables from Secrets and ConfigMaps; None: there are none."""
+    """Reads the Secrets and ConfigMaps from which tasks take variables. None: such tasks get an
+    error in place of the values.
+    """
     drivers_prune: bool = False
     """Whether drivers may forget tasks: where every driver owns everything."""
     blobs_dir: Path | None = None

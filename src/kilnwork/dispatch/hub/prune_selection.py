@@ -14,8 +14,8 @@ from kilnwork.kit import ids
 class PruneSelection:
     """The tasks that one prune deletes, selected batch by batch.
 
-    `over`: how many tasks of the namespace have finished. `needed`, `unfinished`: tasks to keep;
-    both containers may grow between two calls of `take`.
+    `over`: number of finished tasks in the namespace, or in all namespaces. `needed`, `unfinished`:
+    tasks to keep; the caller may add to both collections between two calls of `take`.
     """
 
     def __init__(

@@ -47,15 +47,17 @@ _SAMPLES_A_ROUND = round(ROUND_S / retention_clock.SAMPLE_S)
 
 
 class RetentionLimits(NamedTuple):
-    """How many finished tasks are kept, and for how long.
+    """Limits on the age, number and size of the finished tasks that are kept.
 
-    They are kept for a number of seconds, up to a number of the newest tasks, and up to a number of
-    bytes of journal, output and blobs together. None: no limit.
+    A task that exceeds any limit is forgotten, unless something still needs it (see the module).
     """
 
     keep_s: float = KEEP_S
+    """Seconds for which a finished task is kept."""
     tasks: int | None = None
+    """Maximum number of finished tasks; the newest are kept. None: no limit."""
     size_bytes: int | None = None
+    """Maximum bytes of journal, output and blobs together. None: no limit."""
 
 
 class Retention:

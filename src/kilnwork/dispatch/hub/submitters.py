@@ -169,8 +169,10 @@ class Submitters:
         self._background.start("retry", self._retry_now(link, message))
 
     async def _retry_now(self, link: links.Link, message: messages.Retry) -> None:
-        """Carry out a Retry, and respond when the new run is on disk; its result is pushed from
-        then on.
+        """Carry out a Retry message, and respond with Retried.
+
+        The response is sent when the new run is on disk, or when the request is refused. The result
+        of the new run follows as soon as it is final.
         """
         submitter = self._core.machine.memory.submitters.get(link.number)
         if submitter is None:
@@ -273,7 +275,10 @@ def _second_hello(
 
 
 def _bounded(end: calls.CallEnd) -> calls.CallEnd:
-    """Return the end of a call, with texts truncated to the length that may be stored."""
+    """Return a CallEnd that may be stored: with its message truncated.
+
+    If the result is too large, the call fails with RESULT_TOO_LARGE.
+    """
     payload = end.payload
     if payload is not None and len(payload.data) > attempts.MAX_INLINE_BYTES:
         message = f"{len(payload.data)} bytes; at most {attempts.MAX_INLINE_BYTES} are kept"

@@ -27,7 +27,9 @@ results.
 """
 
 OVERHEAD = 512
-"""Estimated bytes that a finished call takes beside its values, a little more than measured."""
+"""Estimated bytes that a finished call takes in memory in addition to its result, rounded up from
+measurements. It is added a second time for a call whose arguments are kept.
+"""
 
 
 class _Ended(msgspec.Struct, frozen=True, gc=False):

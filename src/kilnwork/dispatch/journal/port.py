@@ -77,7 +77,7 @@ class TaskReader(Protocol):
     """Looks up stored tasks on the caller's thread, in microseconds."""
 
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """Return the row of the newest run of a task, or of its run `run`."""
+        """Return the row of one run of a task: run `run`, or the newest run if that is None."""
         ...
 
     def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
@@ -111,7 +111,7 @@ class TaskReader(Protocol):
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
     ) -> dict[ids.TaskId, calls.Value]:
-        """Return the ends of the tasks among `tasks` that have finished.
+        """Return the outcomes of those tasks among `tasks` that have finished, by task id.
 
         `namespace`: the namespace of the tasks; None: any namespace.
         """
@@ -136,7 +136,7 @@ class ListReader(Protocol):
     """Lists stored tasks for the server and the command line."""
 
     def task(self, task: ids.TaskId, *, run: int | None = None) -> model.TaskView | None:
-        """Return the view of the newest run of a task, or of its run `run`."""
+        """Return the view of one run of a task: run `run`, or the newest run if that is None."""
         ...
 
     def find(self, namespace: str, name: str) -> model.TaskView | None:
@@ -169,7 +169,10 @@ class ListReader(Protocol):
         ...
 
     def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:
-        """Return all attempts of the newest run of a task, or of its run `run`, in order."""
+        """Return all attempts of one run of a task, oldest first.
+
+        `run`: the number of the run; None: the newest run.
+        """
         ...
 
 

@@ -287,9 +287,9 @@ def rerun(
 ) -> inputs.Rerun:
     """Return the input for the run that follows the run of `row`.
 
-    `values`: the ends of the tasks whose results the run takes. `earlier`: the children that the
-    run continues with. `family`: the attempt whose child the new run is; None: the new run joins no
-    family. Raises `RunRefused` when its spec cannot be read.
+    `values`: the outcomes of the tasks whose results the run takes. `earlier`: the children that
+    the run continues with. `family`: the attempt whose child the new run is; None: the new run
+    joins no family. Raises `RunRefused` when its spec cannot be read.
     """
     try:
         spec = row.decoded_spec()

@@ -30,7 +30,7 @@ class RowReader(abc.ABC):
 
     @abc.abstractmethod
     def task_row(self, task: ids.TaskId, *, run: int | None = None) -> task_rows.TaskRow | None:
-        """Return the row of the newest run of a task, or of its run `run`."""
+        """Return the row of one run of a task: run `run`, or the newest run if that is None."""
 
     @abc.abstractmethod
     def named_row(self, namespace: str, name: str) -> task_rows.TaskRow | None:
@@ -122,7 +122,7 @@ class RowReader(abc.ABC):
         """Return all rows that a statement of a participant selects."""
 
     def task(self, task: ids.TaskId, *, run: int | None = None) -> model.TaskView | None:
-        """Return the view of the newest run of a task, or of its run `run`."""
+        """Return the view of one run of a task: run `run`, or the newest run if that is None."""
         row = self.task_row(task, run=run)
         return None if row is None else self.view(row)
 
@@ -153,7 +153,10 @@ class RowReader(abc.ABC):
         return [self.view(row) for row in rows], more
 
     def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:
-        """Return all attempts of the newest run of a task, or of its run `run`, in order."""
+        """Return all attempts of one run of a task, oldest first.
+
+        `run`: the number of the run; None: the newest run.
+        """
         row = self.task_row(task, run=run)
         if row is None:
             return []
@@ -274,7 +277,7 @@ class RowReader(abc.ABC):
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
     ) -> dict[ids.TaskId, calls.Value]:
-        """Return the ends of the tasks among `tasks` that have finished.
+        """Return the outcomes of those tasks among `tasks` that have finished, by task id.
 
         `namespace`: the namespace of the tasks; None: any namespace.
         """

@@ -86,14 +86,14 @@ class Rows:
     taken_over: Sequence[tuple[Value, ...]] = ()
     superseded: Sequence[tuple[Value, ...]] = ()
     forgotten: list[Value] = field(default_factory=list)
-    """Tasks to be deleted whose rows are not known."""
+    """Ids of the tasks to be deleted whose row numbers are not known."""
     dropped: list[int] = field(default_factory=list)
-    """Rows of the other tasks to be deleted."""
+    """Row numbers of the tasks to be deleted whose rows are known."""
     writes: list[tuple[str, Iterable[instructions.Row]]] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
-    """How states change, for the counts."""
+    """The changes of state, from which the new counts of tasks are computed."""
     moved: list[int] = field(default_factory=list)
-    """The rows of the tasks that change their state, in the same order."""
+    """Row numbers of the tasks whose state changes, in the order of `moves`."""
     reruns: list[tuple[ids.TaskId, int, int]] = field(default_factory=list)
     """Tasks with a new run, its number and its row. The run before is not counted any more."""
 

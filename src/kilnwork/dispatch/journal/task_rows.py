@@ -244,7 +244,9 @@ class TaskRow(NamedTuple):
 
     @property
     def value(self) -> calls.Value:
-        """Return the end of the run, for the tasks that need its result."""
+        """Return the outcome of the finished run, with its result or error, for the tasks that take
+        the result.
+        """
         return calls.Value(
             self.task, api_task.State(self.state), self.reason, self.message, self.payload
         )

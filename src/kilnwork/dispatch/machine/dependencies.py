@@ -58,13 +58,14 @@ def _depend(needed: records.Task, task: records.Task) -> None:
 
 
 def value(task: records.Task) -> calls.Value:
-    """Return the end of a task in a final state."""
+    """Return the outcome of a task in a final state, with its result or error."""
     return calls.Value(task.id, task.state, task.reason, task.message, task.result)
 
 
 def outcome(mem: memory.Memory, task: records.Task, name: ids.TaskId) -> calls.Value | None:
-    """Return the end of the task to which `task` has just delegated, if it is final and in memory.
+    """Return the outcome of the task to which `task` has just delegated, or None.
 
+    Returns None if that task is not in memory, is not final, or is in another namespace.
     That task may be forgotten before `settle` looks for it.
     """
     target = mem.tasks.get(name)

@@ -35,7 +35,7 @@ def notify(mem: memory.Memory, task: records.Task) -> None:
 def report(
     mem: memory.Memory, task: records.Task, submitter: records.Submitter, number: int
 ) -> None:
-    """Send the end of a task to a submitter, once it is on disk.
+    """Send the outcome of a task to a submitter as soon as it is on disk.
 
     `number`: the number by which the submitter refers to the task.
     """

@@ -21,16 +21,16 @@ from kilnwork.dispatch.machine import inputs, instructions, prune_pins, records,
 from kilnwork.kit import ids
 
 MAX_BACKLOG = 1_000_000
-"""Maximum number of queued tasks of a cluster; with more, submissions are not confirmed, so that
-drivers wait.
+"""Maximum number of queued tasks of a cluster. While more are queued, submitted calls are not
+acknowledged, so that submitters wait.
 """
 
 RECENT_TEMPLATES = 4096
 """Number of templates that are remembered although no task uses them now: the next driver will."""
 
 MIN_TIMERS_SWEPT = 10_000
-"""Minimum number of deadlines at which void ones are removed; with fewer, it does not matter how
-many of them are void.
+"""Minimum number of deadlines at which void deadlines are removed. With fewer, it does not matter
+how many are void.
 """
 
 HISTORY_LENGTH = 100

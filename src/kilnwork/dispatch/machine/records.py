@@ -158,25 +158,27 @@ class Slot:
         self.link = 0
         """The slot's link; 0 while it is not connected."""
         self.opening = True
-        """Whether the slot was ordered, or is said to live, and has not joined yet."""
+        """Whether the slot has not joined yet, although it was requested or its agent reported it
+        as living.
+        """
         self.occupied = False
-        """Whether it counts against the slots of its worker: it is opening, or has an attempt that
-        does not wait (any longer).
+        """Whether the slot counts against its worker's number of slots. It does while it opens, and
+        while it has an attempt that does not wait for other tasks, or no longer needs to.
         """
         self.leaving = False
-        """Whether its end has been requested."""
+        """Whether the end of the slot has been requested."""
         self.take_back_sent = False
         """Whether a TakeBack was sent to which it has not replied yet."""
         self.terms = 0
-        """How often it has joined or left, or its worker has come back: timers of earlier terms are
-        void.
+        """Counter that rises when the slot joins or its link closes, and when its worker comes
+        back. A timer that was set at a lower count is void.
         """
         self.gone: inputs.SlotGone | None = None
-        """Its agent's report that it has ended; settled once the slot's link has been read to the
-        end.
+        """The agent's report that the slot has ended; None before. The report is handled when the
+        slot's link has been read to its end.
         """
         self.held: dict[ids.TaskId, Task] = {}
-        """Tasks whose newest attempt it has, in the order in which they were sent."""
+        """Tasks whose newest attempt the slot has, in the order in which they were sent."""
         self.stack: list[Wait] = []
         """Waits of attempts that have begun and wait for others, bottom first."""
 
@@ -213,33 +215,35 @@ class Worker:
         self.link = 0
         """The worker's link; 0 while it is not connected."""
         self.terms = 0
-        """How often it has joined: timers of earlier terms are void."""
+        """How often the worker has joined. A timer that was set at a lower count is void."""
         self.lease_until = 0.0
         self.held: dict[ids.TaskId, Task] = {}
-        """Commands whose newest attempt it has."""
+        """Commands whose newest attempt the worker has."""
         self.unproven: dict[attempts.AttemptRef, Task] = {}
-        """Final tasks for which it has not proved that no process is left."""
+        """Final tasks for which the worker has not proved that no process is left."""
         self.parked: set[ids.TaskId] = set()
         """Tasks of `held` that wait for something outside and take no slot (executors only)."""
         self.labels: dict[str, str] = {}
         """Labels that name what an executor can reach."""
         self.from_before = False
-        """Whether its attempts were reserved before this dispatcher started, and it has not come
-        back yet.
+        """Whether the worker's attempts were reserved before this dispatcher started, and the
+        worker has not come back yet.
         """
         self.leaving = False
         self.processes: dict[bytes, Slot] = {}
-        """Its slots by id."""
+        """The worker's slots by id."""
         self.idle: dict[bytes, Slot] = {}
-        """Its slots that could run a call at once, by id."""
+        """The worker's slots that could run a call at once, by id."""
         self.unclaimed: dict[ids.TaskId, Task] = {}
-        """Calls that one of its slots had before this dispatcher started."""
+        """Calls that this worker's slots had when the dispatcher restarted, and that no slot has
+        claimed since. A slot claims its calls when it connects.
+        """
         self.occupied = 0
-        """Number of its slots that are occupied."""
+        """Number of the worker's slots that are occupied."""
         self.misses = 0
         """Number of the last slots in a row that could not be opened."""
         self.opens_at = 0.0
-        """Monotonic time before which no other slot of it is opened."""
+        """Monotonic time before which no other slot of the worker is opened."""
         self.spare_timer_set = False
         """Whether the timer that ends idle slots is set."""
 
@@ -297,9 +301,9 @@ class Cluster:
     ) -> None:
         self.key = key
         self.is_executor = api_task.is_executor_queue(key[1])
-        """Whether it is the queue of an executor: none of its tasks needs a slot process."""
+        """Whether this is the queue of an executor, whose tasks need no slot process."""
         self.base = base
-        """The cluster whose workers it uses; None: its own."""
+        """The cluster whose workers this cluster uses; None: it has workers of its own."""
         self.required = required
         """Labels that these workers must have."""
         self.portion: int | None = None
@@ -312,7 +316,7 @@ class Cluster:
         self.workers: dict[bytes, Worker] = {}
         self.declared: set[Task] = set()
         self.openings = 0
-        """Number of slots of its workers that are about to join."""
+        """Number of slots of the cluster's workers that are about to join."""
         self.draining: frozenset[str] = frozenset()
         """Uids of the Pods whose workers are to go, connected or not."""
 
@@ -346,24 +350,24 @@ class Task(model.TaskFacts, eq=False):
     spec: api_task.TaskSpec
     inputs: bytes | None = None
     stored: api_task.State | None = None
-    """The state that was last written to that row; None while there is no such row."""
+    """The state that was last written to the task's row; None while there is no such row."""
     shown: bool = False
-    """Whether a caller will ask for its view each time that it is stored."""
+    """Whether a caller will ask for the task's view each time that the task is stored."""
     state: api_task.State = api_task.State.PENDING
     attempt_state: transition_table.AttemptState | None = None
     excused: int = 0
     worker: Worker | None = None
     pending_since: float = 0.0
-    """Wall time from which its timeouts count."""
+    """Wall time from which the task's timeouts count."""
     resumptions: int = 0
-    """Number of times that it was resumed: earlier deadlines do not count any more."""
+    """How often the task was resumed. A deadline that was set at a lower count is void."""
     reserved: float | None = None
     attempt_started: float | None = None
     due: float = 0.0
     """Wall time before which the next attempt does not start; 0: none."""
     intent: Intent = Intent.NONE
     ticket: int | None = None
-    """Its ticket while it is queued; None otherwise."""
+    """The task's ticket while the task is queued; None otherwise."""
     progress: model.Progress | None = None
     observed: model.Observed | None = None
     """The executor's latest observation of the newest attempt."""
@@ -376,7 +380,7 @@ class Task(model.TaskFacts, eq=False):
     template: Template | None = None
     arguments: attempts.Payload | None = None
     needs: tuple[ids.TaskId, ...] = ()
-    """Tasks whose results it takes."""
+    """Tasks whose results this task takes."""
     unmet: int = 0
     """Number of tasks of `needs` that are not final."""
     values: dict[ids.TaskId, calls.Value] | None = None
@@ -386,24 +390,26 @@ class Task(model.TaskFacts, eq=False):
     failed_input: calls.Value | None = None
     """The first of `needs` that failed."""
     dependents: "list[Task] | None" = None
-    """Calls that need this one."""
+    """Calls that take the result of this task."""
     slot: Slot | None = None
-    """The slot of its newest attempt."""
+    """The slot of the newest attempt."""
     in_place: bool = False
-    """Whether it runs on top of an attempt that waits for it."""
+    """Whether the newest attempt runs on top of an attempt that waits for it."""
     waiting: bool = False
-    """Whether it waits for other tasks."""
+    """Whether the newest attempt waits for other tasks."""
     alone: bool = False
-    """Whether no task runs on top of it any more."""
+    """Whether no task may run on top of this task any more, because such a task may have ended the
+    slot's process.
+    """
     submitter: Submitter | None = None
     """The submitter that gets the result, under `number`."""
     number: int = 0
     watchers: list[tuple[Submitter, int]] | None = None
-    """Other submitters that get the result, and the numbers under which they do."""
+    """Other submitters that get the result, each with its own number for the task."""
     delegate: ids.TaskId | None = None
-    """The task whose outcome becomes its own."""
+    """The task whose outcome becomes the outcome of this task."""
     cache_key: bytes = b""
-    """Key by which other calls may use its result again; not stored: it is lost in a restart."""
+    """Key by which other calls may reuse the result. It is not stored, so a restart loses it."""
 
     @property
     def ref(self) -> attempts.AttemptRef:

@@ -141,6 +141,6 @@ def report_unknown(mem: memory.Memory, submitter: records.Submitter, number: int
 def report_known(
     mem: memory.Memory, submitter: records.Submitter, number: int, known: calls.Value
 ) -> None:
-    """Report to a submitter the end of a task that is no longer in memory."""
+    """Send a submitter the outcome of a task that is no longer in memory."""
     result = calls.CallResult(number, known.state, known.reason, known.message, known.payload)
     report(mem, submitter, result)

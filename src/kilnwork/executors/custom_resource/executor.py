@@ -38,12 +38,12 @@ IMPERSONATE = "kilnwork.dev/impersonate"
 objects with the rights of the account."""
 
 UNHEARD_S = 5.0
-"""Interval in seconds at which an attempt is checked whose object is not followed at the moment:
-its kind cannot be watched, or the label by which it is followed was removed."""
+"""Interval in seconds at which we check an attempt whose object is not watched at the moment:
+either its kind cannot be watched, or the label by which it is watched was removed."""
 
 PODS_S = 1.0
-"""Interval in seconds at which Pods that must have ended are checked, since they are not
-followed."""
+"""Interval in seconds at which we check whether the Pods of a stopped object have finished, since
+these Pods are not watched."""
 
 ABSENT_S = 2.0
 """Interval in seconds at which an attempt requests a kind that is not served;

@@ -85,7 +85,7 @@ class Follower:
             await self._background.stop()
 
     async def _search(self, kinds: served_kinds.Kinds) -> None:
-        """Begin to watch every allowed kind of which an object of an attempt exists."""
+        """Begin to watch every allowed kind that has objects of attempts."""
         while True:
             try:
                 async for kind in kinds.all_allowed():

@@ -57,9 +57,9 @@ def lost(pod_name: str) -> port.Observation:
 
 
 def name_taken(pod_name: str, name: str, attempt: port.Attempt) -> port.Observation:
-    """Return the observation of an attempt for whose name another client has added a container.
+    """Return the observation of an attempt whose container name is already taken.
 
-    That container cannot be removed.
+    Another client has added a container with this name, which cannot be removed.
     """
     message = (
         f"container {name} of Pod {pod_name} was not made for this task, and cannot be removed: "
@@ -138,7 +138,5 @@ def _why(ended: pod.Terminated) -> tuple[attempts.Ending, str, str]:
 
 
 def _bare(container_id: str) -> str:
-    """Return a container id without the prefix for the container runtime, as it is in names of
-    cgroups.
-    """
+    """Return a container id without the prefix of the container runtime, as in cgroup names."""
     return container_id.rpartition("//")[2]

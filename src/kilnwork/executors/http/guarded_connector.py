@@ -49,8 +49,9 @@ class GuardedResolver(abc.AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[abc.ResolveResult]:
-        """Return the allowed addresses of a host. Raises OSError; `AddressRefused` if none is
-        left.
+        """Return the addresses of a host to which connecting is allowed.
+
+        Raises `AddressRefused` if there is none, and OSError if the name cannot be resolved.
         """
         found = await asyncio.get_running_loop().getaddrinfo(
             host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG

@@ -71,8 +71,9 @@ def _dict(value: Any) -> dict[str, Any]:
 
 
 class ServicesOfCluster:
-    """Finder of the Services of one API server. `inside`: whether this process runs in its
-    Kubernetes.
+    """Finder of the Services of one API server.
+
+    `inside`: whether this process runs in the Kubernetes of that API server.
     """
 
     def __init__(self, kube: client.Client, *, inside: bool) -> None:

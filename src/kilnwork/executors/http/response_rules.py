@@ -81,10 +81,10 @@ def judge_response(
     kind: str,
     waits: bool,
 ) -> Success | StillRunning:
-    """Return the verdict on a response with the body `raw`, which is parsed as `kind`. Raises
-    `AttemptFailed`.
+    """Decide from a response whether the task has succeeded or its work continues.
 
-    `waits`: 202 means that the work continues.
+    `raw`: the body; `kind`: the format by which to parse it (see `body_format`). `waits`: whether
+    the status 202 means that the work continues. Raises `AttemptFailed` if the task has failed.
     """
     given = template.response
     goes_on = waits and status == 202
@@ -173,8 +173,9 @@ def _result(given: http_task.HttpResponse, body: Any, raw: bytes, kind: str) -> 
 
 
 def _part(given: http_task.HttpResponse, body: Any) -> Success:
-    """Return the value at `resultJsonPath` of the body. If there is no success condition, the
-    presence of the value decides about success.
+    """Return the value at `resultJsonPath` in the body as the result.
+
+    Without a success condition, raises `AttemptFailed` if the value is missing, null or false.
     """
     budget = json_limits.Budget(json_limits.MAX_WORK)
     json_limits.measure(body)

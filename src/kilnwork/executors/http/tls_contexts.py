@@ -21,7 +21,9 @@ class TlsContexts:
     def context(
         self, given: http_task.Tls, values: secret_values.SecretValues, field: str
     ) -> ssl.SSLContext:
-        """Return the TLS context for a request. `field`: path of its TLS settings, for messages.
+        """Return the TLS context for a request.
+
+        `field`: path of the request's TLS settings, for error messages.
         Raises `AttemptFailed`.
         """
         pair = b""

@@ -246,8 +246,8 @@ class PodExecutor:
         return container_logs.read(self._client, where, output.source, how, read_log=self._read_log)
 
     def _ran_last(self, attempt: port.Attempt, name: str) -> bool:
-        """Return whether the Pod of an attempt was running when last seen, so that its absence is
-        no proof of its end.
+        """Return whether the Pod of an attempt was running when last seen, so that its absence
+        does not prove that it has ended.
         """
         known = self._pods.get(_key(attempt))
         running = known is not None and _is_ours(attempt, known) and _runs(known)
@@ -336,8 +336,8 @@ SETTLE_S = 0.2
 observed, so that several changes need one observation: a short Pod has ended by then."""
 
 UNWATCHED_CHECK_S = 5.0
-"""Interval in seconds at which a Pod is checked that the watch does not report, or no longer
-reports: another client may have removed the label by which it is watched."""
+"""Interval in seconds at which we check a Pod that the watch does not report, or no longer reports:
+another client may have removed the label by which the Pod is watched."""
 
 
 def _key(attempt: port.Attempt) -> tuple[str, str]:

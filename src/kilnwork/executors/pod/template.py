@@ -21,7 +21,7 @@ TASK_LABEL = "kilnwork.dev/task-id"
 RUN_LABEL = "kilnwork.dev/run"
 ATTEMPT_LABEL = "kilnwork.dev/attempt"
 TASK_ANNOTATION = "kilnwork.dev/task"
-"""Annotation with the name of the task, which may be longer than a label."""
+"""Annotation with the name of the task, which may be too long for a label."""
 
 FINALIZER = "kilnwork.dev/attempt"
 """Finalizer that keeps a deleted Pod until its outcome is stored."""

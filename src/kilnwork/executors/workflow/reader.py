@@ -100,8 +100,9 @@ class WorkflowReader:
 
 
 def _moment(written: Any) -> float | None:
-    """Return a time written in a status, as wall clock; None if it is no valid time, since the
-    schema allows any value.
+    """Return a time written in a status, as wall clock; None if it is not valid.
+
+    The schema allows any value.
     """
     try:
         return pod.parse_time(written)

@@ -72,7 +72,7 @@ class FlowRuns:
         self._live: dict[run_types.FlowKey, live_run_state.Run] = {}
         """Runs that are unfinished or being changed."""
         self._views: dict[run_types.FlowKey, run_types.FlowRunView] = {}
-        """Views of the live runs as they are on disk."""
+        """Views of the live runs as stored on disk."""
         self._new: dict[run_types.FlowKey, None] = {}
         self._ready: dict[live_run_state.Run, None] = {}
         self._touched: dict[live_run_state.Run, None] = {}
@@ -89,7 +89,7 @@ class FlowRuns:
         self._timer: asyncio.TimerHandle | None = None
         self._feed: feed.Feed[run_types.FlowKey] = feed.Feed()
         self._stale: dict[run_types.FlowKey, None] = {}
-        """Runs of which only counts have changed."""
+        """Runs in which only counts have changed."""
         self._stale_timer: asyncio.TimerHandle | None = None
         self._next_row = 1
         self._code: dict[int, tuple[str, frozenset[bytes]]] = {}
@@ -241,7 +241,7 @@ class FlowRuns:
     # queries of the controller
 
     def view(self, key: run_types.FlowKey) -> run_types.FlowRunView | None:
-        """Return the view of a run as the run is on disk, or None if there is no such run."""
+        """Return the view of a run as stored on disk, or None if there is no such run."""
         known, run = self._stored_view(key), self._live.get(key)
         if known is None or run is None or key not in self._views or not run.open_jobs:
             return known

@@ -219,16 +219,16 @@ class Run:
         self.dirty = self.redefined = True
 
     def keep_value(self, key: str, value: bytes) -> None:
-        """Store the value of an instance, as JSON."""
+        """Store the value of a step instance, as JSON."""
         self._values[key] = self.changed_values[key] = value
 
     def value(self, key: str) -> Any:
-        """Return the value of an instance, or None if it has none."""
+        """Return the value of a step instance, or None if the instance has no value."""
         raw = self.raw_value(key)
         return None if raw is None else _decode(raw)
 
     def raw_value(self, key: str) -> bytes | None:
-        """Return the value of an instance as JSON, or None if it has none."""
+        """Return the value of a step instance as JSON, or None if the instance has no value."""
         found = self._values.get(key) or self.changed_values.get(key)
         if found is None:
             found = self._read_value(key)

@@ -84,7 +84,7 @@ _decode_spec = msgspec.json.Decoder(index_item_source.IndexSpec).decode
 
 
 class StepSources:
-    """Maker of the item sources of steps (`rows.SourceKind`).
+    """Factory of the item sources of steps (`rows.SourceKind`).
 
     `blobs`: the directory of large values, with a subdirectory per namespace; `read_result` is
     called when a task ends.

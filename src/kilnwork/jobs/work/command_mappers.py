@@ -3,8 +3,8 @@ line by line.
 
 Used by `mapper_factory`. The rules for commands are in docs/reference/mappers.md. The unit of work
 is the part: it is not known which results belong to which record. A record is bad only if the
-command reports it, on descriptor 3, by its number on stdin. The reports are kept until the command
-has ended; then the part is read again for the content of the bad records.
+command reports it, on file descriptor 3, by its number on stdin. The reports are kept until the
+command has ended; then the part is read again for the content of the bad records.
 """
 
 import bisect

@@ -1,6 +1,4 @@
-"""Creation of the mapper that a job names. Used by `part`, and by `files` for a function of its
-own.
-"""
+"""Creation of the mapper that a job names. Used by `part` and by `files.part_work`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

@@ -27,8 +27,9 @@ class Mapper(Protocol):
     """
 
     def map_batch(self, first: int, batch: list[bytes]) -> None:
-        """Map the next records, which are as in the file but without line ends. `first`: number of
-        the first record.
+        """Map the next records, each given as its bytes in the file without the line end.
+
+        `first`: number of the first of these records.
         """
         ...
 

@@ -37,10 +37,10 @@ started and that still holds its stdout."""
 
 MARKER = "KILN_COMMAND_ID"
 REPORTS = 3
-"""Descriptor on which the command may report bad records."""
+"""Number of the file descriptor to which the command may write reports of bad records."""
 
 _ABOVE = 16
-"""Our ends of pipes are moved above the descriptors of the command."""
+"""Minimum number of the file descriptors of our ends of pipes; those of the command are lower."""
 
 _RESET_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 """Signals that are reset for the command, which would otherwise ignore those that Python, or a
@@ -60,7 +60,7 @@ class Receiver(Protocol):
         ...
 
     def reported(self, data: bytes) -> None:
-        """Process data from the command's descriptor 3."""
+        """Process data that the command wrote to file descriptor 3."""
         ...
 
 
@@ -278,7 +278,7 @@ class Piped:
 def _pipe(theirs: contextlib.ExitStack, *, reading: bool = False) -> tuple[int, int]:
     """Create a pipe, and return both ends, moved above the descriptors of the command.
 
-    The end of the command is closed with `theirs`. `reading`: our end is the reading one.
+    `theirs` closes the end of the command. `reading`: whether our end is the one to read from.
     """
     ends = os.pipe()
     moved = []

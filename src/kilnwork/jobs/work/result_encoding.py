@@ -1,6 +1,6 @@
-"""Encoding of results: one line each, JSON unless the mapper returns the line itself.
+"""Encoding of results: one line each, in JSON unless the mapper returns a line that is complete.
 
-Used by `function_mappers` and `reduce`. Commands print their lines themselves.
+Used by `function_mappers` and `reduce`. Not for commands, which print lines.
 """
 
 from collections.abc import Callable
@@ -30,11 +30,11 @@ _json = msgspec.json.Encoder(enc_hook=_encode_foreign).encode
 
 
 def encoder(*, text: bool) -> Encode:
-    """Return a function that makes a line, without a line end, from a value that is not None; it
-    raises `BadResult`.
+    """Return a function that encodes a value other than None as a line, without a line end.
 
-    A `bytes` value is the line itself. With `text`, which is set if the input format is text, a
-    `str` is the line itself too.
+    The function raises `BadResult`. A `bytes` value becomes the line unchanged, any other value
+    becomes JSON. `text`: whether the input format is text; then a `str` too becomes the line
+    unchanged, in UTF-8.
     """
     return _text_line if text else _json_line
 

@@ -1,8 +1,6 @@
-"""Environment variables and sizing of the source system (fbeltrao/aksjobscheduler), for users who
-migrate.
+"""Environment variables and sizing of fbeltrao/aksjobscheduler, for users who migrate from it.
 
-Pure; used under `kiln up --source-compat` only. Names and defaults are those of the source system's
-code.
+Pure; used under `kiln up --source-compat` only. Names and defaults are those of its code.
 """
 
 from collections.abc import Mapping
@@ -11,16 +9,16 @@ from dataclasses import dataclass
 from kilnwork.kit import errors
 
 PARAMETERS = ("aci", "gpu", "gpuQuantity", "batch")
-"""Parameters of the source system's POST /jobs."""
+"""Parameters of POST /jobs in aksjobscheduler that do not change how a job runs here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Values of the source system's environment variables, without those for images, cloud accounts
-    and watchers.
+    """Values of the environment variables of aksjobscheduler, without those for images, cloud
+    accounts and watchers.
 
-    `container`: only shown. `aci_trigger`: number of parts from which a job went to ACI, 0: never;
-    kept for placement, as no job leaves the cluster yet.
+    `container`: only shown. `aci_trigger`: number of parts from which aksjobscheduler runs a job on
+    Azure Container Instances (ACI), 0: never; kept for placement, as no job leaves the cluster yet.
     """
 
     container: str = "jobs"
@@ -34,7 +32,8 @@ def read(environ: Mapping[str, str]) -> Source:
     """Read the environment variables ITEMSPERJOB, MAXPARALLELISM, ACIMAXPARALLELISM,
     ACICOMPLETIONSTRIGGER and CONTAINERNAME.
 
-    CONTAINERNAME is called CONTAINER in the source system's README. Raises ConfigurationError.
+    CONTAINER, the name in the README of aksjobscheduler, is read in the place of CONTAINERNAME.
+    Raises ConfigurationError.
     """
     known = Source()
     container = environ.get("CONTAINERNAME") or environ.get("CONTAINER") or known.container

@@ -25,7 +25,7 @@ INLINE_BYTES = 64 << 10
 """Maximum size of a complete body that is processed on the event loop."""
 
 TURN_S = 60.0
-"""Maximum time that an expensive file waits for others of the kind before it is refused."""
+"""Maximum time that a slow file waits for other slow files before it is refused."""
 
 _T = TypeVar("_T")
 
@@ -84,8 +84,8 @@ async def feed_sink(
 
     `inline`: the sink processes `INLINE_BYTES` without blocking, unless they contain an archive,
     which may unpack to a thousand times as much. `turns`: a semaphore that a slow sink acquires for
-    each batch, so that a few slow sinks do not occupy all threads, nor Python's lock all the time.
-    When this returns or raises, the sink is not used any more.
+    each batch, so that a few slow sinks do not occupy all threads or hold the interpreter lock all
+    the time. When this returns or raises, the sink is not used any more.
     """
     batch = await body.batch(BATCH_BYTES)
     if inline and body.ended and len(batch) <= INLINE_BYTES and not _has_gzip(batch):

@@ -39,8 +39,8 @@ _OF_A_USER = (b"authorization", b"x-kiln-token", b"origin")
 
 _SLOW_AT_ONCE = 2
 """Number of files that are unpacked, split or indexed at once: the number of cores of a small
-machine. For each of them another thread computes hashes, and both compete with requests for
-Python's lock."""
+machine. For each of them another thread computes hashes, and both compete with requests for the
+interpreter lock."""
 
 _KNOWN_S = 1.0
 """How long a namespace and its TaskClusters are cached."""
@@ -100,7 +100,7 @@ class HandlerContext:
     def _check_anonymous(self, request: http_resource_base.JobRequest, namespace: str) -> None:
         """Check that a caller without a token may be served.
 
-        The system that we replace did not authenticate callers. Under `--source-compat`, callers
+        aksjobscheduler does not authenticate callers. Under `--source-compat`, callers
         without a token may use only the loopback port, and not through a page in a browser, which
         may post forms here (Origin, Sec-Fetch-Site) or know our address under another name.
         """
@@ -158,8 +158,10 @@ class HandlerContext:
         return known
 
     def require_token(self, request: http_resource_base.JobRequest) -> None:
-        """Raise Unauthorized if the caller has no token. Callers without a token may use only the
-        functions of the source system.
+        """Raise Unauthorized if the caller has no token.
+
+        Call it for everything that aksjobscheduler does not have: under `--source-compat`, callers
+        without a token get only what aksjobscheduler has.
         """
         if request.user is None:
             raise errors.Unauthorized
@@ -171,8 +173,9 @@ class HandlerContext:
         return await body.run(self.pool, work)
 
     async def in_turn(self, work: Callable[[], _T]) -> _T:
-        """Run work that needs much of Python's lock, of which only a few run at once. Raises
-        TooManyRequests.
+        """Run work that holds the interpreter lock for long, limited to `_SLOW_AT_ONCE` at once.
+
+        Raises TooManyRequests.
         """
         return await body.run_in_turn(self.turns, self.pool, work)
 

@@ -1,7 +1,7 @@
-"""Jobs and parts as JSON documents: the source system's field names first, then newer ones.
+"""Jobs and parts as JSON documents: fields of aksjobscheduler first, then newer ones.
 
 Pure; used by every response, and by the OpenAPI page, which is generated from these structs.
-Members without a value are left out, as in the source system.
+Members without a value are left out, as in aksjobscheduler.
 """
 
 from collections.abc import Sequence
@@ -44,12 +44,12 @@ class Progress(JsonDocument, frozen=True, kw_only=True):
 class JobDocument(JsonDocument, frozen=True, kw_only=True):
     """JSON document of a job.
 
-    `status`: `Not Started`, `Pending`, `Complete` or `Failed`, as in the source system; `phase` is
+    `status`: `Not Started`, `Pending`, `Complete` or `Failed`, as in aksjobscheduler; `phase` is
     more detailed. `completions`: number of parts, plus one for the merge of their results;
     `succeeded`: how many of these are done, which equals `completions` once the result exists.
     `active`, `failed`: numbers of parts. `warnings`: requested settings that have no effect.
     `storageBlobPrefix`: the job's directory in the store. `runningOnAci`: present only if the
-    server emulates the source system.
+    server emulates aksjobscheduler.
     """
 
     id: str
@@ -152,8 +152,8 @@ class ManifestDocument(JsonDocument, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Problem details of an error (RFC 9457). `message` repeats `detail` under the source system's
-    name.
+    """Problem details of an error (RFC 9457). `message` repeats `detail`, under the name
+    that aksjobscheduler uses.
     """
 
     type: str
@@ -212,8 +212,9 @@ def job(
 
 
 def status(view: file_job_types.JobView) -> str:
-    """Return the state of a job in the source system's terms, which had neither a running state nor
-    reasons.
+    """Return the state of a job in the terms of aksjobscheduler.
+
+    It has no state for running jobs: a job is `Pending` from its first started part to its end.
     """
     if view.phase.final:
         return "Complete" if view.phase is _SUCCEEDED else "Failed"
@@ -306,5 +307,5 @@ def _file(found: filejobs.StoredFile | None) -> FileFacts | None:
 
 
 def _time(seconds: float | None) -> str:
-    """Format a time in whole seconds, as the source system did."""
+    """Format a time in whole seconds, as aksjobscheduler does."""
     return "" if seconds is None else clock.rfc3339(seconds)

@@ -83,7 +83,7 @@ class Downloads:
         part = await self._shared.jobs.part(view.namespace, view.id, number)
         if part is None:
             text = f"part={number}: the parts of job {view.id} are 1 to {view.parts.total}"
-            if self._shared.settings.source is not None:  # the source system responded with 400
+            if self._shared.settings.source is not None:  # aksjobscheduler responds with 400
                 raise errors.BadRequest(text)
             raise errors.NotFound(text)
         if part.commit is not None and part.commit.output is not None:
@@ -149,7 +149,7 @@ async def wait_until_read(request: http_resource_base.JobRequest) -> None:
 def _part_number(request: http_resource_base.JobRequest) -> int | None:
     """Return the part number that a request names, or None if it names none.
 
-    The source system took 0, negative numbers and other texts for all parts; these are refused
-    here.
+    In aksjobscheduler 0, negative numbers and other texts stand for all parts; here they are
+    refused.
     """
     return request.number("part", least=1, most=filejobs.MAX_PARTS)

@@ -29,8 +29,8 @@ STALL_S = 60.0
 """A client that reads nothing for this long is disconnected."""
 
 MAX_OPEN = 32
-"""Number of files of a response that are open at once; open files may be deleted while they are
-sent."""
+"""Maximum number of files of one response that are open at once. An open file can still be sent
+after it has been deleted."""
 
 
 class Piece(NamedTuple):
@@ -62,7 +62,8 @@ class JoinedReader:
     def open(self) -> None:
         """Open the next files before the response begins, so that errors are found in time.
 
-        The open files may be deleted while they are sent.
+        At most `MAX_OPEN` files are opened. An open file can still be sent after it has been
+        deleted.
         """
         for each in itertools.islice(self._left, len(self._ahead), MAX_OPEN):
             self._ahead.append(self._opened(*each))

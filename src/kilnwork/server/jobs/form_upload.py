@@ -17,7 +17,7 @@ from kilnwork.server import errors
 
 FILE = "file"
 FIELD_BYTES = 1 << 20
-"""Maximum size of all fields except the file together: a specification is shorter."""
+"""Maximum total size of all fields except the file; the spec of a job is shorter."""
 
 MAX_FIELDS = 100
 """Maximum number of fields; about thirty have a meaning."""

@@ -90,7 +90,7 @@ _OF_SOURCE = {
 
 
 def of_parameters(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Return warnings for parameters of the source system that have no effect on how a job runs."""
+    """Return warnings for parameters of aksjobscheduler that have no effect on how a job runs."""
     if _OF_SOURCE.keys().isdisjoint(given):
         return ()
     return tuple(

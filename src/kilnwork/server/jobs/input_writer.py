@@ -21,11 +21,11 @@ MIB = 1 << 20
 
 
 class DiskRoom:
-    """Check whether a body of known length fits on the disk, made before its first byte is read.
+    """The free disk space of a store, which is checked before a body of known length is read.
 
-    This works only for stores in a directory. A body of unknown length, or one that arrives at the
-    same time as other bodies, is stopped by the store itself, which reserves space for the journal.
-    Small bodies are stored in the journal.
+    Nothing is checked for stores that are not directories. The check cannot see bodies of unknown
+    length, or several bodies that arrive at once: while those are written, the store itself fails
+    before the space that is reserved for the journal is used up.
     """
 
     def __init__(self, store: port.Store) -> None:
@@ -39,7 +39,10 @@ class DiskRoom:
             return None
 
     def check(self, size: int) -> None:
-        """Raise InsufficientStorage unless `size` more bytes fit."""
+        """Raise InsufficientStorage unless `size` more bytes fit.
+
+        Bodies of up to `body.INLINE_BYTES` always pass: they are stored in the journal.
+        """
         if size <= body.INLINE_BYTES:
             return
         free = self.free()

@@ -1,8 +1,8 @@
 """Parses the parameters of a request into a job's spec: flat parameters, and `spec` as a whole.
 
 Pure; used by uploads. Flat names are those of the fields of `FileJobSpec` and its members; the
-source system's `aci`, `gpu` and `gpuQuantity` become placement. A parameter overrides the same
-field of `spec`.
+parameters `aci`, `gpu` and `gpuQuantity` of aksjobscheduler become placement. A parameter overrides
+the same field of `spec`.
 """
 
 import functools
@@ -46,7 +46,7 @@ FLAT: dict[str, tuple[str, ...]] = {
     "maxAttempts": ("retry", "maxAttempts"),
     "timeoutSeconds": ("timeouts", "runningSeconds"),
 }
-"""Place in the spec by parameter."""
+"""Path of the field in the spec that each flat parameter sets."""
 
 MAPPERS = ("mapper", "command", "batchRecords", "reducer")
 KNOWN = (SPEC, *FLAT, *MAPPERS, *aksjobscheduler_settings.PARAMETERS)
@@ -224,7 +224,7 @@ def _command(text: str) -> list[str]:
 
 
 def _apply_placement(document: _Object, given: Mapping[str, str]) -> None:
-    """Set the placement from the source system's parameters: `aci` is exactly 1, `gpu` is a
+    """Set the placement from the parameters of aksjobscheduler: `aci` is exactly 1, `gpu` is a
     type.
     """
     if given.get("batch") == "1":

@@ -1,4 +1,4 @@
-"""Settings of the Jobs API: limits, and whether to emulate the system that kilnwork replaces.
+"""Settings of the Jobs API: limits, and emulation of aksjobscheduler, which kilnwork replaces.
 
 Created by the composition root; read by every module of this package.
 """
@@ -42,4 +42,4 @@ class JobsApiSettings:
     burst: int = 100
     """Number of new jobs that one user may create at once."""
     source: sources.Source | None = None
-    """Environment of the source system, under `kiln up --source-compat`; else None."""
+    """Settings of the emulated aksjobscheduler (`kiln up --source-compat`); None: no emulation."""

@@ -328,8 +328,10 @@ class Submit:
             await response.send(202, asgi.JSON, document, headers=more)
 
     def _wants_id_only(self, request: http_resource_base.JobRequest) -> bool:
-        """Return whether the response is to have only the job's id, as in the source system: by
-        default there, elsewhere on request.
+        """Return whether to send only the job's id as text, as aksjobscheduler does.
+
+        A client asks for that with `Accept: text/plain`. Under `--source-compat` it is the default,
+        unless the client accepts JSON explicitly.
         """
         accept = request.header(b"accept") or "*/*"
         if "text/plain" in accept:
@@ -386,7 +388,7 @@ def _check_anonymous_parameters(
     """Check the parameters of a request without a token.
 
     Parameters that only callers with a token may set are refused. Unknown parameters cause
-    warnings; the source system (see `aksjobscheduler_settings`) ignored them silently.
+    warnings; aksjobscheduler ignores them silently.
     """
     for name in given:
         if name in (*parameters.KNOWN, FILE) and name not in aksjobscheduler_settings.PARAMETERS:

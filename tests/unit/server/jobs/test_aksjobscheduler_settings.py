@@ -1,4 +1,4 @@
-"""The environment of the source system."""
+"""The environment variables of fbeltrao/aksjobscheduler."""
 
 import pytest
 
