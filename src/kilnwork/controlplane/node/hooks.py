@@ -55,8 +55,10 @@ class Hooks(NamedTuple):
                 if handler.exec is not None:
                     return await self._command(handler.exec.command or (), record, limit_s)
                 if handler.http_get is not None:
-                    passed, message = await self.probers.http(container, handler.http_get)
-                    return "" if passed else message
+                    # Every response is a success, as with the kubelet (runHTTPHandler), which
+                    # fails a hook only if its request fails.
+                    await self.probers.http(container, handler.http_get)
+                    return ""
                 if handler.sleep is not None:
                     # The limit above applies: a preStop never outlasts the grace period (KEP-3960).
                     await asyncio.sleep(handler.sleep.seconds)

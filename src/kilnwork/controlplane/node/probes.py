@@ -156,7 +156,9 @@ class Probers:
         """Send the GET request of a probe or hook. Return whether it succeeded, and why not or else
         a warning.
 
-        Redirects to the same host are followed, and certificates are not verified.
+        Redirects to the same host are followed, and certificates are not verified. Raises OSError
+        or aiohttp.ClientError for a request without a response, and NodeError for too many
+        redirects.
         """
         if self._session is None:
             connector = aiohttp.TCPConnector(ssl=False, force_close=True, limit=0)
@@ -174,7 +176,7 @@ class Probers:
                 if target is None or target.host != url.host:
                     return await _outcome(response)
             url = target
-        return False, f"stopped after {_MAX_REQUESTS} redirects"
+        raise errors.NodeError(f"stopped after {_MAX_REQUESTS} redirects")
 
     def _url(self, container: pod_types.Container, action: pod_types.HttpAction) -> yarl.URL:
         host, port = action.host or self._address, port_number(container, action.port)

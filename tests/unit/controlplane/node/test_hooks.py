@@ -1,10 +1,13 @@
 """Lifecycle hooks: what runs, and why it failed."""
 
-from collections.abc import Sequence
+import socket
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
 import pytest
+import pytest_asyncio
+from aiohttp import web
 
 from kilnwork.controlplane.node import hooks, pod_types, probes
 from kilnwork.controlplane.node import shim_container as containers
@@ -63,20 +66,50 @@ async def test_slow_hook_fails() -> None:
     assert why == "it did not end within 0.01 s"
 
 
-class WarnedProbers(probes.Probers):
-    """Each HTTP request succeeds with a warning."""
+@pytest_asyncio.fixture
+async def port() -> AsyncIterator[int]:
+    """Yield the port of an HTTP server: `/status/404` responds with that, `/loop` with itself."""
 
-    async def http(self, *_: object) -> tuple[bool, str]:
-        return True, "Probe terminated redirects"
+    async def respond(request: web.Request) -> web.Response:
+        return web.Response(status=int(request.match_info["status"]))
+
+    async def redirect(_: web.Request) -> web.Response:
+        return web.Response(status=302, headers={"Location": "/loop"})
+
+    app = web.Application()
+    app.router.add_get("/status/{status}", respond)
+    app.router.add_get("/loop", redirect)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield runner.addresses[0][1]
+    await runner.cleanup()
 
 
-async def test_http_hook_that_is_redirected_elsewhere_succeeds() -> None:
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/status/200", ""),
+        ("/status/302", ""),
+        ("/status/404", ""),
+        ("/status/500", ""),
+        ("/loop", "stopped after 10 redirects"),
+    ],
+)
+async def test_http_hook_succeeds_with_any_response(port: int, path: str, why: str) -> None:
     found, _ = running(0)
-    probers = WarnedProbers(
-        found.run_inside, lambda *_: None, address="127.0.0.1", now=clock.ManualClock()
-    )
-    hook = container(postStart={"httpGet": {"port": 80}})
-    assert await found._replace(probers=probers).post_start(hook, RECORD) == ""
+    hook = container(postStart={"httpGet": {"port": port, "path": path}})
+    assert await found.post_start(hook, RECORD) == why
+    await found.probers.stop()
+
+
+async def test_http_hook_without_a_response_fails() -> None:
+    found, _ = running(0)
+    with socket.socket() as bound:  # does not listen
+        bound.bind(("127.0.0.1", 0))
+        hook = container(postStart={"httpGet": {"port": bound.getsockname()[1]}})
+        assert "Cannot connect to host 127.0.0.1" in await found.post_start(hook, RECORD)
+    await found.probers.stop()
 
 
 @pytest.mark.parametrize("name", ["postStart", "preStop"])
