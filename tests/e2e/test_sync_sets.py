@@ -66,6 +66,11 @@ def server(tmp_path: Path) -> Iterator[up_server.UpServer]:
         yield made
 
 
+def pond_data(server: up_server.UpServer) -> Path:
+    """Return the directory in which the DataPond `default` of namespace `default` has its data."""
+    return server.data / "ponds/default/default"
+
+
 def lake(server: up_server.UpServer, *, lines: int = 10) -> Path:
     """Return a directory with four files of `lines` lines each."""
     directory = server.workdir / "lake" / "trades"
@@ -327,7 +332,7 @@ def test_failed_shards_of_a_set_run_again(server: up_server.UpServer, backend: s
 def test_deleted_set_leaves_no_worker_and_no_data(server: up_server.UpServer) -> None:
     apply(server, flow='\n    do: [{long: {command: [sleep, "600"]}}]\n')
     wait_phase(server, "Running")
-    runs = next(server.data.glob("**/runs/default"))
+    runs = pond_data(server) / "runs/default"
     assert [one.name for one in runs.iterdir()] == ["risk-g1"]
     server.kiln("delete", "syncset/risk")
     waiting.wait_until(
@@ -474,13 +479,12 @@ def test_output_of_a_set_is_input_of_another(server: up_server.UpServer, backend
     read = wait_phase(server, "Succeeded", name="reader")
     assert read["snapshots"]["prices"]["digest"] == output["digest"]
     assert read["result"]["value"] == 3
-    [directory] = server.data.glob("**/runs/default/writer-g1.out/prices")
+    directory = pond_data(server) / "runs/default/writer-g1.out/prices"
     assert len(list(directory.iterdir())) == 3
     server.kiln("delete", "syncset/writer")
     waiting.wait_until(lambda: not directory.exists(), what="the output goes with its set")
-    waiting.wait_until(
-        lambda: not list(server.data.glob("**/outputs/default/*")), what="nothing is left of it"
-    )
+    outputs = pond_data(server) / "outputs/default"
+    waiting.wait_until(lambda: list(outputs.iterdir()) == [], what="nothing is left of it")
 
 
 def spawns_on(_: int) -> str:
