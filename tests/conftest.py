@@ -1,10 +1,11 @@
 """Fixtures of every level. Heavier ones (a real server) start only where a test names them."""
 
+import logging
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -67,6 +68,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests that speak to a task's socket with curl need it; nothing else of kilnwork does."""
     if item.get_closest_marker("curl") and shutil.which("curl") is None:
         pytest.skip("curl is not on PATH: install it, for example with apt install curl")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, bool, bool]:
+    """Undo `logs.setup` of a command that a test runs in this process: its handler writes to the
+    standard error of that test, which is closed afterwards.
+    """
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        return (yield)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 @pytest.fixture
