@@ -45,8 +45,9 @@ check: $(VENV)/.dev ## Lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/mypy examples/0[2-6]*/*.py examples/[12]*/*.py examples/3*/*.py examples/4*/*.py
 
+# Most tests wait more than they compute: four processes keep two cores busy.
 test: check ## All tests that need nothing but Python (kubectl cases run if it is there)
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
+	$(BIN)/pytest -n 4 --dist worksteal
 
 test-faults: $(VENV)/.dev ## The long form of the kill -9 tests: KILN_FAULT_SEED=N repeats one
 	$(BIN)/python -m tests.faults.campaign programs --seeds $${KILN_FAULT_SEED:-1:1000} --jobs 2 --minutes 5
