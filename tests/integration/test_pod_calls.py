@@ -216,6 +216,21 @@ async def test_results_and_arguments_may_be_large(world: World) -> None:
     assert await result(future) == 2_000_000
 
 
+async def test_result_that_cannot_be_stored_is_lost_and_the_call_repeated(world: World) -> None:
+    blobs = str(world.directory / "blobs")
+    future = submit(pod_functions.fill_on_second_try, 3_000_000, blobs)
+    first = await world.attempt(1)
+    world.run(first)
+    assert await world.ended(first) == 1
+    await world.over(first, E.FAILED, "NonZeroExit")  # its Pod, which comes after the report
+    second = await world.attempt(2)
+    world.run(second)
+    assert len(await result(future)) == 3_000_000
+    view = hubs.view(world.hub, second.task)
+    assert (view.losses, view.failures) == (1, 0)
+    assert view.loss.startswith("ResultLost: BlobNotWritten")
+
+
 async def test_call_knows_its_attempt_and_hides_own_variables(world: World) -> None:
     future = submit(pod_functions.report, "path")
     ref = await world.attempt()

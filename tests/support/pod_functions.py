@@ -25,6 +25,16 @@ def fill(size: int) -> bytes:
     return b"x" * size
 
 
+def fill_on_second_try(size: int, blobs: str) -> bytes:
+    """Return a large value, which the first attempt cannot store: a file is in the way."""
+    path = Path(blobs)
+    if path.is_file():
+        path.unlink()
+    else:
+        path.touch()
+    return fill(size)
+
+
 def leave(code: int) -> None:
     os._exit(code)
 

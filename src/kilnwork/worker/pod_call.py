@@ -5,8 +5,8 @@ slot, for a single call: it receives function and arguments over its link to the
 children in the name of the attempt, and reports how the call ended. The process exits only once the
 dispatcher has stored that report, and waits for a dispatcher that is away. SIGTERM raises Cancelled
 in the function, and nothing is reported: the executor knows why it ended the Pod. Exit codes: 0 the
-call returned, or the attempt had already ended; 1 it raised; 143 asked to stop; 70 refused by the
-dispatcher.
+call returned, or the attempt had already ended; 1 it raised, or its result could not be stored; 143
+asked to stop; 70 refused by the dispatcher.
 """
 
 import logging
@@ -158,7 +158,7 @@ class PodCall(session.Session):
         end = self._run(self._call)
         if self._forked:
             _exit(RETURNED if end.ending is call_execution.SUCCEEDED else RAISED)
-        if end.ending not in (call_execution.SUCCEEDED, call_execution.FAILED):
+        if end.ending is call_execution.STOPPED:
             return STOPPED
         self.link.flush()  # tasks that it has submitted must precede its end
         self._report = messages.CallsEnded(1, (end,))

@@ -124,6 +124,26 @@ def test_end_of_a_pod_without_a_report_is_a_loss(world: World) -> None:
     assert (task.losses, task.attempt, task.state) == (1, 2, S.STAGING)
 
 
+def test_lost_result_is_a_loss_and_not_a_failure(world: World) -> None:
+    task = world.call()
+    world.process(task)
+    first = task.ref
+    world.report(task, E.LOST)
+    assert (task.losses, task.attempt, task.state) == (1, 2, S.STAGING)
+    world.over(first, E.FAILED, R.NON_ZERO_EXIT)  # its Pod, later
+    assert (task.losses, task.attempt, task.state) == (1, 2, S.STAGING)
+
+
+def test_lost_result_of_a_killed_call_waits_for_its_pod(world: World) -> None:
+    task = world.call()
+    world.process(task)
+    world.apply(inputs.CancelTasks(scripted_calls.DRIVER, (task.id,), recursive=True))
+    world.report(task, E.LOST)
+    assert state(task) is S.KILLING
+    world.over(task.ref, E.STOPPED, R.KILLED)
+    assert (task.state, task.stopped) == (S.KILLED, True)
+
+
 def test_killed_call_is_killed_when_its_pod_has_ended(world: World) -> None:
     task = world.call()
     world.process(task)

@@ -69,12 +69,15 @@ def handle_ends(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment)
 def _ended_in_pod(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> None:
     """Conclude the call of a Pod as its process reports; the Pod then exits by itself.
 
-    An attempt that is being stopped counts as stopped only when its Pod has ended, which its
-    executor observes.
+    An attempt that is being stopped counts as stopped, or as lost, only when its Pod has ended,
+    which its executor observes.
     """
     for end in item.ends:
         task = mem.attempt_behind(item.link, end.ref)
-        if task is not None and end.ending in _OWN_ENDS:
+        if task is None:
+            continue
+        is_lost = end.ending is attempts.Ending.LOST and task.intent is _NO_INTENT
+        if is_lost or end.ending in _OWN_ENDS:
             _conclude(mem, task, end, item, now)
 
 
