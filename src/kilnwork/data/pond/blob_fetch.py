@@ -41,13 +41,24 @@ class Fetched(NamedTuple):
 class Progress:
     """Counter of received bytes, for the agent. `stopped` returns True to end the fetch."""
 
-    def __init__(self, stopped: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, stopped: Callable[[], bool] = lambda: False, *, whole: "Progress | None" = None
+    ) -> None:
         self.stopped = stopped
         self.received = 0
+        self._whole = whole
+
+    def part(self) -> "Progress":
+        """Return a counter for one of several fetches at the same time; its bytes count here
+        too.
+        """
+        return Progress(self.stopped, whole=self)
 
     def add(self, count: int) -> None:
         """Count received bytes. Raises Stopped if the fetch is to end."""
         self.received += count
+        if self._whole is not None:
+            self._whole.received += count
         if self.stopped():
             raise Stopped
 
@@ -106,7 +117,7 @@ def _from_origin(
     progress: Progress,
 ) -> Fetched:
     found: list[str] = []
-    before = progress.received
+    progress = progress.part()
     while len(found) < TRIES:
         try:
             whole = _try_once(kept, digest, size, origin=origin, progress=progress)
@@ -114,7 +125,7 @@ def _from_origin(
             found.append(error.found)
             continue
         if whole:
-            return Fetched(digest, size, origin.name, origin.peer, progress.received - before)
+            return Fetched(digest, size, origin.name, origin.peer, progress.received)
     name, wanted = origin.name, local_blobs.text(digest)
     if not origin.peer and len(set(found)) == 1:
         raise errors.SourceChanged(
@@ -203,7 +214,7 @@ def fetch_new(
     `name`: name of the partial file, the same for the same file and stamp. Raises the same errors
     as `fetch`.
     """
-    before = progress.received
+    progress = progress.part()
     with (
         kept.reserved(name, listed.size or 0),
         store.full_disk(kept.root, or_drop=lambda: kept.blobs.drop_partial(name)),
@@ -230,4 +241,4 @@ def fetch_new(
             stamp = content.stamp
         kept.hold_blob(partial.digest)
         digest, size = partial.commit()
-    return Fetched(digest, size, source.name, False, progress.received - before), stamp
+    return Fetched(digest, size, source.name, False, progress.received), stamp

@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -200,6 +201,24 @@ def test_error_of_source_is_raised_over_errors_of_peers(
 
     with pytest.raises(errors.SourceUnreachable, match="the connection ended"):
         fetch(kept, peer.origin("a", peer=True), source.origin("a"))
+
+
+def test_bytes_of_parallel_fetches_are_not_counted(kept: store.PondStore) -> None:
+    progress = blob_fetch.Progress()
+
+    class BusySource(ponds.CountingSource):
+        """A source during whose use another fetch of the same pin receives 5,000 bytes."""
+
+        def open(self, path: str, *, offset: int = 0, stamp: str = "") -> Any:
+            progress.part().add(5000)
+            return super().open(path, offset=offset, stamp=stamp)
+
+    source = BusySource({"a": CONTENT})
+    assert fetch(kept, source.origin("a"), progress=progress).received == len(CONTENT)
+    [listed] = source.list(origins.Selection())
+    read, _ = blob_fetch.fetch_new(kept, "new", listed, source=source, progress=progress)
+    assert read.received == len(CONTENT)
+    assert progress.received == 2 * (len(CONTENT) + 5000)
 
 
 def test_stopped_fetch_ends_and_keeps_received_bytes(
