@@ -5,8 +5,8 @@ slot, for a single call: it receives function and arguments over its link to the
 children in the name of the attempt, and reports how the call ended. The process exits only once the
 dispatcher has stored that report, and waits for a dispatcher that is away. SIGTERM raises Cancelled
 in the function, and nothing is reported: the executor knows why it ended the Pod. Exit codes: 0 the
-call returned, or the attempt had already ended; 1 it raised; 143 asked to stop; 70 refused by the
-dispatcher.
+call returned, or the attempt had already ended; 1 it raised; 143 asked to stop, or its result could
+not be stored; 70 refused by the dispatcher.
 """
 
 import logging
@@ -83,9 +83,9 @@ class PodCallSettings(NamedTuple):
 
 
 def from_environment(environment: Mapping[str, str]) -> PodCallSettings:
-    """Read the settings from environment variables, all of which the executor sets.
+    """Read the settings from environment variables, which the executor sets.
 
-    Raises KeyError or ValueError.
+    Only KILN_CA and KILN_BLOBS may be missing. Raises KeyError or ValueError.
     """
     return PodCallSettings(
         token_file=mount_path_resolution.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
