@@ -1,6 +1,6 @@
 """Values about one attempt that several packages exchange: its identity, observations, outcome.
 
-Used by dispatch, channel, worker and controllers; none of them is stored on its own.
+Used by most packages. None of these values is stored on its own.
 """
 
 from enum import StrEnum
@@ -110,7 +110,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """The outcome of an attempt as the worker reports it."""
+    """The outcome of an attempt as its worker or executor reports it."""
 
     ending: Ending
     reason: Label

@@ -2,7 +2,7 @@
 
 `python -m kilnwork.api.crd` writes them to `crds/*.yaml`, which are checked in and installed on a
 real Kubernetes; the embedded API server takes schema and columns from here. Rules in CEL are for
-the real server; `api.task_validation` has the same rules in Python.
+the real server; `task_validation` and the like have the same rules in Python.
 """
 
 import functools

@@ -1,7 +1,8 @@
 """The CustomResourceDefinitions of Job and JobConfig: their rules and columns.
 
 Used by `crd`. The CEL rules are for the real API server and stay within its cost limits;
-`job_validation` has the same rules, and further ones, in Python.
+`job_validation` and `job_template_validation` have the same rules, and further ones, in Python, and
+take the texts from here.
 """
 
 from collections.abc import Iterator

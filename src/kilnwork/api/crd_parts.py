@@ -1,7 +1,8 @@
 """Parts of our CustomResourceDefinitions, and the texts of their rules.
 
-Used by `crd` and `crd_jobs`, which have a `KindDefinition` for each kind, and by `task_validation`,
-which has the same rules in Python. No complete definition is here.
+Used by `crd` and its parts, such as `crd_jobs`, which have a `KindDefinition` for each kind, and by
+`task_validation` and `job_validation`, which have the same rules in Python. No complete definition
+is here.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """The CustomResourceDefinition of SyncSet: its rules and columns.
 
 Used by `crd`. The CEL rules are for the real API server and stay within its cost limits;
-`sync_set_validation` has the same rules, and further ones, in Python.
+`sync_set_validation` has the same rules, and further ones, in Python, with texts from here.
 """
 
 from collections.abc import Iterator

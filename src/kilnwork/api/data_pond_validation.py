@@ -1,6 +1,6 @@
 """Checks of DataPonds beyond their schema; they return problems as (field, text) pairs.
 
-Used by admission and by the controller. Pure.
+Used by admission and by the controller. No I/O.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """Due ticks of a schedule: which ones to run, which ones to drop and why, and when to look again.
 
 `CompiledSchedule` is a JobConfig's schedule with parsed expressions; `plan` decides, given the
-time and the earlier decisions. Used by the controller of JobConfigs, which carries out a Plan and
-stores its `decided`, and by the commands that show and backfill ticks. Pure: no clock, no I/O.
-`cron` converts expressions to times.
+time and the earlier decisions. Used by the controller of JobConfigs, which carries out a
+SchedulePlan and stores its `decided`, by that of Jobs for dependencies, and by the commands that
+show and backfill ticks. No I/O; reads no clock. `cron` converts expressions to times.
 
 A *tick* is a UTC second. Each tick is decided once, in order: ticks at or before the last decided
 one, or at or before the epoch of the schedule, are not considered again, whatever the clock does.
@@ -103,7 +103,7 @@ class SchedulePlan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     next_tick: int | None = None
     """When to plan again; None: only after a change of the JobConfig."""
     waiting: WaitReason | None = None
-    """Why no tick runs; None if a tick runs."""
+    """Why no tick is due; None if ticks are due, even if all of them are dropped."""
 
     @property
     def message(self) -> str:

@@ -2,7 +2,7 @@
 
 Used by the dispatcher, which reads the objects, by the worker, which requests the values, and by
 executors that leave this to Kubernetes. Values of Secrets are never in a spec: only the names of
-objects and keys. Pure. `env_validation` checks what users write.
+objects and keys. No I/O. `env_validation` checks what users write.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

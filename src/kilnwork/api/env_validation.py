@@ -1,6 +1,6 @@
 """Rules for the environment variables of a task (`env`).
 
-Used by validation and by the Python library. Pure.
+Used by validation and by the Python library. No I/O.
 """
 
 import re

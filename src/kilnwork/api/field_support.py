@@ -3,7 +3,7 @@
 `kind_field_effects` has the rows of our kinds, the local node those of Pods. The API server
 generates warnings from them (`Warning: 299`), nodes write conditions and refuse Pods by them,
 `cli.field_effects_reference` generates docs/reference/fields.md, and a test writes every field once
-and checks the effect in its row. Pure: facts about one object.
+and checks the effect in its row. No I/O: facts about one object.
 """
 
 import enum

@@ -1,6 +1,7 @@
 """Addresses of the files of file jobs, in the form of pond sources: `kiln:JOB/DIRECTORY`.
 
-Used by the validation of DataPonds, by their controller and by the agents. Pure.
+Used by the validation of DataPonds and SyncSets, by the controller of DataPonds, by the agents and
+by `kiln data`. No I/O.
 """
 
 from typing import NamedTuple

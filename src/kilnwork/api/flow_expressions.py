@@ -1,10 +1,10 @@
 """Expressions in flows: a string `${ EXPR }` in CEL is replaced by the value of the expression.
 
-Used by `flow_program` and the plan of flows. A string is an expression as a whole or not at all:
-nothing is ever inserted into text, so that no value can become syntax. The names in an expression
-are known before it is evaluated; the caller looks up their values. A plain path such as
-`price.value.sum` is resolved here and returns its value unchanged; other expressions are evaluated
-by CEL (`cel_evaluation`).
+Used by `flow_program`, the plan of flows, `kilnwork.testing` and the SDK. A string is an expression
+as a whole or not at all: nothing is ever inserted into text, so that no value can become syntax.
+The names in an expression are known before it is evaluated; the caller looks up their values. A
+plain path such as `price.value.sum` is resolved here and returns its value unchanged; other
+expressions are evaluated by CEL (`cel_evaluation`).
 """
 
 import re
@@ -231,5 +231,5 @@ def _evaluate(compiled: Any, lookup: Lookup) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Return a value as JSON, with the same bytes for the same value on every machine."""
+    """Return a value as JSON, with the same bytes on every machine; members keep their order."""
     return msgspec.json.encode(value)

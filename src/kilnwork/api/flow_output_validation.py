@@ -1,7 +1,6 @@
-"""Rules for the steps of a flow that write outputs of their SyncSet. Pure.
+"""Rules for the steps of a flow that write outputs of their SyncSet. No I/O.
 
-Used by the validation of SyncSets, and by the controller for a replay, which uses the flow of an
-earlier generation.
+Used by the validation of SyncSets.
 """
 
 from collections.abc import Iterator, Sequence

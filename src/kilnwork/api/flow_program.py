@@ -1,8 +1,8 @@
 """Compiled flows: a tree of nodes with parsed expressions and all defaults.
 
-Used by `flow_validation`, the plan of flows and `kilnwork.testing`. `build` reads the nested
-steps, which have no schema, and collects all problems with their paths; `flow_validation` checks
-the names that steps refer to. Pure.
+Used by the validation of flows and SyncSets, the plan of flows, the controllers, the SDK and
+`kilnwork.testing`. `build` reads the nested steps, which have no schema, and collects all problems
+with their paths; `flow_validation` checks the names that steps refer to. No I/O.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
-"""Validation of the names in a flow: earlier steps, snapshots, parameters, groups. Pure.
+"""Validation of the names in a flow: earlier steps, snapshots, parameters, groups. No I/O.
 
-Used by the validation of SyncSets and by `kilnwork.testing`. A step may refer to earlier steps of
-its own list and of the enclosing lists. Therefore a flow has no cycles except for `until`; a
-reference to the step itself or to a later step is a problem.
+Used by the validation of SyncSets, by the plan of flows and by `kilnwork.testing`. A step may refer
+to earlier steps of its own list and of the enclosing lists. Therefore a flow has no cycles except
+for `until`; a reference to the step itself or to a later step is a problem.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,6 +1,6 @@
 """Checks of `spec.http` and `spec.function` beyond their schemas; problems are (field, text) pairs.
 
-Used by `task_validation`, and by `executors.http` after variables are replaced. Pure.
+Used by `task_validation`, and by `executors.http` after variables are replaced. No I/O.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """Inputs of a task: the objects that it needs, and the JSON document that its command reads.
 
-Used by the Task controller, which does the look-ups: these functions only name the needed objects
-and assemble the document from their values.
+Used by the controllers of Tasks and Jobs, which look the objects up, by flows and by validation.
+These functions only name the needed objects and assemble the document from their values.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 The types are those of Furiko with its rules, plus Int, Float and JSON. Used by validation, by code
 that passes Jobs to the engine, and by `job_option_forms`, which prompts users. A value becomes the
-value of a variable `option.NAME` and is not parsed for variables. Pure.
+value of a variable `option.NAME` and is not parsed for variables. No I/O.
 """
 
 import difflib

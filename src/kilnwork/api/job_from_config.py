@@ -2,7 +2,7 @@
 
 Used by the Job controller for Jobs with `configName`, and by everything that creates Jobs of a
 JobConfig: its schedule, backfills, `kiln run-job`, the Python library. Later changes of the
-JobConfig do not affect an expanded Job. Pure.
+JobConfig do not affect an expanded Job. No I/O.
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 
 Created from `spec.template.parallelism`. Used by the engine, which stores only numbers, and by
 views of indexes. Nothing is enumerated: an index is computed from its number, so that a million
-indexes use no memory. Pure.
+indexes use no memory. No I/O.
 """
 
 import functools

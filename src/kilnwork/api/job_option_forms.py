@@ -1,7 +1,7 @@
 """Forms for a JobConfig's options: JSON Schema for web pages, and parsing of typed values.
 
-Used by `kiln run-job` and the REST API. Only `job_config_options` decides what is valid: the schema
-accepts nothing that `job_config_options` refuses. Pure.
+Used by `kiln run-job`, `kiln backfill` and the REST API. Only `job_config_options` decides what is
+valid: the schema accepts nothing that `job_config_options` refuses. No I/O.
 """
 
 import json

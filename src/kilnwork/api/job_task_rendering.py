@@ -4,7 +4,7 @@ Used by the engine; `job_template_validation` checks whether a template is valid
 second pass in their executor (`pod`, manifests, requests, payloads) keep `task.attempt` and the
 other variables that are known only at an attempt; values that look like variables are escaped
 there, so that no value is ever parsed for variables (docs/decisions/0039). All other fields are
-final: commands, calls. Pure.
+final: commands, calls. No I/O.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -1,7 +1,7 @@
 """Checks of the templates of Jobs beyond their schema; problems are (field, text) pairs.
 
 Used by `job_validation` for the templates of Jobs and JobConfigs. `task_validation` checks what a
-task runs, as for a Task, with the additional variables of Jobs. Pure.
+task runs, as for a Task, with the additional variables of Jobs. No I/O.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Checks of Jobs and JobConfigs beyond their schemas; problems are (field, text) pairs.
 
-Used by the API server's admission and by the controllers, which report the same problems in the
-status on a real Kubernetes. `job_template_validation` checks the templates. Pure: a check reads the
-object itself and no other.
+Used by the API server's admission, by the controllers, which report the same problems in the status
+on a real Kubernetes, and by the SDK for `@kiln.job`. `job_template_validation` checks the
+templates. Pure: a check reads the object itself and no other.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,9 +1,9 @@
 """Limits for JSON documents from outside: their size, and the work of processing them.
 
-Used by result rules (`result_rule_compiler`, `jsonpaths`, `cel_evaluation`) and by `substitution`,
-which evaluate or copy documents written by controllers, services or users. Nothing here waits or
-reads a clock: work is counted in steps, so that the same document gives the same result on a busy
-machine.
+Used by code that evaluates or copies documents written by controllers, services or users, such as
+result rules (`result_rule_compiler`, `jsonpaths`, `cel_evaluation`) and `substitution`. Nothing
+here waits or reads a clock: work is counted in steps, so that the same document gives the same
+result on a busy machine.
 """
 
 import math

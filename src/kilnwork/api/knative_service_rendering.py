@@ -2,7 +2,7 @@
 
 It is created from `function.template` of the JobConfig's `taskTemplate`. Used by the JobConfig
 controller, which maintains it, by `job_from_config`, which sets its name in Jobs, and by
-`job_validation`. Pure.
+`job_validation`. No I/O.
 """
 
 from collections.abc import Iterator

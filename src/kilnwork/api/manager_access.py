@@ -1,7 +1,8 @@
-"""Names by which clients find the manager in a Kubernetes cluster, shared with its manifests.
+"""Names, paths and headers by which clients find and address the manager in a Kubernetes cluster.
 
-Used by `kiln install` and `kiln manager`, which create these objects, and by `endpoints`, which
-finds the manager through the API server's service proxy with only a kubeconfig.
+Used by `kiln install` and `kiln manager`, which create these objects, by `endpoints`, which finds
+the manager through the API server's service proxy with only a kubeconfig, and by the server,
+workers, sidecars and agents.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Whether a Pod fits a node: readiness, taints, labels, required affinity, requests. Pure.
+"""Whether a Pod fits a node: readiness, taints, labels, required affinity, requests. No I/O.
 
 Used by the scheduler of `kiln up`, its eviction by taints, and gangs. Rules and texts are those of
 the scheduler's filters (k8s.io/kubernetes pkg/scheduler/framework/plugins;

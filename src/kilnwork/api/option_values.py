@@ -1,7 +1,7 @@
 """Evaluation of an option's value according to the option's type.
 
 Part of `job_config_options`, which evaluates all values of a Job, and of `job_option_forms`, which
-parses typed input. The rules are those of Furiko, plus those of Int, Float and JSON. Pure.
+parses typed input. The rules are those of Furiko, plus those of Int, Float and JSON. No I/O.
 """
 
 import difflib

@@ -1,6 +1,6 @@
 """The fields of a core/v1 Pod that kilnwork reads: its node and the state of its containers.
 
-Used by the controllers, which never write objects back from these structs.
+Used by the controllers and executors, which never write objects back from these structs.
 """
 
 import enum
@@ -41,7 +41,7 @@ class ContainerState(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_o
 
     @property
     def started(self) -> float | None:
-        """When the container started, wall clock; None if unknown."""
+        """When the container started, in seconds since the epoch; None if unknown."""
         if self.running is not None:
             return parse_time(self.running.get("startedAt"))
         return None if self.terminated is None else parse_time(self.terminated.started_at)
@@ -167,7 +167,7 @@ _NO_TIME = 86_400.0 * 366
 
 
 def parse_time(text: str | None) -> float | None:
-    """Return the time in a status, wall clock; None if there is none."""
+    """Return the time in a status, in seconds since the epoch; None if there is none."""
     if not text:
         return None
     seconds = clock.parse_rfc3339(text)

@@ -1,7 +1,7 @@
 """The parts of a PodTemplateSpec that kilnwork reads, and a check of their shape.
 
 Used by the validation of SyncSets and by the controller of TaskClusters: our schemas do not
-describe templates, which are too large for them. The API server checks the rest. Pure.
+describe templates, which are too large for them. The API server checks the rest. No I/O.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """Checks of the Pod templates of tasks beyond their schema; problems are (field, text) pairs.
 
-Pure. Used by `task_validation` for `spec.pod` of tasks, and by the sdk for `pod=`. Workers import
+No I/O. Used by `task_validation` for `spec.pod` of tasks, and by the sdk for `pod=`. Workers import
 the sdk, so this module imports neither a YAML parser nor the CRDs. The API server checks the rest
 of the PodSpec.
 """

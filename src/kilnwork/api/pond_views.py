@@ -1,7 +1,7 @@
 """Views of a pond in the REST API: its nodes, and the leases of users.
 
-Used by the ledger, which creates them, by `server.pond_api` and by `kiln data`. The status of
-a DataPond has the totals; these views have the data of each node.
+Created by the ledger of `controllers.data_pond`, served by `server.pond_api`, and shown by `kiln
+data`. The status of a DataPond has the totals; these views have the data of each node.
 """
 
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Resource quantities of Kubernetes: `500m`, `1.5Gi`, `10e3`. Pure.
+"""Resource quantities of Kubernetes: `500m`, `1.5Gi`, `10e3`. No I/O.
 
 Used by the API server, which refuses invalid quantities, by the scheduler and by nodes. Rules and
 error texts are those of k8s.io/apimachinery pkg/api/resource, ParseQuantity.

@@ -1,8 +1,8 @@
 """All reasons that our objects can show, with the sentences that explain them.
 
-Used by dispatch, the worker and the controllers, which write them; run as a program, this module
-prints docs/reference/reasons.md (`make docs`). Reasons are stable CamelCase names that programs
-may compare. Messages are elsewhere: they describe one case and may change.
+Used by dispatch, the worker, the executors, `jobs` and the controllers, which write them; run as a
+program, this module prints docs/reference/reasons.md (`make docs`). Reasons are stable CamelCase
+names that programs may compare. Messages are elsewhere: they describe one case and may change.
 """
 
 import sys

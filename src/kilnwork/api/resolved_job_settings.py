@@ -1,6 +1,6 @@
 """The settings of a Job: its template with short forms and defaults resolved.
 
-Used by the engine and the controllers, on templates that `job_validation` accepts. Pure. Not the
+Used by the engine and the controllers, on templates that `job_validation` accepts. No I/O. Not the
 index set (`job_indexes`), nor what each index runs (`job_task_rendering`).
 """
 

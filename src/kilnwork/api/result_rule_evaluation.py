@@ -1,8 +1,8 @@
 """Compiled result rules and their evaluation on a document.
 
 Created by `result_rule_compiler`; used by executors for each new state of a document that they
-observe. A rule is true, false or undefined: missing values are not an error. Pure: one document, no
-clock; work is counted (`json_limits`).
+observe. A rule is true, false or undefined: missing values are not an error. No I/O, and no clock:
+work is counted (`json_limits`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -166,7 +166,7 @@ def _budget(document: Any, *, times: int = 1) -> json_limits.Budget:
 
 
 def _all(results: Iterator[bool | None]) -> bool | None:
-    """AND of three values: false if any is false, else undefined if any is (Kleene)."""
+    """Return False if any result is False, else None if any is None, else True (Kleene's AND)."""
     undefined = False
     for result in results:
         if result is False:
@@ -189,7 +189,7 @@ def _shorten(text: str, limit: int = 120) -> str:
 
 def _truth(value: Any) -> bool | None:
     """Return whether a value is true, including the text of a Kubernetes condition; None for
-    null."""
+    null and for `Unknown`."""
     if value is None or value == "Unknown":
         return None
     return value not in ("False", "false") and bool(value)

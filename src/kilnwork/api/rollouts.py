@@ -1,6 +1,6 @@
 """Bounds of a rollout: how many workers of a TaskCluster are replaced at the same time.
 
-Pure. Used by validation and by the TaskCluster controller. The arithmetic is that of Deployments
+No I/O. Used by validation and by the TaskCluster controller. The arithmetic is that of Deployments
 (kubernetes pkg/controller/deployment/util, ResolveFenceposts).
 """
 

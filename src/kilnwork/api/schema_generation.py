@@ -1,8 +1,8 @@
 """Structural schemas (KEP-1693) from msgspec structs, in the form of CRDs and OpenAPI v3.
 
-Used by `api.crd` and by the OpenAPI document of the Jobs API. msgspec generates JSON Schema with
-`$ref`, `anyOf … null` and numeric exclusive bounds, which Kubernetes does not accept. The
-description of a field is the string literal below it in its class. Not a validator.
+Used by `api.crd`, by the API server and by the OpenAPI document of the Jobs API. msgspec generates
+JSON Schema with `$ref`, `anyOf … null` and numeric exclusive bounds, which Kubernetes does not
+accept. The description of a field is the string literal below it in its class. Not a validator.
 """
 
 import ast

@@ -1,7 +1,8 @@
 """Label and field selectors: parsed once, matched often.
 
-Used by the API server for lists and watches, and by the client. Grammar and texts follow
-k8s.io/apimachinery/pkg/labels and pkg/fields. Not for node affinity.
+Used by the API server for lists and watches, and by the command line. Grammar and texts follow
+k8s.io/apimachinery/pkg/labels and pkg/fields. `node_fit` uses `Requirement` for the expressions of
+node affinity.
 """
 
 import re

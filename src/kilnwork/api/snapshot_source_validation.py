@@ -1,7 +1,7 @@
 """Rules for `from` of a snapshot that do not depend on the pond.
 
 Used by the validation of SyncSets, and by the controller of DataPonds for leases that no SyncSet
-requests. Pure.
+requests. No I/O.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,9 @@
 """Kind SyncSet: workers that start together, next to their data, and the flow that they run.
 
-Used by the CRDs, by validation, by the controllers and by the command line. One generation of a
-SyncSet is one run of its flow on one set of snapshots; its groups of workers are TaskClusters. Not
-here: the steps of the flow (`api.flow`), and where data is stored (`api.data_pond`).
+Used by the CRDs, by validation, by the controllers, by the command line and by the SDK. One
+generation of a SyncSet is one run of its flow on one set of snapshots; its groups of workers are
+TaskClusters. Not here: the steps of the flow (`api.flow`), and where data is stored
+(`api.data_pond`).
 """
 
 import enum

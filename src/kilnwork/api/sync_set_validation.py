@@ -1,8 +1,8 @@
 """Checks of SyncSets beyond their schema; problems are (field, text) pairs.
 
-Used by the API server's admission and by the controller, which reports the same problems in the
-status on a real Kubernetes; `crd_sync_sets` has some of the rules in CEL. Pure: a check reads the
-object itself and no other.
+Used by the API server's admission, by the controller, which reports the same problems in the status
+on a real Kubernetes, by `kiln render` and by the SDK; `crd_sync_sets` has some of the rules in CEL.
+Pure: a check reads the object itself and no other.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ _OBJECT_META = frozenset({"name", "labels", "annotations", "namespace"})
 CHANGEABLE = frozenset(
     {"deadlineSeconds", "generation", "keep", "killTimestamp", "priority", "run", "suspend"}
 )
-"""Fields of the spec that may be changed within a generation; also `priority` until the flow
+"""Fields of the spec that may be changed within a generation; `priority` only until the flow
 starts."""
 
 

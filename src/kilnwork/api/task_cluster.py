@@ -107,7 +107,7 @@ class TaskClusterStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", k
     observed_generation: int = 0
     """The `metadata.generation` that this status describes."""
     conditions: tuple[meta.Condition, ...] = ()
-    """Whether there are workers: `Available`, `Ready`."""
+    """Whether there are workers: `Available`, `Ready`; `FieldsIgnored`: fields without effect."""
 
 
 class TaskCluster(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):

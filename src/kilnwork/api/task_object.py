@@ -1,6 +1,6 @@
 """Kind TaskObject: immutable data that tasks take as input; `data` is any JSON.
 
-Used by the CRDs and by the Task controller.
+Used by the CRDs and by the controllers of Tasks and Jobs.
 """
 
 from typing import Any

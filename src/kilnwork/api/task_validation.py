@@ -1,6 +1,7 @@
-"""Checks of our kinds beyond their schemas; they return problems as (field, text) pairs.
+"""Checks of Tasks and TaskClusters beyond their schemas; problems are (field, text) pairs.
 
-Used by the API server's admission. On a real Kubernetes the CEL rules of the CRDs make some of
+Used by the API server's admission, by the dispatcher for spawned tasks, by the SDK for templates,
+and by the checks of the other kinds. On a real Kubernetes the CEL rules of the CRDs make some of
 these checks, and the controllers report the other problems in the status. Pure: a check reads the
 object itself and no other.
 """

@@ -1,8 +1,9 @@
 """Time zones by name, and the changes of clocks in them, in whole seconds.
 
-Used by `cron`, which has the rules for local times that do not exist or occur twice. A *local
-time* is a datetime without a zone. Zone files are read by `zoneinfo`, once each: those of the
-system, otherwise those of the package tzdata. Times are formatted elsewhere (kit/clock).
+Used by `cron`, which has the rules for local times that do not exist or occur twice, and by
+`job_validation`. A *local time* is a datetime without a zone. Zone files are read by `zoneinfo`,
+once each: those of the system, otherwise those of the package tzdata. Times are formatted elsewhere
+(kit/clock).
 """
 
 import bisect

@@ -1,6 +1,6 @@
 """A Job of Volcano (batch.volcano.sh/v1alpha1) for a gang: one object, one task for each group.
 
-Pure. Used by `kiln render --backend volcano`. Nothing of Volcano is imported. Input that Volcano
+No I/O. Used by `kiln render --backend volcano`. Nothing of Volcano is imported. Input that Volcano
 would refuse (webhook `jobs/validate`) is refused here; the tests check the result against
 Volcano's own schema and rules. Each generation is a Job of its own, since the templates of a Job
 are immutable: only its replicas and minimums may change.

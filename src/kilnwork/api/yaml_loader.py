@@ -2,8 +2,8 @@
 
 Timestamps stay text, `1:30` is not a number, a duplicate key is an error, keys are text. Unlike in
 those tools, a key `on`, `off`, `yes` or `no` is kept as text: fields have such names, and no key is
-meant as a boolean. Used by `kiln`, which reads files, and by `object_task_manifests`, which parses
-the texts in them.
+meant as a boolean. Used by `kiln`, which reads files, and by `object_task_manifests` and
+`job_config_options`, which parse texts in objects.
 """
 
 import re

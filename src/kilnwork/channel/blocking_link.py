@@ -42,7 +42,8 @@ class Handler(Protocol[M_contra]):
     """The user of a link: provides its Hello and handles its messages and its end.
 
     Its methods run in whichever thread reads; they must not block or raise. `tick_s`: seconds
-    between two calls of `tick` by the background thread while no thread waits; None: no calls.
+    between two calls of `tick` by the background thread, or up to `link_thread.SLEEP_MS` while
+    another thread waits; None: no calls.
     """
 
     tick_s: float | None
@@ -120,7 +121,7 @@ class Link(Generic[M]):
     def open(self, *, timeout_s: float) -> None:
         """Make the first connection, and wait until the dispatcher accepts it.
 
-        Raises `LinkRefused`, `LinkClosed`, or the error that `connect` raises.
+        Raises `LinkRefused`, `LinkClosed`, or the KilnError that `connect` raises.
         """
         try:
             self._thread.connect(patience_s=timeout_s)
@@ -440,10 +441,7 @@ class Link(Generic[M]):
 
 
 def unix(path: str) -> socket.socket:
-    """Return a new connection to the dispatcher that listens on the Unix socket `path`.
-
-    Raises OSError.
-    """
+    """Return a new connection to the Unix socket `path`. Raises OSError."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(path)

@@ -109,7 +109,10 @@ def decode_from_attempt(body: bytes) -> messages.FromAttempt:
 
 
 def decode_to_worker(body: bytes) -> messages.ToWorker:
-    """Decode a frame from the dispatcher to an agent. Raises `MalformedFrame`."""
+    """Decode a frame from the dispatcher to an agent, executor process or sidecar.
+
+    Raises `MalformedFrame`.
+    """
     return _decode(_to_worker, body, "a dispatcher")
 
 
@@ -119,7 +122,7 @@ def decode_to_driver(body: bytes) -> messages.ToDriver:
 
 
 def decode_to_slot(body: bytes) -> messages.ToSlot:
-    """Decode a frame from the dispatcher to a slot. Raises `MalformedFrame`."""
+    """Decode a frame from the dispatcher to a slot or call process. Raises `MalformedFrame`."""
     return _decode(_to_slot, body, "a dispatcher")
 
 

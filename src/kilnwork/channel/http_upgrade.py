@@ -1,9 +1,9 @@
 """A link through HTTP: upgrades a connection to `/channel` and provides a socket for it.
 
-Used by drivers whose dispatcher is on another machine. `channel.blocking_link` reads and writes a
-plain socket, which a TLS connection is not. So this module makes a socket pair, and a thread copies
-bytes between one end of the pair and the TLS connection. The thread reads no more than it can
-write, and stops when either side closes.
+Used by drivers, executor processes and call processes whose dispatcher is on another machine.
+`channel.blocking_link` reads and writes a plain socket, which a TLS connection is not. So this
+module makes a socket pair, and a thread copies bytes between one end of the pair and the TLS
+connection. The thread reads no more than it can write, and stops when either side closes.
 """
 
 import contextlib
@@ -25,13 +25,15 @@ from kilnwork.kit import http1_client, http_types
 READ_BYTES = 1 << 16
 
 _WAITING_BYTES = 1 << 18
-"""Number of bytes that wait to be written in one direction at which no more are read."""
+"""Number of bytes that wait to be written to the socket pair at which no more are read from the
+TLS connection.
+"""
 
 _WANTED = select.POLLIN | select.POLLOUT
 
 _DRAIN_S = 2.0
-"""Seconds after the end of one side within which the rest is written to the other side; then it is
-dropped.
+"""Maximum seconds for which the copying waits after one side has ended and no byte can be moved;
+then the rest is dropped.
 """
 
 

@@ -28,8 +28,8 @@ to 2 s.
 """
 
 NAP_MS = 2
-"""Milliseconds of a nap: while other threads read, a queued frame waits no longer for more frames
-or a flush.
+"""Milliseconds of a nap. While other threads read, this is also the maximum time for which a queued
+frame waits to be written.
 """
 
 LINGER_MS = 1
@@ -85,8 +85,9 @@ class LinkThread:
     `has_writes`: frames wait to be written. The private fields record what the thread does now, so
     that other threads know whether they must wake it. `_awake`: it will check everything within a
     moment. `_watching`: it reads the socket. `_polls_beside`: how many polls of other threads have
-    begun since. `_asleep`: it waits until the leader stops leading. `_begun`: `turns.begun` when it
-    last checked. `_naps`: how many naps it has taken since while the same thread led.
+    begun since it began to watch. `_asleep`: it waits until the leader stops leading. `_begun`:
+    `turns.begun` when it last checked. `_naps`: how many naps in a row it has taken while the same
+    thread led.
     """
 
     def __init__(self, link: LinkPort, entropy: ids.Entropy, *, patience_s: float) -> None:
@@ -169,8 +170,8 @@ class LinkThread:
     def connect(self, *, patience_s: float, failures: int = 0) -> None:
         """Connect until the dispatcher accepts the link, with back-off.
 
-        Raises an error after which further tries are useless, or, after `patience_s`, the error of
-        the last try.
+        Raises an error after which further tries are useless; after `patience_s`, `LinkClosed` or
+        `LinkRefused`, which says why the last try failed; and `failure` once the link has ended.
         """
         monotonic = self._link.clock.monotonic
         began = monotonic()

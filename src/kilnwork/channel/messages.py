@@ -168,7 +168,8 @@ class Decision(_Message, frozen=True):
 class Welcome(_Message, frozen=True, tag="welcome"):
     """The dispatcher accepts a worker, an executor process, or the sidecar of an attempt.
 
-    The lease lasts `lease_s` from the time at which the worker *sent* its renewal.
+    The lease lasts `lease_s` from the time at which the worker *sent* its Hello or its newest
+    renewal.
     """
 
     epoch: attempts.Count
@@ -239,9 +240,11 @@ class Stop(_Message, frozen=True, tag="stop"):
 
 
 class Started(_Message, frozen=True, tag="started"):
-    """A worker reports that it has started the command of an attempt.
+    """A worker reports that it has started the command of an attempt, or a slot that it has started
+    a call.
 
-    `at`: wall clock of the worker, in seconds.
+    A slot reports only the starts of calls that do not end soon. `at`: wall clock of the sender, in
+    seconds.
     """
 
     serial: attempts.Count
@@ -482,7 +485,10 @@ class Template(_Message, frozen=True, tag="template"):
 
 
 class Forget(_Message, frozen=True, tag="forget"):
-    """Forget the templates with these numbers: no later call uses one unless it is sent again."""
+    """Forget the templates with these numbers, which no later call uses.
+
+    A template that is needed again is sent again first.
+    """
 
     numbers: tuple[attempts.Count, ...]
 
@@ -552,8 +558,8 @@ class Retry(_Message, frozen=True, tag="retry"):
     After the response, results under `number` are those of the new run. `failed`: run only the
     failed tasks again that are connected to this task, and reuse the results of those that
     succeeded. Otherwise run the task alone from its beginning; `force`: even if it has succeeded.
-    `started`: if the task has not finished, it has already been started again, by an earlier copy
-    of this message or along with another task.
+    `started`: the task may have been started again already, by an earlier copy of this message or
+    along with another task. Then nothing is done if the task has not finished.
     """
 
     number: attempts.Count

@@ -1,7 +1,7 @@
-"""Interfaces that the dispatcher's end of a link needs; the code that creates a hub provides them.
+"""The interface by which the dispatcher's end of a link verifies credentials.
 
-Implemented by `cli.wiring.port_adapters` (with `controllers`) and, for a home, by
-`dispatch.process`.
+Used by `dispatch.hub`, and by `server` for requests with the same credentials. Implemented by
+`cli.wiring.port_adapters` (with `controllers`) and, for a home, by `dispatch.process`.
 """
 
 from typing import Protocol
@@ -14,7 +14,8 @@ class TokenVerifier(Protocol):
 
     Every method is idempotent and free of effects. A method may raise `kit.errors.KilnError` while
     the credential cannot be verified (for example, the Secret is not in the cache yet): the peer is
-    refused, and tries again.
+    refused, and tries again. A `channel.errors.LinkRefused` is passed on to the peer; it says
+    itself whether the peer should try again.
     """
 
     async def verify(self, namespace: str, cluster: str, credential: str) -> bool:
@@ -24,7 +25,8 @@ class TokenVerifier(Protocol):
     async def verify_driver(self, namespace: str, credential: str) -> bool:
         """Return whether `credential` may submit tasks in that namespace now.
 
-        A `kit.errors.KilnError` that names a missing right is shown to the driver.
+        A missing right is reported by a `channel.errors.LinkRefused`, whose message the driver
+        shows.
         """
         ...
 

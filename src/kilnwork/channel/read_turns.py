@@ -1,9 +1,9 @@
 """Decides which of the threads that wait for a socket reads it: the leader; the others follow.
 
-Used by `channel.blocking_link`. The first thread that waits leads: it reads for all threads. Each
-of the others sleeps on a lock of its own, until the condition that it waits for is true, or until
-the leader stops and this thread takes over. No thread polls, and no thread is woken without need.
-No sockets here.
+Used by `channel.blocking_link` and `channel.link_thread`. The first thread that waits leads: it
+reads for all threads. Each of the others sleeps on a lock of its own, until the condition that it
+waits for is true, or until the leader stops and this thread takes over. No thread polls, and no
+thread is woken without need. No sockets here.
 
 Ctrl-C may interrupt the main thread between any two calls. Hence `_leader` alone determines which
 thread leads, and is written last, and `leave` may be called again after it was interrupted.
@@ -32,7 +32,7 @@ class Turn:
 class Turns:
     """The waits of all threads of one link; see the module.
 
-    `begun`: the number of waits that have begun; if it rises, threads come and go.
+    `begun`: how often a waiting thread has taken the lead; if it rises, threads come and go.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """The lease of a worker, as the worker itself computes it.
 
-Used by `channel.worker_side`. Arithmetic only, without clock or timer; times are seconds of the
-worker's monotonic clock. The end of the lease that the dispatcher computes is never earlier than
-the end computed here.
+Used by `channel.worker_side`, and by `cli.wiring.dispatcher` for the lease duration. Arithmetic
+only, without clock or timer; times are seconds of the worker's monotonic clock. The end of the
+lease that the dispatcher computes is never earlier than the end computed here.
 """
 
 RETURN_S = 10.0
@@ -16,7 +16,7 @@ def length_for(absence_s: float, *, renew_s: float) -> float:
     """Return the lease duration, in seconds, that allows a dispatcher to be away for `absence_s`.
 
     If a dispatcher goes away just before a renewal, `renew_s` of the lease are used up, and a
-    worker stops its work `margin_s` before the end.
+    worker stops its work up to `MARGIN_S` before the end.
     """
     return absence_s + renew_s + MARGIN_S + RETURN_S
 

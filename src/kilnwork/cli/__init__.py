@@ -4,7 +4,7 @@
 that `kiln --help` and the client commands start in milliseconds. `wiring` is the composition root:
 the only place that connects controlplane, dispatch, controllers and server. `session` sends the
 requests of one command to a server; `exits` defines the exit codes and `errors` maps errors to
-them, except that `kiln run --watch` exits with the code of the task's command. No other room
+them, except that `kiln run --watch` exits with the code of the task's command. No other package
 imports this one.
 """
 

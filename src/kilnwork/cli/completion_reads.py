@@ -1,7 +1,7 @@
 """Fast blocking reads of a server for shell completion, over one connection.
 
-Used by `shell_completion`. It uses the HTTP client of the sdk, which loads in a third of the time
-of `session` with aiohttp: a user who pressed Tab waits for it.
+Used by `shell_completion`. It uses the blocking HTTP client of `endpoints`, which
+loads in a third of the time that `session` needs with aiohttp: a user who pressed Tab waits.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class QuickReader:
         self._http.close()
 
     def names(self, served: api_resources.Resource) -> list[str]:
-        """Return the names of objects of one kind, up to a maximum number."""
+        """Return the names of objects of one kind, at most `NEWEST`."""
         found = self.get(
             served.base(self.namespace), {"limit": str(NEWEST)}, accept=_NAMES_ONLY
         ).document()

@@ -1,6 +1,6 @@
 """Changes that `kiln deploy` makes: compares two versions of a JobConfig field by field.
 
-Pure; used by the command `deploy`. The server computes the new version (a dry run of server-side
+No I/O; used by the command `deploy`. The server computes the new version (a dry run of server-side
 apply), so that its defaults and the fields of other clients are included.
 """
 

@@ -40,7 +40,7 @@ NAMESPACE = "default"
 _FORGETS = "a kiln.start() forgets no single task: `kiln prune --data` forgets what is over"
 _TASKS = f"/v1/namespaces/{NAMESPACE}/tasks"
 JOIN_S = 20.0
-"""How long a worker may take to start before the manager stops waiting for it."""
+"""How many seconds a command that ends waits until the work it requested has started."""
 
 _LOOK_S = 0.05
 _COUNTS = f"/v1/namespaces/{NAMESPACE}/task-counts"
@@ -208,9 +208,9 @@ class AppExchange:
             await background.stop()
 
     async def _receive(self) -> asgi.Message:
-        """Return an empty request body; at later calls, wait until the response has ended.
+        """Wait until the request is cancelled: never return, so that no disconnect is reported.
 
-        So the app does not see the client disconnect before the end.
+        The apps that are called here do not read a request body.
         """
         await asyncio.Event().wait()
         raise AssertionError

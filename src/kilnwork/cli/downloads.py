@@ -1,8 +1,8 @@
 """Downloads of results and errors of a file job, to a file or to standard output.
 
-Used by `results`, `upload` and `redrive`. After a broken connection the download continues where it
-stopped, with Range and If-Range (RFC 9110 §13.1.5, §14). A file gets its name only once it is
-complete.
+Used by `result`, `results`, `upload`, `redrive` and `file_job_progress`. After a broken connection
+the download continues where it stopped, with Range and If-Range (RFC 9110 §13.1.5, §14). A file
+gets its name only once it is complete.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ def _same(path: Path, other: Path) -> bool:
 
 
 def _find_problem(path: Path, directory: Path) -> str:
-    """Return the reason why no file can be written at the path, or ""."""
+    """Return the reason why no file can be written at the path."""
     if path.is_dir():
         return "it is a directory: name a file in it"
     if not directory.exists():
@@ -72,7 +72,8 @@ async def fetch(
 ) -> int:
     """Download the results or the errors of a file job and return the number of bytes.
 
-    `what`: `results` or `errors`. Raises a KubeError.
+    `what`: `results` or `errors`. Raises a KubeError, or a CommandError if the file cannot be
+    written.
     """
     query = file_jobs.namespace_query(s)
     if part is not None:

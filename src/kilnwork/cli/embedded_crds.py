@@ -1,7 +1,7 @@
 """The kinds of kilnwork as the embedded Kubernetes of `kiln up` installs them.
 
-Contains their definitions, rules and rights. Used by `wiring`. A real Kubernetes gets the same
-definitions from `installation`.
+Contains their definitions, rules and rights. Used by `wiring` and `validation`. A real Kubernetes
+gets the same definitions from `installation`.
 """
 
 from collections.abc import Iterator

@@ -50,7 +50,10 @@ CommandError."""
 
 
 class TaskFailed(CommandError):
-    """The task ended Failed or Killed. `code`: the exit code of its command, if it has one."""
+    """A task, Job, SyncSet or file job did not succeed, or a task was deleted before its end.
+
+    `code`: the exit code of the command of the task, if known.
+    """
 
     code: int = exits.Exit.TASK_FAILED
 

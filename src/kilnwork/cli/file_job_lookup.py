@@ -41,7 +41,7 @@ def explicit_name(word: str) -> str | None:
 
 
 def parse_file_jobs(words: Sequence[str]) -> list[str] | None:
-    """Return the file jobs that a command line names as `files`, `file NAME…` or `file/NAME…`.
+    """Return the file jobs that a command line names: `files`, `file NAME…`, `file/NAME…` or `ID…`.
 
     An empty list stands for all file jobs, None for a command line that names other objects. Raises
     `errors.InvalidInput` if it names both.

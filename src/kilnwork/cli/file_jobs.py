@@ -1,8 +1,7 @@
 """File jobs as `/jobs` serves them: reading, changing and following their documents.
 
 Used by the commands about file jobs and, through `file_job_lookup`, by commands that take both
-tasks and file jobs. All reading of document fields is in this module; docs/reference/jobs-api.md
-describes the fields.
+tasks and file jobs. docs/reference/jobs-api.md describes the fields of the documents.
 """
 
 import asyncio
@@ -368,7 +367,7 @@ def size_text(count: float) -> str:
 
 
 def parse_tolerance(text: str | None) -> tuple[int | None, float | None]:
-    """Return the number or the percentage of bad records at which a file job fails.
+    """Return the number or the percentage of bad records above which a file job fails.
 
     One of the two values is None; both are None for no limit. Raises `errors.InvalidInput`.
     """

@@ -35,14 +35,14 @@ Say = Callable[[str], None]
 
 
 class ForegroundServer(Protocol):
-    """A server that `serve` runs. Both methods may be called at any time."""
+    """A server that `serve` runs: it calls each method once."""
 
     async def start(self, *, say: Say) -> None:
         """Start the server; it is ready when this returns. A KilnError is shown to the user."""
         ...
 
     async def stop(self, *, say: Say) -> None:
-        """Stop the server. Called once, also after a failed start."""
+        """Stop the server. Also called after a failed or cancelled start."""
         ...
 
 

@@ -1,6 +1,6 @@
 """Reading of Job objects: phase, counts, times, and sentences about them.
 
-Used by the commands about Jobs. Pure: takes objects as the API server sends them.
+Used by the commands about Jobs. No I/O: takes objects as the API server sends them.
 """
 
 from collections.abc import Callable, Mapping
@@ -112,7 +112,7 @@ def check_end(found: Item) -> None:
 
 
 def hint(found: Item) -> str:
-    """Return advice on what to do about a Job that has not succeeded, or ""."""
+    """Return advice on what to do about a Job that has not succeeded."""
     name = found["metadata"]["name"]
     if phase(found) == api_job.Phase.ADMISSION_ERROR:
         return f"It never ran: `kiln get job {name} -o yaml` shows the details"

@@ -1,6 +1,7 @@
 """Printing of Jobs: of lists, of single Jobs, and of the indexes of a Job.
 
-Used by `kiln jobs`. Pure functions make the tables from objects and documents.
+Used by `kiln jobs`, `kiln get jobs`, `job_logs` and `job_progress`. Functions without I/O make the
+tables from objects and documents.
 """
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Output of the tasks of a Job.
 
 The output of one index is printed unchanged, that of several with the index before each line. Used
-by `kiln logs job/NAME`.
+by `kiln logs job/NAME`, `kiln result job/NAME` and `set_logs`.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ def _begun(found: job_lookup.Item | None) -> bool:
 async def find_task(s: session.Session, found: job_lookup.Item, index: str) -> str:
     """Return the id of the task of an index of a Job, found by label or number with one request.
 
-    Raises `errors.Missing`.
+    Raises `errors.Missing`, or CommandError if the index still waits and so has no task.
     """
     name, total = found["metadata"]["name"], job_fields.counts(found).total
     number = _number(_parallelism(found), index, total)

@@ -1,4 +1,4 @@
-"""Options of `kiln up` and `kiln manager` that limit the Jobs API."""
+"""Options of `kiln up`, `kiln manager` and `kiln install` that limit the Jobs API."""
 
 import re
 from collections.abc import Callable

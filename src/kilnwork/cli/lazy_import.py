@@ -1,6 +1,6 @@
 """Imports by name at the moment of use: the only dynamic imports of the command line.
 
-Used by `main` for commands and by `wait_notice` for rich.
+Used by `main` for commands, by `session` and by `wait_notice`.
 """
 
 import contextlib

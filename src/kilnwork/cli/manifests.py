@@ -1,8 +1,8 @@
 """Reading of YAML and JSON manifests as Kubernetes tools read them, with places for error texts.
 
 YAML is read as by kubectl: timestamps stay text, `1:30` is not a number, duplicate keys are an
-error, keys are text. Used by `apply`, `delete -f` and `run --input`. Does not know kinds: the
-server validates objects.
+error, keys are text. Used by `apply`, `render`, `delete -f`, `run --input` and `job_options`. Does
+not know kinds: the server validates objects.
 """
 
 import math

@@ -1,10 +1,10 @@
 """Mappers of file jobs: built-in mappers, Python functions and programs.
 
-Used by `upload` for `--mapper` and `--command`. A function in a file is uploaded with its file, and
-with the directory of `--working-dir`, in the way in which `kiln.connect(modules=…)` ships code: by
-digest, unpacked once by each worker. The code is not imported here. For a function in a module,
-another process checks whether workers on this machine can import it; for workers in a cluster this
-is not known here.
+Used by `upload` for `--mapper`, `--reducer` and programs. A function in a file is uploaded with its
+file, and with the directory of `--working-dir`, in the way in which `kiln.connect(modules=…)` ships
+code: by digest, unpacked once by each worker. The code is not imported here. For a function in a
+module, another process checks whether workers on this machine can import it; for workers in a
+cluster this is not known here.
 """
 
 import ast

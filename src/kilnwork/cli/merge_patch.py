@@ -1,8 +1,8 @@
 """Changes that `kiln apply` makes: a three-way comparison with a JSON merge patch (RFC 7386).
 
-Pure; used only by the command `apply`. It uses the annotation of kubectl, so that both tools may
-change the same object in turn. Fields that the last apply set and the new manifest omits are
-removed; fields that other clients set are kept.
+No I/O; used by the command `apply` and by `deploy_diff`. It uses the annotation of kubectl, so that
+both tools may change the same object in turn. Fields that the last apply set and the new manifest
+omits are removed; fields that other clients set are kept.
 """
 
 import copy

@@ -1,6 +1,7 @@
 """Waits for an object until a task ends, a state or condition is reached, or it is deleted.
 
-Used by `wait`, `cancel --wait` and `run --watch`. Watches the object, so changes are seen at once.
+Used by the commands that wait for objects, such as `wait`, `cancel --wait`, `run --watch`, `delete`
+and `scale`. Watches the object, so changes are seen at once.
 """
 
 import asyncio
@@ -138,7 +139,7 @@ def _is_forced(live: meta.JsonObject, run: int) -> bool:
 async def wait_until_final(
     s: session.Session, name: str, *, timeout_s: float | None, run: int = 0
 ) -> str:
-    """Wait until a task finishes and return its state.
+    """Wait until a task finishes and return its state, or "Deleted" if its object was deleted.
 
     The task may be an object or only in the journal. `run`: wait until this or a later run has
     finished.

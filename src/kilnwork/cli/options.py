@@ -1,7 +1,7 @@
 """Options that many commands share: server, namespace, and output format.
 
 `-n`, `-A`, `--kubeconfig` and `--context` may stand before or after the command's name; the last
-one wins. Commands receive them as one `Target`.
+one wins. Commands receive them as one `ServerTarget`.
 """
 
 from collections.abc import Callable

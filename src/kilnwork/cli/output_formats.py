@@ -1,6 +1,6 @@
 """Text for people and machines: plain tables, and YAML and JSON as kubectl writes them.
 
-Used by all commands that print objects. Pure: takes values, returns text. Uses no colour, so that
+Used by all commands that print objects. No I/O: takes values, returns text. Uses no colour, so that
 the output can be searched with grep.
 """
 
@@ -114,7 +114,7 @@ def cut(text: str, width: int) -> str:
 
 
 def cell(value: object) -> str:
-    """Return a value as the text of a table cell; an empty value is `<none>`, as in kubectl."""
+    """Return a value as the text of a table cell; None is `<none>`, as in kubectl."""
     if value is None:
         return "<none>"
     if isinstance(value, bool):

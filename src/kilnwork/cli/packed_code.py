@@ -1,7 +1,7 @@
 """Python code as a blob, which workers unpack and import from.
 
-Used by `mappers` and by the command `deploy`, in the way in which `kiln.connect(modules=…)` ships
-code: by digest, unpacked once by each worker.
+Used by `mappers`, `job_modules` and the command `deploy`, in the way in which
+`kiln.connect(modules=…)` ships code: by digest, unpacked once by each worker.
 """
 
 import tempfile

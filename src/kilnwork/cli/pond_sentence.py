@@ -1,7 +1,7 @@
 """DataPonds on the command line: the URL path of a pond, and a sentence about its state.
 
 Used by `kiln data` and `kiln why datapond/NAME`. Takes the object, and the nodes as the manager
-reports them (`api.pond_views`). Pure.
+reports them (`api.pond_views`). No I/O.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

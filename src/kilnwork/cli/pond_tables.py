@@ -1,6 +1,7 @@
-"""Tables of ponds as `kiln data` prints them: nodes, snapshots, leases. Pure.
+"""Tables of ponds as `kiln data` prints them: nodes, snapshots, leases.
 
-Takes the responses of `/v1/namespaces/NS/dataponds/NAME/nodes` and `leases` (`api.pond_views`).
+No I/O. Takes the responses of `/v1/namespaces/NS/dataponds/NAME/nodes` and `leases`
+(`api.pond_views`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

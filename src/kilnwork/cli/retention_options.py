@@ -1,4 +1,4 @@
-"""Options of `kiln up` and `kiln manager` for the retention of finished tasks.
+"""Options of `kiln up`, `kiln manager` and `kiln install` for the retention of finished tasks.
 
 They limit the number, age and size of finished tasks.
 """

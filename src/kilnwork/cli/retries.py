@@ -205,7 +205,7 @@ async def sync_set(s: session.Session, name: str) -> StartedRun:
 async def job(s: session.Session, found: job_lookup.Item, *, failed: bool) -> StartedRun:
     """Start a run of the indexes of a Job that have not succeeded.
 
-    `failed`: also of the Jobs that failed with it.
+    `failed`: also of the Tasks and Jobs that failed with it.
     """
     name, phase = found["metadata"]["name"], job_fields.phase(found)
     run = int(job_fields.spec(found).get("run", 1))

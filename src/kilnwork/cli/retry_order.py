@@ -1,8 +1,8 @@
-"""Connections among failed tasks and Jobs: which run again together, and in which order. Pure.
+"""Connections among failed tasks and Jobs: which run again together, and in which order.
 
-Used by `kiln retry --failed`. An object names the objects whose end or result it waits for: a Task
-in `inputs`, a Job also in `dependsOn` and `withResultOf`. The children of an object are known only
-to the journal.
+No I/O. Used by `kiln retry --failed`. An object names the objects whose end or result it waits for:
+a Task in `inputs`, a Job also in `dependsOn` and `withResultOf`. The children of an object are
+known only to the journal.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,6 +1,6 @@
 """Views of schedules for printing: future ticks in local time and UTC, the last tick, missed ticks.
 
-Used by `kiln schedule` and `kiln backfill`. Pure: takes JobConfigs and the time.
+Used by `kiln schedule` and `kiln backfill`. No I/O: takes JobConfigs and the time.
 """
 
 import datetime as dt

@@ -162,7 +162,7 @@ class Session:
     ) -> http_types.ClientResponse:
         """Send a request with a body of bytes and return the response with its headers.
 
-        Raises a KubeError.
+        Raises a KubeError, or a CommandError if the manager is asked and cannot be reached.
         """
         route = await self._route_of(path)
         rest = dict(headers or {})

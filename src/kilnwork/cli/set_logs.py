@@ -58,7 +58,8 @@ async def show(
 ) -> None:
     """Print the output of one instance, one step or all steps of a SyncSet, up to MAX_SHOWN tasks.
 
-    `step`: a step's path (`price`), or an instance (`price[17]`). Raises `errors.Missing`.
+    `step`: a step's path (`price`), or an instance (`price[17]`). Raises `errors.Missing`, and
+    `errors.InvalidInput` if `query` asks to follow the output.
     """
     if "follow" in query:
         raise errors.InvalidInput(

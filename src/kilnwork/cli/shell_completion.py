@@ -60,7 +60,7 @@ def file_jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
 
 
 def _file_jobs(reader: Reader, incomplete: str) -> list[str]:
-    """Return names and short ids of the newest file jobs, and whole ids if a digit was typed."""
+    """Return names and short ids of the newest file jobs; whole ids if a digit was typed."""
     query = {"namespace": reader.namespace, "limit": _NEWEST}
     found = reader.of_manager("/jobs", query) or []
     names = [str(item["name"]) for item in found if item.get("name")]

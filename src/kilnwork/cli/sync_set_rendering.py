@@ -1,6 +1,6 @@
 """Objects that a SyncSet would create, computed without a server for `kiln render`.
 
-Values that only a server knows are omitted: owner uids and digests. Pure.
+Values that only a server knows are omitted: owner uids and digests. No I/O.
 """
 
 from collections.abc import Iterator

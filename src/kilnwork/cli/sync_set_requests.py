@@ -1,6 +1,7 @@
 """SyncSets on the command line: reading their status and requesting changes.
 
-Used by the commands that take `syncset/NAME`: why, wait, cancel, suspend, resume, retry, replay.
+Used by the commands that take `syncset/NAME`: why, wait, logs, result, cancel, suspend,
+resume, retry, replay.
 """
 
 from collections.abc import Callable, Mapping
@@ -161,8 +162,8 @@ async def cancel(s: session.Session, name: str, at: str | None) -> str:
 async def retry(s: session.Session, name: str) -> int:
     """Request a new run of the failed steps of a SyncSet's newest generation.
 
-    Return the number of that run. Raises CommandError while the generation runs, and for a
-    generation that has succeeded or was not admitted.
+    Return the number of that run. Raises CommandError while the generation runs, for a
+    generation that has succeeded or was not admitted, and for a suspended SyncSet.
     """
     found = await get(s, name)
     known, asked = status(found), _asked_run(found)

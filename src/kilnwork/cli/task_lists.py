@@ -1,7 +1,7 @@
 """Lists of the tasks in the journal, declared and spawned, as `/v1` serves them.
 
-Used by completion, and by the commands that show tasks without reading Kubernetes objects: `tasks`,
-`get --spawned` and `why`.
+Used by completion, by the commands that show tasks without reading Kubernetes objects (`tasks`,
+`get --spawned`, `why`), and by `child_progress` and `function_totals`.
 """
 
 import math
@@ -24,8 +24,11 @@ WIDTH = 100
 """Maximum width of a table."""
 
 SHORT_ID = 8
-"""Digits from the end of an id that stand for it: two of a million tasks share them once in 4,000
-times; then commands say which two."""
+"""Number of digits at the end of an id by which tables and commands name a task.
+
+Among a million other tasks one has the same digits with a probability of 1 in 4,000; commands then
+name both.
+"""
 
 Measure = Literal["took", "cpu", "peak"]
 """Sort key of tasks: seconds until the end or now, CPU seconds, or peak memory."""

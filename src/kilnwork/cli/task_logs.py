@@ -72,7 +72,11 @@ async def _report_wait(s: session.Session, name: str, last_text: str) -> str:
 
 
 async def _wait_for_start(s: session.Session, name: str, *, follow: bool) -> bool:
-    """Wait until a Task object that the journal does not know yet has started; then return True."""
+    """Wait until a Task object that the journal does not know yet has started; then return True.
+
+    Return False if there is no such object. Raises `errors.Missing` if the Task has finished
+    without output, and CommandError if it has not started and `follow` is false.
+    """
     subject = object_waits.WaitSubject(api_kinds.TASKS, name, s.one_namespace())
     try:
         found = await s.ask("GET", s.path(subject.resource, name, namespace=subject.namespace))

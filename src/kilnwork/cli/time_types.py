@@ -1,6 +1,6 @@
 """Option type of times: RFC 3339, with or without a time zone, or only a date.
 
-Used by options such as `--at`, `--from` and `--to`. Pure.
+Used by options such as `--at`, `--from` and `--to`. No I/O.
 """
 
 import datetime as dt

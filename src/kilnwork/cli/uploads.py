@@ -1,8 +1,8 @@
 """Uploads of a file in pieces, so that a broken connection costs one piece.
 
 Used by `upload`. Resumable as in draft-ietf-httpbis-resumable-upload: POST creates an upload, PATCH
-appends at an offset, HEAD returns the offset. Data from a pipe is kept until the server has it; a
-file is read again from the server's offset.
+appends at an offset, HEAD returns the offset. A piece is kept until the server has it. With
+`--resume` a file is read from the server's offset.
 """
 
 import asyncio
@@ -23,7 +23,10 @@ PIECE_BYTES = 16 << 20
 """Bytes per request: large compared with its round trip, small enough to send again."""
 
 PATIENCE_S = 120.0
-"""How long the server may be away before the upload fails; received pieces are kept."""
+"""Total pause between the attempts to send one piece, in seconds, before the upload fails.
+
+The server keeps the pieces that it has received.
+"""
 
 _HEAD_BYTES = 64 << 10
 _PAUSE_S = 0.5
@@ -213,7 +216,7 @@ class Upload:
     async def _append(self, piece: _Piece, waiting: wait_notice.WaitNotice) -> None:
         """Send a piece, repeatedly if necessary, until the server has it.
 
-        Raises errors for which another attempt is useless.
+        Raises errors for which another attempt is useless, and the last error after `PATIENCE_S`.
         """
         away_s = 0.0
         while True:

@@ -1,6 +1,6 @@
 """Validation of objects of kilnwork's kinds before they are sent to a server.
 
-Used by the commands that send objects. The API server of a cluster knows only their schemas and CEL
+Used by `apply` and `run-job`. The API server of a cluster knows only their schemas and CEL
 rules: it accepts an invalid cron expression, and a controller reports it afterwards. Here the rules
 of the embedded API server apply to both, with the same texts. Rights, namespaces and unknown fields
 are left to the server, which may be newer than this program.

@@ -1,8 +1,8 @@
 """Notices that say what a command waits for, shown once it has waited for a second.
 
-In a terminal one line is rewritten (rich, imported only then); otherwise plain lines are printed,
-each text once. Everything goes to standard error, so that the output stays clean. Used by commands
-that wait.
+In a terminal one line is rewritten (rich, imported only then); otherwise a plain line is printed
+when the text changes. Everything goes to standard error, so that the output stays clean. Used by
+commands that wait.
 """
 
 import asyncio

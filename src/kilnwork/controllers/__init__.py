@@ -1,9 +1,9 @@
 """The controllers: they pass what users declare on to the dispatcher and to Pods, and write the
 statuses of objects.
 
-There is one package for each kind, with the same modules: `reconciler` (shell), `plan` and `status`
-(pure). A reconciler gets a key, reads everything, converges and may be repeated. Started by
-`cli.wiring`; knows nothing of HTTP servers, nodes or processes.
+Most kinds have a package with the same modules: `reconciler` (shell), `plan` and `status` (without
+I/O). A reconciler gets a key, reads everything, converges and may be repeated. Started by
+`cli.wiring`. The controllers know nothing of HTTP servers, nodes or processes.
 """
 
 from kilnwork.controllers.assembly import Controllers

@@ -124,7 +124,7 @@ class Controllers:
             is_used_up=self._containers.is_used_up,
         )
         self.ledger = ledger.Ledger(time)
-        """The snapshots that runs need of DataPonds, and those that their nodes hold."""
+        """The snapshots that runs need from DataPonds, and the snapshots that nodes hold."""
         self._ponds = data_ponds.Ponds(context, settings, known=self.ledger, new_token=new_token)
         self._attempts_queue = queue.WorkQueue(time=time)
         self._pods = pod_executor.PodExecutor(
@@ -268,7 +268,8 @@ class Controllers:
 
     def image_of_spawned(self, namespace: str, spec: task.TaskSpec) -> model.ImageUse:
         """Return how the image of a spawned command is used: ignored, or run in a separate Pod or
-        container.
+        container. The result is a refusal while the caches are not complete, and if the TaskCluster
+        does not exist.
         """
         if not self.synced:
             return model.ImageUse(

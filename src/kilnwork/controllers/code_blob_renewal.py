@@ -20,16 +20,17 @@ from kilnwork.kit import clock
 log = logging.getLogger(__name__)
 
 AT_ONCE = 1000
-"""Number of objects processed without a pause, which takes some milliseconds of the event loop."""
+"""Number of Job templates that are processed without a pause. This blocks the event loop for some
+milliseconds."""
 
 
 OfFlows = Callable[[], Mapping[str, set[bytes]]]
-"""Returns digests by namespace."""
+"""Returns the digests of the code blobs that flows need, by namespace."""
 
 
 class CodeBlobs:
-    """Renews the modification times of code blobs at intervals. `directory`: the directory of the
-    blobs, by namespace.
+    """Renews the modification times of code blobs at intervals. `directory`: contains one directory
+    of blobs for each namespace.
     """
 
     def __init__(self, known: caches.Caches, directory: Path, *, time: clock.Clock) -> None:
@@ -43,7 +44,7 @@ class CodeBlobs:
         """Renew the referenced blobs periodically until cancelled, first as soon as `ready`
         returns.
 
-        `of_flows`: returns the blobs of generations that can be replayed.
+        `of_flows`: returns the blobs of the flows that the engine has.
         """
         await ready()
         while True:
@@ -84,8 +85,8 @@ class CodeBlobs:
 
 
 def code_digests(template: job.JobTemplate) -> Iterator[bytes]:
-    """Yield the digests of the code blobs of a Job template, including its hooks and its
-    finalizer.
+    """Yield the digests of the code and environment blobs of a Job template, including its hooks
+    and its finalizer.
     """
     hooks = [hook.task_template for hook in template.hooks]
     finalizer = [] if template.finalizer is None else [template.finalizer.task_template]

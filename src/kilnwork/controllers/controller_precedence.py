@@ -1,4 +1,4 @@
-"""Precedence of one controller over the others while many of its keys are due.
+"""Precedence of one controller over others while many of its keys are due.
 
 Used by `assembly`: while thousands of JobConfigs are due, the Jobs of their ticks are created
 before existing Jobs are processed, so that no tick waits for other work.
@@ -20,8 +20,8 @@ LOOK_S = 0.05
 
 
 class Precedence:
-    """Precedence of the controller of one queue: the other controllers wait while many keys of the
-    queue are ready.
+    """Precedence of the controller of one queue. Other controllers call `wait` before each pass,
+    and so wait while many keys of that queue are ready.
     """
 
     def __init__(self, first: queue.WorkQueue, *, time: clock.Clock) -> None:

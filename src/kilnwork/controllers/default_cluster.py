@@ -24,8 +24,8 @@ _NOT_SERVED_YET_S = 0.5
 
 
 class DefaultCluster:
-    """Creator of the TaskCluster `default`, with `slots`, at the start and whenever its kind is
-    defined again.
+    """Creator of the TaskCluster `default`, at the start and whenever its kind is defined again.
+    `slots`: slots of its worker.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The ports of the dispatcher and the engine of jobs: all that controllers use of them.
+"""The ports of the dispatcher and of the engine of jobs: the methods of them that controllers call.
 
 Implemented by `dispatch.hub.hub.Hub` and `jobs.index_job_service.IndexJobs`. All calls may be
 repeated.
@@ -30,7 +30,7 @@ class TaskHub(Protocol):
         changes nothing.
 
         `resume`: keep the children of the previous run. Raises RunRefused for a new run of a task
-        that has succeeded, unless `force`.
+        that has succeeded, unless `force`, and TaskTooLarge.
         """
         ...
 
@@ -51,8 +51,8 @@ class TaskHub(Protocol):
         ...
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
-        """Wait for changes of tasks after revision `since`; return the new revision and the changed
-        views. With 0, return all.
+        """Wait for changes of declared tasks after revision `since`; return the new revision and
+        the changed views. With 0, return all.
         """
         ...
 
@@ -147,8 +147,8 @@ class JobHub(Protocol):
         ...
 
     async def decide(self, decision: index_job_types.TickDecision) -> index_job_types.ScheduleRow:
-        """Store the decision about ticks of a schedule. Raises TickDecided if a later tick was
-        decided.
+        """Store the decision about ticks of a schedule. Raises TickDecided if the tick or a later
+        one was decided before.
         """
         ...
 
@@ -158,7 +158,7 @@ class JobHub(Protocol):
 
 
 class ClusterHub(Protocol):
-    """The part of the hub that the TaskCluster controller uses."""
+    """The part of the hub that the TaskCluster and SyncSet controllers use."""
 
     async def close_cluster(self, namespace: str, cluster: str, *, running: bool = True) -> None:
         """End all unfinished tasks of a deleted cluster.
@@ -192,7 +192,9 @@ class ClusterHub(Protocol):
         ...
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
-        """Return the dispatcher's current view of a cluster."""
+        """Return the dispatcher's current view of a cluster, or None if the dispatcher does not
+        know it.
+        """
         ...
 
     async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:

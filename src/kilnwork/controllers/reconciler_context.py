@@ -24,8 +24,8 @@ class ReconcilerContext(msgspec.Struct, frozen=True):
 async def delete(
     kube: client.Client, kind: api_resources.Resource, metadata: meta.ObjectMeta
 ) -> None:
-    """Delete the object with this uid, then the objects that it owns. A missing object is
-    ignored.
+    """Delete the object with this uid; the garbage collector then deletes the objects that it owns.
+    A missing object is ignored. Raises Conflict if another object has the name now.
     """
     try:
         await kube.delete(

@@ -1,6 +1,6 @@
-"""The result of a task in the status of its object. Pure.
+"""The result of a task in the status of its object.
 
-Used by the statuses of Tasks and Jobs.
+No I/O. Used by the statuses of Tasks, Jobs and SyncSets.
 """
 
 import hashlib
@@ -32,7 +32,8 @@ def result_for_status(payload: attempts.Payload | None) -> task.Result | None:
 def _value_for_status(data: bytes) -> Any:
     """Return a JSON value if a status may contain it, otherwise UNSET.
 
-    API servers have 64-bit integers, and readers must not fail because of its depth.
+    Integers must fit into 64 bits, as API servers require, and the depth is limited, so that
+    readers do not fail.
     """
     try:
         value = msgspec.json.decode(data)

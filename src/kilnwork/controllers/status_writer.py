@@ -1,4 +1,5 @@
-"""The writer of statuses, which remembers its writes until the cache reflects them.
+"""The writer of statuses, which remembers its last write of each object, since the cache may be
+behind.
 
 Used by each reconciler for its own kind. The whole status is put, not a merge patch: a merge patch
 cannot represent the nulls of a JSON result (RFC 7386). The request contains the resourceVersion,
@@ -93,10 +94,11 @@ class StatusWriter(Generic[S]):
         return before == new.metadata and old.spec == new.spec and self.has_written(new)
 
     async def write(self, seen: Seen[S], wanted: S) -> bool:
-        """Write the status `wanted` of an object; raises Conflict if the object has changed since
-        the cached version.
+        """Write the status `wanted` of an object. Raises Conflict if the object has changed since
+        the cached version, and NotFound if it is gone.
 
-        Returns whether another version was postponed meanwhile, which must be reconciled.
+        Returns whether another version was postponed (`postpone`) meanwhile, which must be
+        reconciled.
         """
         uid = seen.metadata.uid
         self._under_way[uid] = ""

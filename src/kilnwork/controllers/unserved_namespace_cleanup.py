@@ -1,5 +1,5 @@
-"""Clean-up of namespaces that the manager does not serve any more: TaskClusters get a condition,
-and their workers are deleted.
+"""Clean-up of namespaces that the manager does not serve any more: TaskClusters get conditions,
+TaskClusters and DataPonds lose their finalizers, and the Pods of kilnwork are deleted.
 
 Used by the wiring of `kiln manager` when `--only-in` lists fewer namespaces than before. Everything
 may be repeated. It needs the former rights of the manager there, which `kubectl apply` does not
@@ -21,7 +21,9 @@ _OURS = ",".join(f"{key}={value}" for key, value in worker_pods.MANAGED.items())
 
 
 async def clean_up(kube: client.Client, namespace: str, *, time: clock.Clock) -> None:
-    """Write the condition to all TaskClusters of a namespace, and delete its worker Pods.
+    """Write the conditions to all TaskClusters of a namespace, remove the finalizers of
+    TaskClusters and DataPonds, and delete all Pods that kilnwork created: those of workers, agents
+    and attempts.
 
     Raises Forbidden if the rights are gone, and other KubeErrors.
     """

@@ -1,4 +1,5 @@
-"""An index of waiting keys: from an awaited object to the keys to reconcile when it appears.
+"""An index of waiting keys: from an awaited object to the keys to reconcile when it appears or
+changes.
 
 Used by reconcilers. Each pass over a key sets its awaited objects again, so that nothing becomes
 stale.

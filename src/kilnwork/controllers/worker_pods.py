@@ -1,9 +1,9 @@
 """The objects of a TaskCluster: its channel Secret and its worker Pods, as JSON.
 
-Pure. Used by the TaskCluster controller and the token verifier, which must agree on names. A
-cluster's name may have 253 characters and dots; Pod names are host names and label values have at
-most 63 characters, so that longer names get a short form with a hash (`api.names.dns_label`),
-always the same.
+No I/O. Used by the TaskCluster controller and the token verifier, which must agree on names, and by
+other controllers for labels and settings. A cluster's name may have 253 characters and dots; Pod
+names are host names and label values have at most 63 characters, so that longer names get a short
+form with a hash (`api.names.dns_label`), always the same.
 """
 
 import base64
@@ -69,7 +69,7 @@ class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
     ca: bytes | None = None
     """PEM of the CA of the channel's certificate; None for a Unix socket."""
     blobs: Path | None = None
-    """Directory of the manager's blobs."""
+    """Directory of the manager's blobs; None if the manager keeps no blobs."""
     blobs_shared: bool = True
     """Whether Pods mount the directory of blobs."""
     allowed_kinds: tuple[str, ...] = ()
@@ -81,7 +81,8 @@ class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
     manager_ca: bytes | None = None
     """CA that has signed the manager's certificate; None over plain http."""
     ponds: str | None = None
-    """Directory of ponds whose spec has no path."""
+    """Directory of ponds whose spec has no path, if the only node is this machine; None on other
+    nodes, which use `data_pond.pods.DEFAULT_ROOT`."""
     sees_nodes: bool = True
     """Whether the manager may read Nodes, without which there are no agents of ponds."""
 

@@ -1,7 +1,8 @@
 """The embedded control plane as a whole: one data directory, one API server, one local node.
 
-The command line starts it and mounts the REST API of room `server` next to Kubernetes. The order in
-which the parts start and stop is defined in `start` and `stop`, and nowhere else.
+`kiln up` starts it and mounts the REST API of room `server` next to Kubernetes;
+`kilnwork.testing.kubernetes` starts it for tests. The order in which the parts start and stop is
+defined in `start` and `stop`, and nowhere else.
 """
 
 import contextlib
@@ -93,7 +94,7 @@ class ControlPlane:
     Call `mount` before or after `start`. Public attributes: `data_dir`, `run_dir` (a private
     directory with a path short enough for sockets), `kubeconfig` (a path), `certificates`, and,
     once started, `address`, `http_address`, `app` (the ASGI app that listens), `authenticator`,
-    `authorizer`, `writer` and `node`.
+    `authorizer`, `writer` and `node` (None while no node runs).
     """
 
     def __init__(self, settings: ControlPlaneSettings, tools: ClockAndIds | None = None) -> None:
@@ -233,7 +234,7 @@ class ControlPlane:
     ) -> AsyncGenerator[bytes, None] | None:
         """Return the output so far of a container of the local node.
 
-        None if the container is not on this node.
+        None if no node runs, or if the container has no log on this node.
         """
         if self.node is None:
             return None
@@ -263,8 +264,8 @@ class ControlPlane:
     def publish(self, *, epoch: int | None = None, unix: str | None = None) -> None:
         """Write DIR/endpoints.json, which tells clients where this process listens.
 
-        Call it when the whole server is ready. `unix` is the socket for workers and drivers on this
-        machine; all others use `/channel` over TLS.
+        Call it when the whole server is ready. `epoch` is the dispatcher's. `unix` is the socket
+        for workers and drivers on this machine; all others use `/channel` over TLS.
         """
         found = endpoint_files.Endpoints(
             version=__version__,

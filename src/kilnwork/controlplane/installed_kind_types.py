@@ -56,8 +56,9 @@ class InstalledKind(msgspec.Struct, frozen=True, kw_only=True):
     validate_status: Callable[[meta.JsonObject, meta.JsonObject], Iterable[Problem]] = _no_problems
     """Returns the forbidden changes of the status from the old object to the new one."""
     right: Callable[[meta.JsonObject], tuple[str, str]] | None = None
-    """Returns the resource (as roles write it, of the object's group and namespace) and the name
-    that a user must be allowed to `use` to create an object or write its status. None: no check."""
+    """Returns (resource, name): to create an object or write its status, a user must be allowed to
+    `use` that resource, which is written as in roles and has the object's API group and namespace.
+    None: no check."""
     warnings: Warn = no_warnings
     sample: Sample = _no_sample
     """Returns an object that the kind's controller will create for a given object. The server

@@ -1,6 +1,7 @@
-"""Lock of a data directory: a locked file that names its holder, for one server per directory.
+"""Lock of a data directory: a locked file that names its holder, for one process per directory.
 
-Built on `kit.locks`. `cluster` takes it; `kiln down` asks who holds it.
+Built on `kit.locks`. `cluster`, `kiln manager` and `node.virtual_node` take it; `kiln down` asks
+which process holds it.
 """
 
 import contextlib
@@ -12,14 +13,17 @@ _FILE = "control.lock"
 
 
 class DirectoryLock:
-    """Lock of one data directory, which one server holds at a time."""
+    """Lock of one data directory, which one server or node holds at a time."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._lock = locks.OwnerLock(directory / _FILE)
 
     def acquire(self) -> None:
-        """Take the lock. Raises ConfigurationError naming the process that holds it."""
+        """Take the lock.
+
+        Raises ConfigurationError naming the process that holds it, and OSError.
+        """
         if not self._lock.take():
             raise errors.ConfigurationError(
                 f"data directory {self._directory} is in use by {_described(self._lock.path)}: "

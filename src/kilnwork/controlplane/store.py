@@ -1,6 +1,6 @@
 """Store: every object of the embedded API server, in memory and durable before it is visible.
 
-Used by the API server, the garbage collector and the binder, on one event loop. Reads show
+Used by the API server and the controllers inside the server, on one event loop. Reads show
 committed objects; `head` also shows writes that are accepted and not yet committed, which is the
 state that a writer must build on. An accepted write gets its sequence number at once, is committed
 together with all other queued writes (`database`), and only then becomes visible, is passed to the
@@ -30,7 +30,8 @@ KEEP_BYTES = 32 * 1024 * 1024
 """Bytes of previous states in the log: large objects that change often must not fill the memory."""
 
 MAX_OBJECT_BYTES = 8 << 20
-"""More than one request can carry; it bounds objects that grow by patches and defaults."""
+"""Maximum size of an encoded object. A request carries less (3 MiB, `statuses.MAX_BODY_BYTES`): the
+limit is for objects that grow by patches and defaults."""
 
 Follower = Callable[[Sequence[store_types.StoreChange]], None]
 """Called on the event loop with the changes of one commit, in order; must not block or raise."""
@@ -176,7 +177,7 @@ class Store:
         `expected`: the sequence number of the object's head, 0 to create it. Writes the new
         resourceVersion into `obj`. The write is durable on return. Raises Superseded when the head
         has another sequence number by now, ObjectTooLarge, and StoreFailed when the disk write
-        fails.
+        fails or the store is closed.
         """
         # No await from here until the write is queued: of two writers with the same head one fails.
         self._check(key, expected)
@@ -198,7 +199,8 @@ class Store:
     async def remove(self, key: store_types.Key, *, expected: int) -> store_types.StoreChange:
         """Delete an object and return the change.
 
-        `expected`: the sequence number of the object's head. Raises as `put` does.
+        `expected`: the sequence number of the object's head. Raises Superseded and StoreFailed, as
+        `put` does.
         """
         self._check(key, expected)
         before = self.head(key)
@@ -212,8 +214,9 @@ class Store:
         return change
 
     async def wait_committed(self, key: store_types.Key) -> None:
-        """Wait until the head of an object is committed, as it must be before any client sees
-        it.
+        """Wait until the head of an object is committed. Raises StoreFailed.
+
+        A client may see the head only then.
         """
         head = self._heads.get(key)
         if head is None:
@@ -224,7 +227,7 @@ class Store:
             await asyncio.shield(done)
 
     async def wait_all_committed(self) -> None:
-        """Wait until every write accepted so far is committed."""
+        """Wait until every write accepted so far is committed. Raises StoreFailed."""
         # Commits are in order: when the newest write is committed, so are all others.
         done = self._waiting.get(self._accepted)
         if done is not None:

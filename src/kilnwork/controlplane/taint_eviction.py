@@ -1,8 +1,9 @@
 """Taint eviction: deletes Pods from nodes with NoExecute taints that they do not tolerate.
 
-It follows the store inside the server, as the binder does; the counterpart of the taint eviction
+It follows the store inside the server, as the binder does, and corresponds to the taint eviction
 controller (k8s.io/kubernetes pkg/controller/tainteviction). A Pod is deleted at once, or after its
-tolerationSeconds, which run from the moment the taint is seen, and again from a restart.
+tolerationSeconds, counted from the moment the taint is seen; a restart begins the count again.
+`pod_gc` uses `disrupt` too.
 """
 
 import asyncio
@@ -109,8 +110,9 @@ async def disrupt(
 ) -> bool:
     """Set a condition of a Pod with the reason for its deletion, then delete the Pod.
 
-    Return False when it changed meanwhile. With a grace period of 0, no kubelet will report its
-    end: the Pod is marked Failed first.
+    Return False when the Pod is gone or has changed meanwhile. With a grace period of 0, no kubelet
+    will report the end of the Pod, so a Pod that has not finished is marked Failed first; a
+    finished Pod is deleted without the condition.
     """
     target = write_types.target_of(api_resources.PODS, key.namespace, key.name)
     now = writer.now()

@@ -1,8 +1,8 @@
 """Renewal of blobs that this process needs, for as long as the objects that refer to the blobs
 live.
 
-Used by references to blobs (`sdk.values.Ref`, `parts.Part`, futures with large results), which hold
-the blobs that they name, and by each session, whose background thread calls `renew`. Starts no
+Used by references to blobs (`sdk.values.Ref`, `parts.SplitFile`, futures with large results), which
+hold the blobs that they name, and by each session, whose background thread calls `renew`. Starts no
 thread.
 """
 

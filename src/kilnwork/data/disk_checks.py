@@ -1,7 +1,8 @@
 """Disk checks for blobs and stores: free space, and syncing of directories.
 
-Used by `local_blobs`, `stores.local`, `server.blobs`, `dispatch.hub.attempt_logs`. Space is
-reserved for the journal, which shares the disk: the data of one task must not stop all tasks.
+Used by the blobs, stores and ponds of this package, by `server` and by `dispatch.hub.attempt_logs`.
+Space is reserved for the journal, which shares the disk: the data of one task must not stop all
+tasks.
 """
 
 import functools

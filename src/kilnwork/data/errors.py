@@ -189,6 +189,8 @@ class SourceUnreachable(PondError):
 
 
 class LeaseRefused(PondError):
-    """There is no such lease in this namespace, or it belongs to another run."""
+    """There is no such lease in this namespace, or the requested lease is not valid; the message
+    says why.
+    """
 
     reason = "LeaseRefused"

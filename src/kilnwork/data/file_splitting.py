@@ -1,8 +1,9 @@
 """Splitting: divides a file into parts of whole lines, without looking at each line.
 
-Used by the sdk (`kiln.split`). Reads the file once, block by block, counting line ends in whole
-blocks; single line ends are searched for only where a part may end. The parts are ranges: nothing
-is copied unless a copy is requested, which is written in the same pass.
+Used by the sdk (`kiln.split`). If lines are counted, the file is read once, block by block, and
+line ends are counted in whole blocks; single line ends are searched for only where a part may end.
+The parts are ranges: nothing is copied unless a copy is requested, which is written in the same
+pass.
 """
 
 import codecs
@@ -43,7 +44,8 @@ def split(
     file; otherwise only the places where parts end are read. `encoding`, `errors`: for reading the
     parts, as for `open`; line ends must be single LF bytes in the encoding. `copy`: the blobs in
     which a copy of the file is stored; lines are then counted. Raises `NotSplittable`,
-    `FileChanged`, `BlobNotWritten`, OSError.
+    `FileChanged`, `BlobNotWritten`, OSError, ValueError for `n` below 1, and LookupError for an
+    unknown encoding.
     """
     if n < 1:
         raise ValueError(f"a file has at least one part: n is {n}")

@@ -95,8 +95,8 @@ class Blobs:
     """The blobs of one namespace, stored in `directory`, which is created with the first blob.
 
     With `durable`, a blob is on disk when `put` returns, and the space reserved for the journal is
-    not used (`disk_checks`). Otherwise blobs may be lost with the machine, and there is no journal.
-    Any number of threads and processes may use one directory.
+    not used (`disk_checks`). Otherwise blobs may be lost if the machine fails, and no space is kept
+    free for a journal. Any number of threads and processes may use one directory.
     """
 
     def __init__(self, directory: Path, *, durable: bool, time: clock.Clock | None = None) -> None:

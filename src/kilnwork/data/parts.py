@@ -1,7 +1,7 @@
 """Parts of a file: consecutive lines of the file, as a value that can be passed to tasks.
 
-Created by `file_splitting`, read by task functions. A part names a range of bytes and contains none
-of them. `records.lines` defines what a line is.
+Created by `file_splitting` and `files.map`, read by task functions. A part names a range of bytes
+and contains none of them. `records.lines` defines what a line is.
 """
 
 import contextlib
@@ -146,6 +146,9 @@ def _blocks(part: Part) -> Iterator[bytes]:
 def _descriptor(part: Part) -> int:
     """Return a descriptor of the part's file if the file is unchanged since it was split, else one
     of its copy.
+
+    Without a copy, a changed file is used if the part still consists of whole lines. Raises as
+    `Part.lines`, and the errors of `Blobs.open` for the copy.
     """
     file = part.file
     try:

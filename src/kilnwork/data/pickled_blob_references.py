@@ -2,10 +2,10 @@
 next to the pickle.
 
 Used by `sdk.serialization`, which collects the digests, and by objects that refer to blobs
-(`sdk.values.Ref`, `parts.Part`), which note their digests when they are pickled. The dispatcher
-cannot look into a pickle, so it stores the list in the task's row, where the garbage collection of
-blobs reads it. If a blob contains references to other blobs, the list names these, too, since no
-list is stored with the blob itself.
+(`sdk.values.Ref`, `parts.SplitFile`), which note their digests when they are pickled. The
+dispatcher cannot look into a pickle, so it stores the list in the task's row, where the garbage
+collection of blobs reads it. If a blob contains references to other blobs, the list names these,
+too, since no list is stored with the blob itself.
 """
 
 import threading

@@ -1,7 +1,8 @@
 """Remote blobs: accesses the blobs of a manager that shares no directory with this process, over
 HTTP.
 
-Used by `cached_blobs`, which adds a local directory; `server.blobs` is the other end.
+Used by `cached_blobs`, which adds a local directory, and by executors and sidecars, which create
+these objects; `server.blobs` is the other end.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """The dispatcher: owns the journal of tasks and assigns tasks to slots.
 
-- `machine` decides: pure, all state in memory, every state change through one table.
+- `machine` decides: no I/O, all state in memory, every state change through one table.
 - `journal` stores: the interface, the rows, SQLite, and a store in memory for volatile drivers.
 - `hub` performs I/O: links to workers and drivers, commits, and the methods that others call.
 
@@ -10,7 +10,7 @@ task and reserves an attempt in a slot. The changes go to `journal` as one batch
 on disk `hub.delivery` sends the attempt to the slot. The report of its end takes the same path.
 Each package documents its part.
 
-Used by controllers and server (`hub.hub.Hub`, `model`), by jobs, and as a process of its own by
-`kiln.start()` (`process`). Knows nothing of Kubernetes objects and never calls an executor: it
-gives out instructions and takes in observations.
+Used by controllers and server (`hub.hub.Hub`, `model`), by jobs, by the command line, and as a
+process of its own by `kiln.start()` (`process`). Knows nothing of Kubernetes objects and never
+calls an executor: it gives out instructions and takes in observations.
 """

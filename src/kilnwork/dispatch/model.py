@@ -1,8 +1,10 @@
 """Values that enter and leave the dispatcher: submissions of tasks, and views of tasks and
 clusters.
 
-Used by controllers, server and jobs. All are frozen. A view shows only the state that the journal
-has on disk, except progress and the reason for which a task waits, which are in memory only.
+Used by controllers, server, jobs and the command line. All are frozen, except the bases that they
+share with the machine's records. The view of a task shows the state that the journal has on disk,
+except progress, node and the reason for which the task waits, which may be in memory only. Views of
+clusters and workers show the state in memory.
 """
 
 from collections.abc import Callable
@@ -19,8 +21,8 @@ class ImageUse(msgspec.Struct, frozen=True):
     """How the image of a spawned command is used, or why it is refused.
 
     `spec`: the spec to run. `warning`: a warning for the client that spawns the command. `refusal`:
-    the reason for which there can be no such child, with the status of the response: 503 if that
-    may change by itself.
+    the reason for which there can be no such child; "" if there can. `status`: the HTTP status of a
+    refusal, 503 if the reason may go away by itself.
     """
 
     spec: api_task.TaskSpec
@@ -50,8 +52,8 @@ class SubmittedFacts(msgspec.Struct, kw_only=True):
     """
 
     source: bytes = b""
-    """The source whose turn the task takes in the queue of its cluster; b"": that of all tasks
-    without one.
+    """The source whose turn the task takes in the queue of its cluster; b"": all tasks without a
+    source take turns as one.
     """
 
 
@@ -109,7 +111,7 @@ class TaskFacts(SubmittedFacts, kw_only=True):
     failures: int = 0
     """Number of attempts that were taken from the budget `retry.maxAttempts`."""
     losses: int = 0
-    """Number of attempts that were lost."""
+    """Number of losses that count against `retry.maxLosses`; `TaskView` counts others too."""
     unstarted: int = 0
     """Number of attempts that were taken back, or lost, before they began."""
     created: float = 0.0
@@ -124,7 +126,7 @@ class TaskFacts(SubmittedFacts, kw_only=True):
     """The task's result, or its error."""
     stopped: bool | None = None
     """True: there is proof that no process of the task is left. False: such proof is missing. None:
-    a process may rightly run.
+    a process may be running, as it should.
     """
     suspended: bool = False
     """Whether no attempt may start before the task is resumed; a running attempt goes on."""
@@ -143,11 +145,11 @@ class TaskView(TaskFacts, frozen=True, kw_only=True):  # type: ignore[misc] # ms
     that are the dispatcher's fault do not count against `retry.maxLosses`. `worker`: Pod name of
     the newest attempt's worker; "" if there was none. `started`: first start of this run. All times
     are wall clock, in seconds. `stopped`: True is proof that nothing of the run is running, False
-    means that this proof is missing, None that something may rightly run. `suspended`: no attempt
-    starts until the task is resumed; a running attempt continues. `function`: the function of a
-    call; "" for a command. `loss`: why the newest lost attempt was lost; "" if none was, or if only
-    memory knew. `seq` rises with every change of this task; 0 when nothing changed since the
-    dispatcher started.
+    means that this proof is missing, None that the run may still be running as it should.
+    `suspended`: no attempt starts until the task is resumed; a running attempt continues.
+    `function`: the function of a call; "" for a command. `loss`: why the newest of the attempts in
+    `losses` was lost; "" if there is none. `seq` rises with every change of this task; 0 when
+    nothing changed since the dispatcher started.
     """
 
     task: ids.TaskId
@@ -212,11 +214,11 @@ class TaskCount(msgspec.Struct, frozen=True):
 
 
 class OldRun(NamedTuple):
-    """A run that may be forgotten unless its parent still needs it.
+    """An old run, and whether its task may be forgotten as far as the journal knows.
 
-    All runs of its task ended before a given time, and the task has no object and no unfinished
-    child. `parent`: None also if the parent is forgotten. `keyed`: a driver gave the call a key, to
-    find it again. `size_bytes`: approximate size of its row and blobs.
+    `over`: all runs of the task ended before a given time, and the task has no object and no
+    unfinished child. `parent`: None also if the parent is forgotten. `keyed`: a driver gave the
+    call a key, to find it again. `size_bytes`: approximate size of its row and blobs.
     """
 
     row: int
@@ -258,9 +260,7 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt of a run. `completion` is None until the attempt has ended; `reserved` is never
-    None.
-    """
+    """One attempt of a run. `ending` is None until the attempt has ended."""
 
     ref: attempts.AttemptRef
     worker: str
@@ -281,7 +281,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     `name`: the name of its Pod. `ready`: it is connected and can be given tasks. `holding`:
     attempts that would be lost with it, including those that wait for other tasks and those that it
     has not claimed since the dispatcher started. `draining`: it gets no new tasks and is to be
-    removed. `connected`: its link is open, though it may be draining.
+    removed. `connected`: its link is open and it has not announced its end; it may be draining.
     """
 
     name: str

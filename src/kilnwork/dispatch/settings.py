@@ -27,8 +27,10 @@ class DispatcherSettings:
     `listener`: inherited descriptor of a listening Unix socket. `token_file`: file that holds the
     token of workers and drivers. `directory`: directory of the journal; None: keep nothing, and
     exit with the owner. `secrets`: a directory whose file NAME/KEY holds the value of a key of a
-    Secret; None: there are no Secrets. `owner`: inherited descriptor that is closed when the owner
-    exits. `scratch`: a directory to remove at the end.
+    Secret; None: there are no Secrets. `owner`: inherited descriptor that becomes readable when the
+    owner exits; None: the dispatcher has no owner. `idle_s`: seconds without work and drivers after
+    which a dispatcher without an owner exits. `scratch`: a directory to remove at the end; None:
+    there is none. `sync_delay_s`: see `SYNC_DELAY`.
     """
 
     listener: int

@@ -1,4 +1,4 @@
-"""Location of a manager and authentication to it, for the command line and the SDK.
+"""Location of a manager and authentication to it, for the command line, the SDK and executors.
 
 `resolve` turns the user's choice (nothing, a kubeconfig, a directory, a URL) into one `Endpoint`,
 without a request. `discovery_protocol` then finds out whether the server is a `kiln up`, or an API

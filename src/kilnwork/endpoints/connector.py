@@ -1,8 +1,8 @@
 """Blocking connections to one manager with TLS, credentials and tokens, from any thread.
 
-Used by the SDK. `ManagerConnector.find` carries out `discovery_protocol`; then it provides the
-blocking HTTP client and the channel with new connections, the URL path of the manager, and headers
-with the credentials.
+Used by the SDK, by executors, and by shell completion. `ManagerConnector.find` carries out
+`discovery_protocol`; then it provides the blocking HTTP client and the channel with new
+connections, the URL path of the manager, and headers with the credentials.
 """
 
 import os
@@ -45,7 +45,8 @@ class ServerConnector:
     def connect(self) -> socket.socket:
         """Return a new connection to the server, with TLS unless its URL is plain http.
 
-        Raises OSError, and ConfigurationError if the server's certificate is wrong.
+        Raises OSError, and ConfigurationError if the server's certificate is wrong or the proxy of
+        the kubeconfig cannot be used.
         """
         settings = self.settings
         parts = parse.urlsplit(settings.server)
@@ -238,7 +239,7 @@ def _plain(host: str) -> str | bytes:
 def _dial(settings: config.Config, host: str, port: int) -> socket.socket:
     """Return a TCP connection to a server, through the proxy of the kubeconfig if it names one.
 
-    Raises OSError.
+    Raises OSError, and ConfigurationError for a proxy that cannot be used.
     """
     if settings.proxy_url is None:
         address: tuple[Any, int] = (_plain(host), port)  # typeshed does not allow bytes

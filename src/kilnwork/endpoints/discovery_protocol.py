@@ -1,4 +1,4 @@
-"""Discovery of a manager: generators of the requests, which interpret the responses. Pure.
+"""Discovery of a manager: generators that yield requests and interpret the responses. No I/O.
 
 In a Kubernetes cluster a manager is reached through the API server's proxy of its Service
 (`api.manager_access`), so that a kubeconfig is enough. The proxy does not forward the caller's
@@ -121,7 +121,7 @@ def request_token(server: str, namespace: str, accounts: Sequence[str]) -> Steps
     one.
 
     The request is a TokenRequest (authentication.k8s.io/v1). Raises AccessDenied if there is no
-    such account.
+    such account, and ManagerNotReady if the API server cannot respond now.
     """
     base = api_resources.SERVICE_ACCOUNTS.base(parse.quote(namespace, safe=""))
     refusals, missing = [], False

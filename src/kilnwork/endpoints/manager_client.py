@@ -1,9 +1,9 @@
 """A blocking HTTP client of a manager, which keeps connections and retries while the manager is
 away.
 
-Used by `connector` (requests of the SDK), `data.remote_blobs` (blobs) and
-`data.stores.manager_http_store` (objects). This module does not import TLS, only a `Connector` that
-needs it does; so slots, which connect to a relay over a Unix socket, do not load it. The client
+Used by `connector` and `sdk.job_requests` (requests of the SDK), `data.remote_blobs` (blobs) and
+`data.stores.manager_http_store` (objects). This module does not import TLS; only a `Connector` that
+needs TLS does. So slots, which connect to a relay over a Unix socket, do not load it. The client
 does not follow redirects.
 """
 

@@ -1,7 +1,8 @@
 """Resolution of the manager that a user chooses: by default, or by kubeconfig, directory or URL.
 
-Used by the SDK; the command line, which takes only kubeconfigs, uses `kube.config`, whose order of
-precedence applies here too. Reads files and the environment, and sends no request.
+Used by the SDK; executors and the command line use only `local_socket`. The command line, which
+takes only kubeconfigs, uses `kube.config`, whose order of precedence applies here too. Reads files
+and the environment, and sends no request.
 """
 
 import os

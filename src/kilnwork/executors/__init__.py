@@ -1,8 +1,8 @@
-"""Executors, which run attempts outside of workers' slots: as Pods, as other objects, or as HTTP
-requests.
+"""Executors, which run attempts that are not processes of a worker: as Pods, containers, other
+objects, HTTP requests, or calls of a user's function.
 
-`port` defines the interface; `registry` holds the executors of this manager by name; each executor
-has a package of its own. `controllers.attempts` drives them: it passes them the dispatcher's
-instructions and reports their observations to it. No executor calls the dispatcher, and the
-dispatcher calls no executor.
+Executors in the manager (`pod`, `ephemeral`, `custom_resource`, `workflow`) implement `port`, and
+`registry` holds them by name. `controllers.attempts` passes the dispatcher's instructions to them,
+and reports their observations to the dispatcher; they never call it themselves. `http` and
+`external` run in processes of their own (`service`), which connect to the dispatcher as workers do.
 """

@@ -1,7 +1,8 @@
 """One attempt of an executor that is a process of its own: runs and halts the attempt, and reports
 its end.
 
-Base of `executors.http.attempt` and `executors.external`; `service` creates one for each `Run`.
+Base of `executors.http.attempt` and `executors.external`; `service` creates an object for each
+order `Run`.
 """
 
 import asyncio
@@ -106,7 +107,7 @@ class ProcessAttempt:
         raise NotImplementedError
 
     async def _cut(self) -> bool:
-        """Abort the work in progress; return True as proof that it has ended."""
+        """Abort the work in progress; return whether it is certain that the work has ended."""
         return True
 
     async def _halted(self, halt: Halt) -> attempts.Outcome:

@@ -1,6 +1,7 @@
-"""Observations of attempts whose objects the API server did not create. Pure.
+"""Observations of attempts whose objects the API server did not create.
 
-Used by executors whose attempts are objects. Errors that may be temporary are waited for.
+No I/O. Used by executors whose attempts are objects. After an error that may be temporary, the
+attempt waits and its creation is tried again.
 """
 
 from kilnwork.api import attempts, reasons

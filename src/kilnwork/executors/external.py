@@ -31,8 +31,8 @@ _REASON = re.compile("[A-Za-z][A-Za-z0-9]{0,62}")
 class Failed(errors.KilnError):
     """The task has failed.
 
-    `reason`: one word in CamelCase, none of `reasons.NO_FAILURES`; `retry`: whether the task may be
-    tried again within `spec.retry`.
+    `reason`: one word in CamelCase, none of `reasons.NO_FAILURES` (otherwise the constructor raises
+    ValueError); `retry`: whether the task may be tried again within `spec.retry`.
     """
 
     def __init__(self, message: str, *, reason: str = _R.RAISED, retry: bool = True) -> None:
@@ -79,7 +79,9 @@ class ClaimedTask:
     _progress: Callable[[float | None, str], None] = field(repr=False)
 
     def progress(self, fraction: float | None, message: str = "") -> None:
-        """Report the progress of the task: `fraction` from 0 to 1, None if unknown."""
+        """Report the progress of the task: `fraction` from 0 to 1, None if unknown. Raises
+        ValueError for other numbers.
+        """
         if fraction is not None and not 0 <= fraction <= 1:
             raise ValueError(f"fraction is {fraction!r}; it must be from 0 to 1, or None")
         self._progress(fraction, message)
@@ -209,7 +211,8 @@ class ExternalAttempt(attempt_base.ProcessAttempt):
 
 
 def _unlike_json(value: Any) -> str:
-    """Return the path of a part of `value` that JSON cannot represent exactly; "" if there is none.
+    """Return a message about a part of `value` that JSON cannot represent exactly; "" if there is
+    none.
 
     `value` has been encoded before, so it contains no cycles.
     """

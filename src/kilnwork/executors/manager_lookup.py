@@ -34,7 +34,7 @@ class _BlobConnector:
 
 def is_namespace_missing(load: Callable[[], config.Config], namespace: str) -> bool:
     """Return whether the API server says that a namespace does not exist; False if the user may not
-    ask.
+    ask, or the API server cannot be reached.
     """
     to = connector.ServerConnector(load, clock.SystemClock())
     http = manager_client.Client(to)
@@ -51,8 +51,8 @@ def is_namespace_missing(load: Callable[[], config.Config], namespace: str) -> b
 
 
 def find_manager(load: Callable[[], config.Config], queue: str) -> service.Manager:
-    """Return how to reach the manager: over its Unix socket if that is on this machine, else over
-    the network.
+    """Return the connection data of the manager: its Unix socket if that is on this machine, else
+    its address in the network.
 
     Raises ConfigurationError.
     """

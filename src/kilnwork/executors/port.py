@@ -1,11 +1,12 @@
 """The port of executors, which run attempts, adopt existing attempts by name, and prove their end.
 
-Implemented by the packages beside this module, used by `controllers.attempts`. Every method may be
-repeated at any time, also by another manager after a crash: an attempt is created under a name that
-is derived from its identity, so that it is found again and never created twice.
+Implemented by `pod`, `ephemeral`, `custom_resource` and `workflow`, used by `controllers.attempts`.
+Every method may be repeated at any time, also by another manager after a crash: an attempt is
+created under a name that is derived from its identity, so that it is found again and never created
+twice.
 
 States are those of a task (docs/reference/executors.md): STAGING until it runs, RUNNING, OVER. Each
-comes with a `reason` for programs and a `message` for people.
+state comes with a `reason` for programs and a `message` for people.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -39,10 +40,10 @@ class WorkerPod(msgspec.Struct, frozen=True, kw_only=True):
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt that an executor must run.
 
-    `name`: the task's name, for people; `owner_uid`: uid of the Task object, "" for a spawned task,
-    which has none. `inputs`: a JSON object by input name. `began`: whether the journal has recorded
-    its start, so that it may be adopted but never created. `place`: where it runs, if a worker
-    requested it.
+    `name`: the task's name, from which names of objects are derived; `owner_uid`: uid of the Task
+    object, "" for a spawned task, which has none. `inputs`: a JSON object by input name. `began`:
+    whether the journal has recorded its start, so that it may be adopted but never created.
+    `place`: where it runs, if a worker requested it.
     """
 
     ref: attempts.AttemptRef
@@ -83,8 +84,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wake(Protocol):
-    """A callback for changes of an attempt, which must then be observed at once, or within
-    `after_s`.
+    """A callback for changes of an attempt, which must then be observed at once, or after `after_s`
+    seconds.
     """
 
     def __call__(self, ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None: ...
@@ -115,8 +116,8 @@ class Executor(Protocol):
         ...
 
     async def stop(self, attempt: Attempt, how: Stop) -> Observation:
-        """Begin or continue to end the attempt; phase OVER is proof that no process of it runs or
-        ever will run."""
+        """Begin or continue to end the attempt. Phase OVER is proof that no process of it runs or
+        ever will run, unless `proof` of its outcome is False."""
         ...
 
     async def result(self, attempt: Attempt) -> attempts.Payload | None:

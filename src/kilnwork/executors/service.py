@@ -1,8 +1,9 @@
 """An executor that is a process of its own: its link to the dispatcher, and its attempts.
 
-Base of `executors.http.service` and `executors.external`. Like a worker's agent it follows orders,
-and the dispatcher counts its slots. So that no attempt runs in two executors, it halts all attempts
-before its lease ends, and starts none without a lease.
+Base of `executors.http.service`, `executors.external` and
+`controllers.task_claim.executor_adapter`. Like a worker's agent it follows orders, and the
+dispatcher counts its slots. So that no attempt runs in two executors, it halts all attempts before
+its lease ends, and starts none without a lease.
 """
 
 import asyncio
@@ -223,7 +224,7 @@ class ExecutorService:
         self._attempts.pop(ref, None)
 
     def lease_ended(self) -> None:
-        """Halt all attempts after the lease has ended, since other executors may soon start
+        """Halt all attempts shortly before the lease ends, since other executors may then start
         them.
         """
         self._halt_all(_LEASE_ENDED)

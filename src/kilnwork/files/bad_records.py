@@ -16,9 +16,8 @@ from kilnwork.files import part_work
 class BadRecord(TypedDict):
     """A record of the file without a result.
 
-    `line`: the number of its line in the file, from 1. `reason`: why it has no result, one line of
-    up to 1000 characters. `raw`: the record as text; `base64`: its bytes, only if they are not
-    UTF-8.
+    `line`: the number of its line in the file, from 1. `reason`: why it has no result, in up to
+    1000 characters. `raw`: the record as text; `base64`: its bytes, only if they are not UTF-8.
     """
 
     line: int

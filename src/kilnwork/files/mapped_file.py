@@ -19,7 +19,7 @@ _SHOWN_BY = "iterate it, .write(path), .errors, .records"
 
 
 class Limit(NamedTuple):
-    """The maximum number of bad records, absolute or as a percentage; no limit if both are None."""
+    """The maximum number of bad records, or their maximum percentage; no limit if both are None."""
 
     records: int | None = None
     percent: float | None = None
@@ -106,8 +106,8 @@ class Mapped:
 
     @property
     def records(self) -> filejobs.Records:
-        """The counts `total`, `succeeded`, `failed` and `skipped` of the records in finished
-        parts.
+        """The counts `total`, `succeeded`, `failed` and `skipped` of the records in the parts that
+        have succeeded.
         """
         for index, part in enumerate(self._parts):
             if part.done():

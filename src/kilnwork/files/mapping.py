@@ -52,9 +52,10 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
     `@kiln.task`. Instead of a function, a command can be given as a list of strings. The command
     gets the records of a part on its standard input, one per line.
 
-    `items_per_part`: the number of lines of a part. With the default, a fast function takes some
-    seconds for a part; use fewer lines for a slow function, so that each slot gets two parts or
-    more. `bytes_per_part`: the maximum size of a part; by default there is no limit. `batch`: the
+    `items_per_part`: the number of records after which a part ends. With the default, a fast
+    function takes some seconds for a part; use fewer records for a slow function, so that each slot
+    gets two parts or more. `bytes_per_part`: the size in bytes at which a part ends; by default
+    there is no limit. For a file of more than 10,000 parts both limits are doubled. `batch`: the
     maximum number of records of a list; by default records are passed one by one. `format`:
     "jsonl", "text", "csv" or "json" (one array); the default depends on the file's name, and is
     "jsonl" for names without a known ending. `delimiter`: the delimiter of CSV; by default a comma,
@@ -65,7 +66,8 @@ def map(  # noqa: A001, PLR0913 - files.map; options of one thing, each with its
     part. `max_failed`: the maximum number of bad records, or their maximum percentage such as "1%";
     more of them stop the map with TooManyFailed. By default any number is allowed. `retries`: how
     often a failed part is retried, not counting losses of workers; with `bad_records="fail"` there
-    are no retries. `timeout`: the time limit of a part in seconds; by default there is none.
+    are no retries. `timeout`: the time limit of each attempt at a part, in seconds; by default
+    there is none.
 
     Raises BadOption, NoSession, `InputRefused` (a DataError) for a file that cannot be read in this
     format or has no record, `FileChanged`, OSError. Errors of parts are raised by `Mapped`.

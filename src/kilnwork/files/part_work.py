@@ -47,9 +47,9 @@ class Work:
 class Done:
     """The outcome of a part.
 
-    `lines`: the results, each with LF. `own`: a byte for each line: 0 if it is JSON, 1 if it is a
-    str that the function returned or a line that the command printed, 2 if it is bytes that the
-    function returned; empty if all lines are JSON. `errors`: the bad records.
+    `lines`: the results, each with a line feed at the end. `own`: a byte for each line: 0 if it is
+    JSON, 1 if it is a str that the function returned or a line that the command printed, 2 if it is
+    bytes that the function returned; empty if all lines are JSON. `errors`: the bad records.
     """
 
     records: filejobs.Records

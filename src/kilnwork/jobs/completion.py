@@ -1,5 +1,5 @@
-"""Completion rules: decides whether a job succeeds or fails before all of its items have ended.
-Pure; used by `step_planning`.
+"""Completion rules: decide whether a job succeeds or fails before all of its items have ended.
+No I/O. Used by `step_planning`, `index_item_source` and `testing.inline_flows`.
 """
 
 from enum import IntEnum
@@ -45,7 +45,7 @@ def failure_message(
     nouns: str = "indexes",
 ) -> str:
     """Return the reason why a job cannot succeed, without the text of the first failure. `nouns`:
-    plural of the job's items.
+    what the job's items are called, in the plural.
     """
     if wanted.min_successful is not None:
         return (

@@ -1,8 +1,8 @@
-"""Effects: run those steps of a job that its item source performs in threads, and apply the results
-of the steps.
+"""Effects: run those steps of a job that read or write a store or read results, and apply what the
+steps return.
 
-Used by the engine, on the engine's event loop. A step that fails is retried, and until then the job
-shows the error.
+Used by the engine, on the engine's event loop; the work of item sources runs in threads. A step
+that fails is retried, and until then the job shows the error.
 """
 
 import asyncio
@@ -30,11 +30,12 @@ log = logging.getLogger(__name__)
 THREADS = 8
 
 _Gathered = tuple[bytes | attempts.Payload | None, str]
-"""The list of results, and why the finalizer cannot get it ("" if it can)."""
+"""The results for the finalizer (`ItemSource.results`), and the reason why it cannot get them (""
+if it can)."""
 
 
 class EffectOwner(Protocol):
-    """Port to the engine, for effects. `tasks`: the job and item of each task."""
+    """Port to the engine, for effects. `tasks`: job and item of each followed task, by its id."""
 
     tasks: dict[ids.TaskId, tuple[live_job_state.Job, int]]
 
@@ -59,7 +60,7 @@ class EffectOwner(Protocol):
 
 
 class Effects:
-    """Runner of the steps that item sources perform in threads.
+    """Runner of the steps `Prepare`, `Recover`, `Settle`, `Purge` and `Gather`.
 
     `blobs`: the directory of blobs, with a subdirectory per namespace. `retry_s`: delay before a
     failed step is retried.
@@ -86,8 +87,8 @@ class Effects:
         work: Callable[[], Any],
         apply: Callable[[Any], None],
     ) -> None:
-        """Run `work` in a thread, then call `apply` on the event loop with the result of the
-        work.
+        """Run `work` in a thread, then call `apply` on the event loop with the result. If `work`
+        raises an exception, the step is retried.
         """
 
         def on_ended(future: "asyncio.Future[Any]") -> None:

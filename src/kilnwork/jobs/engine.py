@@ -1,12 +1,12 @@
 """Engine: advances all jobs. `step_planning` decides; the engine executes, and publishes no change
 before it is on disk.
 
-Used by the services (`file_job_service`, `index_job_service`, `flows`). The engine is a participant
-of the dispatcher's commits. For each batch it asks `step_planning` for the next steps of every job
-that has changed, and writes the changes in that batch, together with the tasks that the steps
-submit, suspend or kill. When the batch is on disk, it hands work on the store to threads and
-publishes new views. The results of that work change jobs, and so lead to the next batch. Runs in
-one thread; only waits for the store happen elsewhere.
+Used by the services (`file_job_service`, `index_job_service`, `flows`) and by `service_assembly`.
+The engine is a participant of the dispatcher's commits. For each batch it asks `step_planning` for
+the next steps of every job that has changed, and writes the changes in that batch, together with
+the tasks that the steps submit, suspend or kill. When the batch is on disk, it hands work on the
+store to threads and publishes new views. The results of that work change jobs, and so lead to the
+next batch. The engine runs in one thread; only waits for the store happen elsewhere.
 """
 
 import asyncio
@@ -54,12 +54,12 @@ MAX_LIVE_ITEMS = 1_000_000
 files take some hundred MiB. Above it, new jobs wait in the journal as well."""
 
 ROUND = 1000
-"""Maximum number of jobs advanced in one batch, which takes some ten milliseconds of the event
-loop."""
+"""Number of jobs after which no further round of jobs is added to a batch. They take some ten
+milliseconds of the event loop; a batch has at most twice as many."""
 
 ALL_WINDOWS = 65_536
-"""Maximum number of tasks of all jobs together: if there are very many jobs, each gets fewer
-tasks."""
+"""Number of tasks that the jobs in memory share: if there are very many jobs, each gets fewer tasks
+at once, but at least `MIN_WINDOW`. The `parallelism` of a job takes precedence."""
 
 MIN_WINDOW = 8
 
@@ -109,8 +109,8 @@ class JobPlanner(Protocol):
         ...
 
     def on_job_ended(self, job: live_job_state.Job) -> None:
-        """Handle the end of a job in the batch that is being made; may be called twice for one
-        job."""
+        """Handle the end of a job in the batch that is being made; may be called twice for the
+        same job."""
         ...
 
     def plan_jobs(self, now: float) -> None:
@@ -173,7 +173,8 @@ class Engine:
         self._leave_hub: Callable[[], None] = lambda: None
         self._loaded_to = self._items = 0
         self.backlog = False
-        """Whether the journal has unfinished jobs that are not in memory."""
+        """Whether the journal has unfinished jobs that are not in memory, not counting jobs that
+        wait for their turn."""
 
     def register(
         self,
@@ -207,7 +208,8 @@ class Engine:
         self._set_admission_timer()
 
     async def stop(self) -> None:
-        """Begin no more work, and wait for writes in progress."""
+        """Begin no more work, end all waiting calls with `JobsStopped`, and wait for the work on
+        the store that is in progress."""
         self._shut_down(errors.JobsStopped())
         self._leave_hub()
         for timer in (self._stale_timer, self._admission_timer):
@@ -248,7 +250,7 @@ class Engine:
 
     async def wait_stored(self, job: live_job_state.Job) -> file_job_types.GenericJobView[Any, Any]:
         """Wait until all changes that were made to a job so far are on disk, and return its
-        view.
+        view. Raises `JobsStopped`.
         """
         self.check_running()
         if self.live.get(job.id.uuid) is not job:
@@ -513,7 +515,8 @@ class Engine:
     def _is_idle(self, job: live_job_state.Job) -> bool:
         """Return whether a job can be dropped from memory.
 
-        A job is idle if only a user can change it, or if it is new and memory is full.
+        A job can be dropped if it waits for its turn, is paused or has finished, or if it is new
+        and memory is full.
         """
         if job.deleting or job.tasks:
             return False

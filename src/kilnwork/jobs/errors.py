@@ -1,4 +1,4 @@
-"""Errors of jobs: one class per reaction."""
+"""Errors of jobs: one class for each way in which callers react."""
 
 from kilnwork.kit import errors
 
@@ -8,7 +8,8 @@ class JobsError(errors.KilnError):
 
 
 class NoSuchJob(JobsError):
-    """There is no such job in this namespace: it never existed, or its time to live has passed."""
+    """There is no such job in this namespace: it never existed, was deleted, or its time to live
+    has passed."""
 
 
 class SeveralJobs(JobsError):
@@ -43,8 +44,8 @@ class TickDecided(JobsError):
 
 
 class JobsStopped(JobsError):
-    """The service is stopping or cannot write to the journal. Send the request again, to the
-    process that takes over."""
+    """The service is stopping or cannot write to the journal. Send the request again later, or to
+    the process that takes over."""
 
 
 class OldDatabaseUnreadable(JobsError):

@@ -1,9 +1,9 @@
 """File items: the parts of a file as items of a job, with commit records, bad records, merging and
 reducer.
 
-Used by the service, which passes `FileSources` to the engine. Only a commit record ends a part
-(`kilnwork.data.part_commits`), no matter which attempt wrote it; the commit record of part 0 says
-how the job ended.
+Used by `file_job_service`, which passes `FileSources` to the engine, and by `job_cleanup` and
+`part_listing`. Only a commit record ends a part (`kilnwork.data.part_commits`), no matter which
+attempt wrote it; the commit record of part 0 says how the job ended.
 """
 
 import logging
@@ -40,12 +40,12 @@ MAP = "kilnwork.jobs.work.part:run"
 REDUCE = "kilnwork.jobs.work.reduce:run"
 
 MAX_SPEC_BYTES = 128 * 1024
-"""Limit on the encoded spec, which is sent to the worker with each part; a task may have 768
-KiB."""
+"""Maximum size in bytes of the encoded spec with the header of a CSV file, which are sent to the
+worker with each part; a task may have 768 KiB."""
 
 MAX_COMMITS = 1024
-"""Maximum number of commit records kept in memory, those of the parts that ended last: most records
-are read soon after their part ends, or never."""
+"""Maximum number of commit records kept in memory, the newest that were written or read: most
+records are read soon after their part ends, or never."""
 
 _SMALL_SPEC = 4096
 _O = filejobs.PartOutcome
@@ -62,8 +62,10 @@ def _small_spec(encoded: bytes) -> filejobs.FileJobSpec:
 
 
 def check_spec(spec: filejobs.FileJobSpec, manifest: filejobs.Manifest) -> None:
-    """Check that the parts of a manifest cover the input without gaps or overlaps. Raises
-    `InvalidJob`."""
+    """Check that the spec is not too large and has the format of the manifest, and that the parts
+    of the manifest are not too many and cover the input without gaps or overlaps. Raises
+    `InvalidJob`.
+    """
     try:
         manifest_encoding.checked(manifest)
     except data_errors.ManifestDamaged as error:
@@ -222,8 +224,8 @@ class FileItems:
         self.blobs = _blob_digests(spec)
 
     def work(self, job: live_job_state.Job, item: int) -> item_source.Work:
-        """Return the call that the task of an item makes: `work.part`, or `work.reduce` for
-        item 0.
+        """Return the work of an item's task: a call of `work.part.run`, or of `work.reduce.run`
+        for item 0.
         """
         spec = _file_spec(job.spec)
         mapper = spec.mapper if item else spec.reducer
@@ -296,7 +298,8 @@ class FileItems:
     def failure(self, job: live_job_state.Job) -> tuple[str, str] | None:
         """Return reason and message of a failure if the job has too many bad records, else None.
 
-        Where no bad records are allowed, one is too many.
+        With `badRecords: fail`, the first failed part ends the job while other parts are
+        unfinished.
         """
         spec, counts = _file_spec(job.spec), job.counts
         bad, most = self.progress.failed, spec.max_failed_records
@@ -368,7 +371,8 @@ class FileItems:
         )
 
     def recover(self, job: live_job_state.Job) -> Callable[[], list[item_source.ItemResult]]:
-        """Return a function that reads the commit records of unfinished parts."""
+        """Return a function that reads the commit records of unfinished parts, and of the job's
+        run."""
         directory, job_run, base = self._directory(job), job.run, job.base_run
         known = job.items.snapshot()
 
@@ -385,7 +389,10 @@ class FileItems:
     def settle(
         self, job: live_job_state.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
-        """Return a function that reads the commit record of a run of an item, or creates it."""
+        """Return a function that reads the commit record of a run of an item, or creates it.
+
+        It returns `Damage` if the outputs of parts are damaged.
+        """
         directory, now = self._directory(job), self._sources.clock.wall()
         if step.item or step.outcome not in (None, _O.SUCCEEDED):
             return lambda: self._remember_result(

@@ -1,4 +1,4 @@
-"""Service of file jobs for server, sdk and CLI: creates, changes, lists and deletes file jobs.
+"""Service of file jobs for the server: creates, changes, lists and deletes file jobs.
 
 There is one service per dispatcher, on the dispatcher's event loop; its tables are in the
 dispatcher's journal. A coroutine method returns when its effect is on disk. Reading methods do not
@@ -70,7 +70,9 @@ class FileJobs:
     """Service of the file jobs in a data directory.
 
     Call `load`, start the engine, then call `start`, in a running event loop. Files are below
-    `data/files`. `moved_by`: the engine that advances the jobs, not started yet.
+    `data/files`. `moved_by`: the engine that advances the jobs, not started yet. Methods that take
+    a job's id, UUID or name raise `SeveralJobs` if a short id is ambiguous. Methods that change a
+    job raise `JobsStopped`.
     """
 
     def __init__(
@@ -262,8 +264,7 @@ class FileJobs:
         """Return a page of jobs, newest first, and the value of `below` for the next page, None
         after the last page.
 
-        `namespace` None stands for all namespaces. Raises ValueError if `below` was not returned by
-        an earlier page.
+        `namespace` None stands for all namespaces. Raises ValueError if `below` is not a number.
         """
         end = _NEWEST if below is None else int(below)
         every, space = ("", (namespace,)) if namespace is not None else ("_everywhere", ())
@@ -327,7 +328,7 @@ class FileJobs:
         self, namespace: str, job: str, *, message: str = ""
     ) -> file_job_types.JobView:
         """Cancel a job: no further part commits, committed parts stay. Does nothing if the job has
-        ended. Raises `NoSuchJob`.
+        ended or is ending. Raises `NoSuchJob`.
         """
         found = self._load(namespace, job)
         transitions.cancel(found, message, now=self._clock.wall())
@@ -354,8 +355,8 @@ class FileJobs:
         return await self._engine.wait_stored(found)
 
     async def redrive(self, namespace: str, job: str) -> file_job_types.JobView:
-        """Run those parts of a failed or cancelled job again that have not succeeded. Raises
-        `NoSuchJob`, `NotNow`.
+        """Begin a new run of a failed or cancelled job for the parts that have not succeeded; a
+        paused job is resumed. Raises `NoSuchJob`, `NotNow`.
         """
         found = self._load(namespace, job)
         try:
@@ -367,7 +368,8 @@ class FileJobs:
     async def delete(self, namespace: str, job: str) -> None:
         """Delete a job. When this returns, no client can see the job any more. Raises `NoSuchJob`.
 
-        Its tasks are stopped and its files deleted soon after, even across a crash.
+        Its tasks are stopped and its files deleted soon after that, or at the next start if the
+        process crashes before.
         """
         found = self._load(namespace, job)
         transitions.delete(found, now=self._clock.wall())

@@ -1,7 +1,7 @@
 """Values of the API of file jobs: new jobs, and views of jobs and parts.
 
-Used by server, sdk and CLI. All are frozen. A view shows what is on disk, except for which parts
-are running, which is current.
+Used by the server. All are frozen. A view shows what is on disk, except for which parts are
+running, which is current.
 """
 
 from enum import StrEnum
@@ -17,8 +17,8 @@ DIRECTORY_INPUT = "input"
 
 
 class JobId(NamedTuple):
-    """The two ids of a job. `uuid`: 16 bytes, a UUIDv7. `text`: the id that users see,
-    `YYYY-MM-<decimal>`, as in the first prototype."""
+    """The two ids of a job. `uuid`: 16 bytes, a UUIDv7 for file jobs. `text`: the id that users
+    see; for file jobs `YYYY-MM-<decimal>`, else the UUID as text."""
 
     uuid: bytes
     text: str
@@ -46,9 +46,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     `inline`: the stored bytes of a small input (at most 64 KiB), which is kept in the journal and
     written to the store before the first part starts. If it is None, the input is in the store
-    already: at `input` of the job's directory or, if `source` is given, at that key of the whole
-    store (an upload of its own, which is not deleted with the job). `user`: the user who created
-    the job.
+    already: as `input` in the job's directory or, if `source` is given, under that key of the whole
+    store (a separate upload, which is not deleted with the job). `user`: the user who created the
+    job.
     """
 
     id: JobId
@@ -83,7 +83,8 @@ class Reason(StrEnum):
 
 
 class PartState(StrEnum):
-    """State of a part. The last three states change only by a redrive."""
+    """State of a part. The last three states are final: only a redrive runs failed and cancelled
+    parts again, and only damage to its output a part that has succeeded."""
 
     WAITING = "Waiting"
     QUEUED = "Queued"

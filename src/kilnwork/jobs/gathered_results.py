@@ -1,9 +1,9 @@
 """Gathered results: the results of all items of a job, as one JSON list for its finalizer.
 
 Used by `effect_runner`. Results are stored with the tasks in the journal, large ones in blobs; they
-are read in batches on the event loop. Then the list is built: a short one in memory, which any
-executor gets as an input; a long one as a blob with the arguments of the finalizer, which must then
-be a call.
+are read in batches on the event loop. Then the list is built. A short list is built in memory and
+passed to any executor as an input. A long list becomes a blob with the arguments of the finalizer,
+which must then be a call.
 """
 
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ READS = 256
 """Number of tasks looked up in one batch, which takes some milliseconds of the event loop."""
 
 MAX_BYTES = 512 * 1024
-"""Maximum size of a list that is passed as an input: it must fit into one frame of the channel,
-next to the spec (`api.input_assembly`)."""
+"""Maximum size in bytes of a list that is passed as an input: it must fit into one frame of the
+channel, next to the spec (`api.input_assembly`)."""
 
 MAX_CALL_BYTES = 64 << 20
-"""Maximum size of a list that is passed to a call. The manager holds it in memory for a moment,
-except for results in blobs. The call reads it as one JSON document, which takes about five times as
-much memory."""
+"""Maximum size in bytes of a list that is passed to a call. The manager holds it in memory for a
+moment, except for results in blobs. The call reads it as one JSON document, which takes about five
+times as much memory."""
 
 
 class _Stored(NamedTuple):
@@ -61,8 +61,8 @@ class GatheredResults:
 
     @property
     def in_memory(self) -> bytes | None:
-        """The list of results in the order of the items, null for an item without a result; None if
-        blobs have to be read.
+        """The list of results in the order of the items, as JSON, with null for an item without a
+        result. None if the list is longer than `MAX_BYTES`, or blobs have to be read.
         """
         if self._bytes > MAX_BYTES or any(isinstance(one, _Stored) for one in self._found):
             return None

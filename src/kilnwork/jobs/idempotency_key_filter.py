@@ -1,7 +1,7 @@
 """Filter for idempotency keys: recognises most new keys without reading the disk.
 
-Used by the service. A Bloom filter (doi.org/10.1145/362686.362692) with one hash: it may report a
-new key as used, which costs a lookup, but never a used key as new.
+Used by `file_job_service`. A Bloom filter (doi.org/10.1145/362686.362692) with one hash: it may
+report a new key as used, which costs a lookup, but it never reports a used key as new.
 """
 
 from collections.abc import Iterable

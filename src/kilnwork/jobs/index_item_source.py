@@ -1,10 +1,10 @@
 """Index items: the index set of a Job as items of the engine. Item n is index n - 1; item 0 is the
 finalizer.
 
-Used by `index_job_service`, which passes `IndexSources` to the engine. An index ends when its task
-ends; its result stays with the task in the journal. The meaning of a template is defined in
-`api.resolved_job_settings` and `api.job_task_rendering`; when the job starts is decided by
-`job_start_queue`.
+Used by `index_job_service`, which passes `IndexSources` to the engine, and by `job_index_listing`
+and `flows`. An index ends when its task ends; its result stays with the task in the journal. The
+meaning of a template is defined in `api.resolved_job_settings` and `api.job_task_rendering`; when
+the job starts is decided by `job_start_queue`.
 """
 
 import itertools
@@ -64,7 +64,8 @@ _FINAL = {_O.SUCCEEDED: _P.SUCCEEDED, _O.FAILED: _P.FAILED, _O.CANCELLED: _P.KIL
 
 
 class IndexSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Settings of a Job that may change while it exists (`item_source.Policy`)."""
+    """Settings of a Job, or of a step of a flow (`item_source.Policy`). Parallelism, priority and
+    suspension may change while it exists."""
 
     name: str
     cluster_name: str = "default"
@@ -118,7 +119,7 @@ class IndexDetail(msgspec.Struct, frozen=True, kw_only=True):
     admitted: float | None
     failed_indexes: str
     shown: tuple[int, ...]
-    """At most `MAX_NEWEST` items: all, or the failed ones followed by running ones."""
+    """At most `MAX_NEWEST` items: all items, or the failed items followed by running items."""
     running: int
     created: int
     retries: int
@@ -187,9 +188,9 @@ class IndexSources:
 
 
 class _Shared(NamedTuple):
-    """Work of the newest index whose task calls a function; the next indexes reuse its spec object.
+    """Work of the newest index whose task calls a function.
 
-    They share it if they differ only in their arguments.
+    The next indexes reuse its spec object if they differ only in the arguments of the call.
     """
 
     run: int
@@ -236,7 +237,8 @@ class IndexItems:
                 self._hook(number, event, 1)
 
     def begin_run(self) -> None:
-        """Reset the counts that are kept per run."""
+        """Reset everything that is kept per run: gathered results, unconfirmed tasks, failed
+        indexes."""
         self.results = None
         self.progress = msgspec.structs.replace(self.progress, unconfirmed=0, failed_indexes="")
 
@@ -305,7 +307,7 @@ class IndexItems:
     def finalizer_arguments(self, run: int) -> gathered_results.FinalizerArguments | None:
         """Return the arguments of the finalizer's call, without the results.
 
-        None if the finalizer does not call a function.
+        None if the finalizer does not call a function, or cannot be rendered.
         """
         try:
             call = self._finalizer(run).call

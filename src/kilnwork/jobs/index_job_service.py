@@ -61,11 +61,11 @@ class IndexJobs:
         self._schedules = schedule_rows.Schedules(self._tables)
         self._feed: feed.Feed[str] = feed.Feed()
         self._recent: dict[str, index_job_types.IndexJobView] = {}
-        """Views returned by the last `changes`, and by `put` since then, so that each method can
-        reuse the views of the other."""
+        """Views returned by the last call of `changes`, and by `put` since then; both methods
+        reuse these views."""
         self._released: dict[bytes, _View] = {}
-        """Views of Jobs that were dropped from memory and not returned by `changes` yet, which
-        saves reading them."""
+        """Views of Jobs that were dropped from memory and not returned by `changes` yet, so that
+        they need not be read from the journal."""
         self._known: set[bytes] | None = None
         """UUIDs of all Jobs in the journal, once they have been read, so that a new Job need not be
         looked up."""
@@ -80,7 +80,7 @@ class IndexJobs:
 
         A Job that is refused gets phase AdmissionError with reason `Forbidden`, `QueueFull` or
         `TickNotDecided`. Raises `InvalidJob` (the message begins with the path of the field),
-        `JobsStopped`.
+        `JobsStopped`, and `NoSuchJob` if the Job was released meanwhile.
         """
         self._check()
         uuid = _uuid(new.uid)
@@ -141,7 +141,8 @@ class IndexJobs:
     ) -> None:
         """Set the list of `withResultOf`, or the inputs, of a Job that has not started.
 
-        Values that are set already stay. Raises `InvalidJob` if the values are too large.
+        Values that are set already stay. Raises `InvalidJob` if the values are too large, or give
+        no valid index set.
         """
         job = self._load(uid)
         if job is None or not job.waits or job.stage is not live_job_state.RUNNING:
@@ -237,8 +238,8 @@ class IndexJobs:
         priority: int | msgspec.UnsetType = msgspec.UNSET,
         killed: str = "",
     ) -> None:
-        """Queue a finished Job to run its indexes that have not succeeded again, as run number
-        `run`.
+        """Queue a finished Job for run number `run`, in which the indexes that have not succeeded
+        are run again.
 
         Does nothing if the Job is unfinished or `run` is not higher. A Job that was refused for its
         group is considered again; a Job whose tick was not decided is refused again. The new
@@ -362,8 +363,9 @@ class IndexJobs:
     async def decide(self, decision: index_job_types.TickDecision) -> index_job_types.ScheduleRow:
         """Store which ticks of a schedule create a Job and which do not; return the new row.
 
-        Call this before creating the Jobs. Raises `TickDecided` if the tick, or a later one, was
-        decided before, perhaps by another manager.
+        Call this before creating the Jobs. Raises `TickDecided` if a later tick was decided before,
+        perhaps by another manager, or if this tick was, unless the schedule was edited or ticks are
+        abandoned.
         """
         self._check()
         row = self._schedules.decide(decision)

@@ -16,8 +16,8 @@ from kilnwork.jobs import job_start_queue
 
 
 class NewIndexJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Definition of a new Job with all references resolved, which does not change once the engine
-    has stored it.
+    """Definition of a new Job with all references resolved. Once the engine has stored it, only
+    `IndexJobs.provide` adds to it.
     """
 
     uid: str
@@ -122,14 +122,14 @@ class IndexJobView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     failed_indexes: str
     """Ranges of the failed indexes, at most 4,096 characters."""
     newest: tuple[IndexView, ...]
-    """At most 20 indexes: all if there are no more, else the failed ones followed by running
-    ones."""
+    """At most 20 indexes: all of them if the Job has no more than 20, else the failed indexes
+    followed by running indexes."""
     result: attempts.Payload | None
     """Result of the Job's finalizer, or of its only task; set once the Job has succeeded."""
     stopped: bool | None
     """Whether it is certain that no process of the Job is running; None until the Job has ended."""
     waiting_for: job_start_queue.Hold | None
-    """Why the Job has not started."""
+    """Why the Job has not started; None once it has started."""
     suspended: bool
     priority: int
     max_in_flight: int | None
@@ -154,7 +154,8 @@ class TickDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     namespace: str
     name: str
     tick: int
-    """The latest tick decided, which must be later than all ticks decided before."""
+    """The latest tick decided: later than all ticks decided before, or the same as the latest of
+    them if the fingerprint differs or `abandon` is not empty."""
     fingerprint: str = ""
     """Fingerprint of the schedule; a different fingerprint means that the schedule was edited."""
     run: tuple[int, ...] = ()

@@ -44,14 +44,15 @@ class ItemResult(NamedTuple):
     run: int
     outcome: filejobs.PartOutcome
     reason: str = ""
-    """Reason for item 0: a fact that users should know about a job that has succeeded."""
+    """For sources with `ends_with_task`: the reason of the task. For others, only with item 0: a
+    fact that users should know about a job that has succeeded."""
     message: str = ""
     data: Any = None
     """Data for the source itself."""
 
 
 class Damage(NamedTuple):
-    """Report that the finalizer could not use the results of some items, which have to be made
+    """Report that the results of some items cannot be used, so that these items have to be run
     again.
     """
 
@@ -145,7 +146,7 @@ class ItemSource(Protocol):
     def finalizer_arguments(self, run: int) -> "gathered_results.FinalizerArguments | None":
         """Return the arguments of the finalizer's call, without the results.
 
-        None if the finalizer does not call a function.
+        None if the finalizer does not call a function or cannot be rendered, or if there is none.
         """
         ...
 
@@ -170,13 +171,14 @@ class ItemSource(Protocol):
         ...
 
     def record_end(self, job: "live_job_state.Job") -> None:
-        """Add facts that views of a finished job show to `progress`; called when the job ends."""
+        """Add to `progress` the facts that views of a finished job show; called when the job
+        ends."""
         ...
 
     def prepare(self, job: "live_job_state.Job", inline: bytes | None) -> Callable[[], None]:
         """Return a function that prepares everything that the tasks of the job's run need.
 
-        `inline`: an input that is in the journal until then.
+        `inline`: an input that is in the journal until the function has stored it, or None.
         """
         ...
 

@@ -1,7 +1,8 @@
 """Item states of a job, packed into five bytes each, in memory and in the journal.
 
-Used by `live_job_state.Job`. Items are numbered from 1. When an item changes, its whole page is
-written; pages are so small that the cost of a change does not depend on the number of items.
+Used by `live_job_state.Job`, and by listings for jobs that are not in memory. Items are numbered
+from 1. When an item changes, its whole page is written; pages are so small that the cost of a
+change does not depend on the number of items.
 """
 
 import sys
@@ -12,8 +13,8 @@ from enum import IntEnum
 
 PAGE_BITS = 7
 PAGE_ITEMS = 1 << PAGE_BITS
-"""Items per page: 640 bytes, less than a quarter of a page of SQLite, which stores such a value in
-place."""
+"""Number of items per page of 640 bytes: less than a quarter of a page of SQLite, which stores a
+value of that size in place."""
 
 _RUN_BYTES = 4
 _SWAP = sys.byteorder == "big"

@@ -4,7 +4,7 @@ store again.
 If an older backup of the journal was put in place, jobs in the store that the journal lacks are
 added. Uploads from which no job was created are deleted by age, and so are files that killed
 attempts have left in the directories of jobs. Ages are measured by a clock that cannot be set
-(`kit.retention_clock`). Used by the service.
+(`kit.retention_clock`). Used by `file_job_service`.
 """
 
 import asyncio
@@ -44,7 +44,8 @@ PAGE = 2000
 """Number of rows read in one step of a sweep, which takes a few milliseconds of the event loop."""
 
 SWEEP_S = 3600.0
-"""Interval between searches for files that killed writers and abandoned uploads have left."""
+"""Interval between searches for files that killed writers and abandoned uploads have left, and
+minimum age of files that are deleted, in seconds."""
 
 FIRST_SWEEP_S = 300.0
 """Delay of the first sweep after the start, so that a server that never runs for an hour sweeps as
@@ -92,7 +93,8 @@ class JobRetention:
         self._deleting: list[bytes] = []
 
     async def run(self) -> None:
-        """Call `expire` and `sweep` at their intervals, until cancelled."""
+        """Call `expire`, `renew` and `sweep` at their intervals, and save the retention clock,
+        until cancelled or until the engine has stopped."""
         swept = self._clock.monotonic() - SWEEP_S + FIRST_SWEEP_S
         renewed = -blob_renewal.RENEW_S
         await self.save_time()
@@ -176,8 +178,8 @@ class JobRetention:
             await asyncio.to_thread(kept.touch_all, named)
 
     async def sweep(self) -> int:
-        """Delete directories that are not jobs, and files of killed attempts in the directories of
-        jobs. Return the number of deleted directories."""
+        """Delete old directories that are not jobs, and files of killed attempts in the directories
+        of jobs; add jobs that the journal lacks. Return the number of deleted directories."""
         young, orphaned = self._ages.old_before(SWEEP_S), self._ages.old_before(ORPHAN_S)
         store = self._jobs.store
         directories = await asyncio.to_thread(
@@ -274,8 +276,8 @@ def rebuild(sources: file_item_source.FileSources, *, ttl_s: float | None) -> ro
     """Return the rows of all jobs in the store, for a journal that has no jobs. `ttl_s`: see
     `file_job_service.FileJobOptions`.
 
-    The commit records of an unfinished job's parts are read when the job is resumed
-    (`plan_steps.Recover`), those of a finished job here.
+    The newest commit record of each part is read. An unfinished job continues in a new run with
+    all parts except those that have succeeded, or that have ended in its newest run.
     """
     count, writes, store = 0, row_storage.JobWrites(), sources.store
     found = sorted(_directories(store), key=lambda one: one[1].int)

@@ -60,9 +60,10 @@ def read_commits(
 def settle_part(
     directory: port.Store, step: plan_steps.Settle, at: float
 ) -> filejobs.Commit | None:
-    """Return the commit record of a run of a part, or None if it has none.
+    """Return the commit record of the run that a step names, or None if there is no record. Part 0
+    is the job as a whole.
 
-    If it has no record and the step has an `outcome`, a record with this outcome is created.
+    If there is no record and the step has an `outcome`, a record with this outcome is created.
     """
     if step.outcome is None:
         return part_commits.find(directory, step.item, step.run)
@@ -76,7 +77,7 @@ def settle_reducer(
     directory: port.Store, run: int, returned: filejobs.Reduced | None, at: float
 ) -> filejobs.Commit | tuple[filejobs.Damaged, ...]:
     """Return the commit record that a successful reducing task has published, or the parts that the
-    task reports as damaged.
+    task reports as damaged. If it has done neither, create and return a record of a failure.
 
     If parts are damaged, this run of the reducer has ended but is not fenced: a record that it
     publishes later is never read once the job has another run.

@@ -104,7 +104,8 @@ class IndexListing:
 def index_view(
     item: int, known: task_model.TaskView | None, *, task: ids.TaskId, **given: Any
 ) -> index_job_types.IndexView:
-    """Return the view of one index. `task`: the data of its task from the journal."""
+    """Return the view of one index. `known`: the index's task as in the journal, or None if it is
+    not there; `task`: id of the task; `given`: the other fields of the view."""
     more: dict[str, Any] = {}
     if known is not None:
         more = {
@@ -122,7 +123,7 @@ def index_view(
 
 
 def index_counts(view: _View) -> index_job_types.IndexCounts:
-    """Return the counts of indexes by state."""
+    """Return the counts of a Job's indexes by state, and of their tasks and retries."""
     detail: index_item_source.IndexDetail = view.detail
     return index_job_types.IndexCounts(
         total=view.parts.total,
@@ -153,7 +154,7 @@ def explain_phase(
 def _explain_task(job: live_job_state.Job, find: FindTask) -> tuple[str, str] | None:
     """Return reason and message of why the Job's first task waits.
 
-    Return None if it waits for a slot: the view says so without numbers that change.
+    Return None if it waits for a slot: the view says that already, without numbers that change.
     """
     item = next((n for n, task in job.tasks.items() if n and task.ended is None), None)
     known = None if item is None else find(task_hub.task_id(job.id.uuid, item))
@@ -165,7 +166,8 @@ def _explain_task(job: live_job_state.Job, find: FindTask) -> tuple[str, str] | 
 
 
 def job_result(view: _View, find: FindTask) -> attempts.Payload | None:
-    """Return the result of a Job's finalizer, or of its only task."""
+    """Return the result of a Job's finalizer, or of its only task; None if there is neither, or no
+    result."""
     if view.spec.finalizer or view.parts.total == 1:
         known = find(task_hub.task_id(view.uuid, 0 if view.spec.finalizer else 1))
         return None if known is None else known.result

@@ -1,12 +1,11 @@
 """Start queue: decides which waiting jobs start, by concurrency groups, locks, priority and age.
-Pure.
 
-Used by `start_admission`; the engine carries out the decisions. A job starts when it is ready and
-when its group and each of its locks have room for it after the jobs ahead of it. It takes all of
-them at once or none, so that there is no deadlock. Ahead of a job are the ready jobs with a higher
-priority, and those with the same priority and a lower row. This is a total order: of jobs that
-conflict, the first waits only for jobs that have started. A job that is not ready (held, suspended,
-not yet due) delays no other job.
+No I/O. Used by `start_admission`; the engine carries out the decisions. A job starts when it is
+ready and when its group and each of its locks have room for it after the jobs ahead of it. It takes
+all of them at once or none, so that there is no deadlock. Ahead of a job are the ready jobs with a
+higher priority, and those with the same priority and a lower row. This is a total order: of jobs
+that conflict, the first waits only for jobs that have started. A job that is not ready (held,
+suspended, not yet due) delays no other job.
 """
 
 import bisect
@@ -31,9 +30,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConcurrencyGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """The JobConfig of a job, with its policy for the case that other jobs of the same JobConfig
-    are running.
-    """
+    """The JobConfig of a job, with its limits and the policy for a job that exceeds them."""
 
     config: str
     """`metadata.uid` of the JobConfig."""
@@ -85,7 +82,7 @@ class Replace(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Decision: a job continues to wait, for a different reason than before."""
+    """Decision: a job continues to wait, but for another reason than before."""
 
     row: int
 

@@ -1,7 +1,8 @@
 """Records of jobs in memory: their items, the tasks of the items, and counts.
 
-Mutable and small. Changed by `transitions` and `step_planning`; the engine changes which steps are
-under way. `rows` converts records to rows and views.
+Mutable and small. Changed by `transitions` and `step_planning`; the engine and `effect_runner`
+set a few more fields, such as `view`, `slots` and `trouble`. `rows` converts records to rows and
+views.
 """
 
 from enum import IntEnum
@@ -52,13 +53,13 @@ _PHASES = {_O.SUCCEEDED: _P.SUCCEEDED, _O.FAILED: _P.FAILED, _O.CANCELLED: _P.CA
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """Outcome of a task, which proves nothing about the task's item."""
+    """Outcome of a task. It is that of the task's item only for sources with `ends_with_task`."""
 
     state: api_task.State
     reason: str
     message: str
     stopped: bool | None = None
-    """Whether it is certain that no process of the task is running."""
+    """Whether it is certain that no process of the task is running; None if nothing is known."""
 
 
 class ItemTask(msgspec.Struct, eq=False, gc=False):
@@ -126,28 +127,28 @@ class Job:
     prepared: bool
     """Whether the source has prepared what the tasks of this run need."""
     recovered: bool
-    """Whether the results and tasks that an earlier service has left are known."""
+    """Whether the results and tasks that an earlier process has left are known."""
     fresh: bool
-    """Whether the job was created by this service."""
+    """Whether the job was created by this process."""
     run: int
     base_run: int
-    """`run`: run of the finalizer, never below that of any item. `base_run`: run of the items that
-    have no run of their own."""
+    """`run`: number of the job's run, in which the finalizer runs; never below the run of any item.
+    `base_run`: run of the items that have no run of their own."""
     verdict: filejobs.PartOutcome | None
     """Outcome of the job while it is being stopped, or once it has ended."""
     trouble: str
-    """Why the newest step failed."""
+    """Why the newest step failed; "" if it did not."""
     first_failure: str
     """Message of the first item that failed."""
     concluded: item_source.ItemResult | None
-    """Result of the job's run."""
+    """Result of the job's run; None until it is known."""
     ttl_s: float | None
     """Default time to live, in seconds, if the spec has none."""
     failures: int
     loss_count: int
     """`failures`: number of failed attempts of items; `loss_count`: of lost attempts."""
     successes: int
-    """Number of items that have succeeded since the last redrive."""
+    """Number of items that have succeeded since the last redrive; after a restart, in all runs."""
     slots: int
     """Number of slots of the job's TaskCluster when it was last looked up."""
     tasks: dict[int, ItemTask]
@@ -161,7 +162,8 @@ class Job:
     dropped: dict[int, ItemTask]
     """Tasks that need not be followed any more, by item number."""
     reopened: dict[int, int]
-    """How often an item was reopened through no fault of its own."""
+    """How often an item was reopened because its task left no result or its result was damaged, by
+    item number."""
     busy: set[tuple[str, int]]
     """Steps that are being carried out: name of the step and item."""
     dirty: bool

@@ -1,11 +1,11 @@
 """Import of jobs from the separate database (`jobs.db`) of an earlier version of kilnwork into the
 journal.
 
-Used by the service before it starts. Jobs are imported in the order of their rows, some hundred
-with their inputs and parts in each transaction of the journal, so that a stop waits for one
+Used by `file_job_service` before it starts. Jobs are imported in the order of their rows, some
+hundred with their inputs and parts in each transaction of the journal, so that a stop waits for one
 transaction at most. The old file is only read until all jobs are on disk; then it is renamed to
-`jobs.db.imported`. If the import is killed or stopped at any point, the next start continues after
-the newest imported job.
+`jobs.db.imported`, with a number at the end if that file exists. If the import is killed or stopped
+at any point, the next start continues after the newest imported job.
 """
 
 import asyncio
@@ -34,7 +34,8 @@ Say = Callable[[str], None]
 """Called with a description of what is being done, if that takes long."""
 
 MAX_JOBS, MAX_PARTS = 500, 10_000
-"""Limits of one transaction; a job with more parts gets its own transaction."""
+"""Maximum number of jobs and of parts in one transaction; a job with more parts gets its own
+transaction."""
 
 PAGE = 2000
 """Number of rows of the journal read at once."""
@@ -75,7 +76,7 @@ class _Job(NamedTuple):
 
 
 async def take_over(path: Path, hub: task_hub.TaskHub, *, say: Say) -> None:
-    """Import the old database, if there is one. Raises `OldDatabaseUnreadable`."""
+    """Import the old database, if there is one, then rename it. Raises `OldDatabaseUnreadable`."""
     if not await asyncio.to_thread(path.exists):
         _remove_leftovers(path)
         return
@@ -176,7 +177,7 @@ def _next_jobs(old: apsw.Connection, newest: int) -> list[_Job]:
 def _pages(old: apsw.Connection, job: _Job, *, lost: bool) -> Iterator[instructions.Row]:
     """Yield the pages of a job's item states.
 
-    Every unfinished part is marked as having a task, since it may have one; the service checks that
+    Every unfinished part is marked as having a task, since it may have one; the engine checks that
     when it resumes the job.
     """
     packed = item_states.Items(job.parts)

@@ -1,7 +1,7 @@
 """Listing of a job's parts: states are read from the journal, and the records of ended parts from
 the store.
 
-Used by the service.
+Used by `file_job_service`.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""Steps of a job: instructions returned by `step_planning` and executed by the engine.
+"""Steps of a job: instructions returned by `step_planning`, and executed by the engine and its
+`effect_runner`.
 
 All steps may be repeated: a step that was interrupted by a crash is returned again, and continues
 from the work that it has done.
@@ -15,7 +16,7 @@ class Prepare(NamedTuple):
 
 
 class Recover(NamedTuple):
-    """Step: find the results and unfinished tasks of a job that an earlier service has started."""
+    """Step: find the results and unfinished tasks of a job that an earlier process has started."""
 
 
 class Submit(NamedTuple):
@@ -45,8 +46,8 @@ class Settle(NamedTuple):
     run: int
     outcome: filejobs.PartOutcome | None
     """None: the task succeeded, and its record is to be read. Otherwise the run ends with this
-    outcome, unless a record says otherwise already. `SUCCEEDED` with item 0: there is no finalizer
-    and nothing left to do."""
+    outcome, unless a record says otherwise already. `SUCCEEDED` with item 0: there is no finalizer,
+    and the source publishes the result itself."""
     message: str
 
 

@@ -24,8 +24,8 @@ class PrepareQueue:
     def admits(self, job: live_job_state.Job) -> bool:
         """Return whether a job may be prepared now.
 
-        This also enters a new job into the queue, or removes it if it no longer needs to be
-        prepared.
+        This also enters a new job into the queue, or removes it if it has begun, is ending or is
+        paused.
         """
         if not job.fresh:
             return True

@@ -1,8 +1,8 @@
 """Tables of jobs in the journal: reads rows, and collects rows to be written.
 
-Used by the service and the engine. Statements have names; their text is in
+Used by the services, the engine and their helpers. Statements have names; their text is in
 `dispatch/journal/sqlite/sql/jobs.sql`. The journal commits the collected rows in the transaction of
-the tasks that changed. Reads are lookups and short ranges, and return the state on disk.
+the tasks that changed. Reads return the state on disk. Most of them are lookups and short ranges.
 """
 
 from collections import defaultdict
@@ -50,7 +50,7 @@ class JobWrites:
         self._rows[name].append(values)
 
     def delete(self, row: int) -> None:
-        """Delete all rows of a job."""
+        """Add statements that delete all rows of a job."""
         for name in ("delete_job_pages", "delete_job_input", "delete_job_claim", "delete_job"):
             self.add(name, row)
 
@@ -67,7 +67,7 @@ class PendingWrites:
             live_job_state.Job, tuple[file_job_types.IdempotencyKey | None, bytes | None]
         ] = {}
         self.inlined: set[int] = set()
-        """Rows of jobs whose input may be in the tables only."""
+        """Rows of jobs whose input may be only in the tables, not in the store."""
         self.redefined: set[live_job_state.Job] = set()
         """Jobs whose items have become known since they were written."""
 
@@ -83,7 +83,7 @@ class PendingWrites:
             self.inlined.add(job.row)
 
     def gather(self, writes: JobWrites, job: live_job_state.Job) -> None:
-        """Add the rows of a job's changes to `writes`."""
+        """Add the rows of a job's changes to `writes`, and mark the changes as written."""
         new = self._new.pop(job, None)
         if new is not None:
             key, inline = new
@@ -132,8 +132,8 @@ class Tables:
         return int(self._select("next_job_row")[0][0])
 
     def find_job(self, how: str, *values: instructions.Value) -> rows.JobRow | None:
-        """Return the row of one job, or None. `how`: `uuid`, `id`, `name` (namespace, name) or
-        `key`.
+        """Return the row of one job, or None. `how`: `uuid`; for file jobs also `id`, `name`
+        (namespace, name; the newest job) or `key` (namespace, user, key).
         """
         for found in self._select(f"job_by_{how}", *values):
             return rows.JobRow._make(found)
@@ -153,28 +153,30 @@ class Tables:
         return None
 
     def list_keys(self) -> list[tuple[str, str, str]]:
-        """Return namespace, user and text of all idempotency keys that have created a job."""
+        """Return namespace, user and text of the idempotency keys of all jobs that exist."""
         return self._select("job_keys")
 
     def list_jobs(self, how: str, *values: instructions.Value) -> list[rows.JobRow]:
         """Return the rows of the jobs that a statement selects.
 
-        `how`: `jobs`, `jobs_in_phase`, `jobs_of_name`, each with the suffix `_everywhere` for all
-        namespaces; or `unfinished_jobs`.
+        `how`: `jobs`, `jobs_in_phase` or `jobs_of_name` for file jobs, each with the suffix
+        `_everywhere` for all namespaces; or `unfinished_jobs` for all jobs that are unfinished and
+        do not wait for their turn, or are being deleted.
         """
         return [rows.JobRow._make(found) for found in self._select(how, *values)]
 
     def count_phases(self) -> list[tuple[str, str, int]]:
-        """Return the number of jobs by namespace and phase, as triples."""
+        """Return the number of file jobs by namespace and phase, as triples."""
         return self._select("job_phases")
 
     def list_ends(self, above: int, limit: int) -> list[tuple[int, bytes, float | None]]:
-        """Return row, UUID and end of jobs with rows above `above`, oldest first."""
+        """Return row, UUID and end (wall clock; None if unfinished) of jobs with rows above
+        `above`, oldest first."""
         return self._select("job_ends", above, limit)
 
     def list_expired(self, at: float, after: Expired | None, limit: int) -> list[Expired]:
-        """Return jobs whose time to live has passed at `at` (wall clock), in the order in which it
-        passed.
+        """Return file jobs whose time to live has passed at `at` (wall clock), in the order in
+        which it passed.
 
         `after`: the last job of the page before.
         """
@@ -182,13 +184,13 @@ class Tables:
         return [Expired(*found) for found in self._select("expired_jobs", at, *place, limit)]
 
     def list_blobs(self) -> list[tuple[str, bytes]]:
-        """Return the namespace and the blob digests of each job that may still run."""
+        """Return namespace and blob digests of file jobs that may still run, without duplicates."""
         return self._select("job_blobs")
 
     def list_claims(self, above: int, limit: int) -> list[tuple[Any, ...]]:
-        """Return the admission data of unfinished jobs with rows above `above`.
+        """Return rows of unfinished jobs that have a claim, with row numbers above `above`.
 
-        Columns: row, UUID, namespace, turn, stage, admission and claim.
+        Columns: row, UUID, namespace, turn, stage, time of admission, and claim.
         """
         return self._select("job_claims", above, limit)
 
@@ -199,7 +201,7 @@ class Tables:
         return None
 
     def list_index_jobs(self, above: int, limit: int) -> list[rows.JobRow]:
-        """Return jobs of index sets with rows above `above`, oldest first."""
+        """Return Jobs (jobs on index sets) with rows above `above`, oldest first."""
         return [rows.JobRow._make(found) for found in self._select("index_jobs", above, limit)]
 
     def find_schedule(self, config: bytes) -> tuple[Any, ...] | None:
@@ -217,6 +219,6 @@ class Tables:
         return bytes(self._select("job_definition", row)[0][0])
 
     def load_items(self, row: int, into: item_states.Items, first: int = 0) -> None:
-        """Read the states of a job's items from number `first` on into `into`."""
+        """Read the states of a job's items into `into`, from the page of item `first` on."""
         for page, packed in self._select("job_pages", row, first >> item_states.PAGE_BITS):
             into.load_page(page, packed)

@@ -1,7 +1,7 @@
-"""Rows of the tables of jobs: converts jobs to SQL values and back. Pure.
+"""Rows of the tables of jobs: converts jobs to SQL values and back. No I/O.
 
-Used by `row_storage`, which writes and reads the rows, and by the service. The order of the values
-is that of the journal's `sql/jobs.sql`.
+Used by `row_storage`, which writes and reads the rows, and by the services and the engine. The
+order of the values is that of the journal's `sql/jobs.sql`.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -60,7 +60,10 @@ class JobRow(NamedTuple):
 
 
 class SourceKind(Protocol):
-    """Factory of the item sources of one kind (`ItemSource.kind`), from rows of the journal."""
+    """Factory of the item sources of one kind (`ItemSource.kind`), from rows of the journal.
+
+    `nouns`: see `ItemSource`.
+    """
 
     nouns: str
     ttl_s: float | None
@@ -110,7 +113,8 @@ def new_job_row(
 
 
 def input_row(job: live_job_state.Job, inline: bytes | None) -> tuple[Value, ...]:
-    """Return the row of a job's small input in the table `job_input`."""
+    """Return the row of a job in the table `job_input`: its definition, and its small input or
+    None."""
     return job.row, _encode(job.source.definition), inline
 
 
@@ -223,7 +227,7 @@ _QUEUED = "it waits for its turn"
 def _explain(job: live_job_state.Job) -> tuple[str, str]:
     """Return reason and message of why the job ended this way, or why it waits.
 
-    They are never empty while none of its tasks is running.
+    In stage RUNNING they are never empty unless a worker has one of the job's tasks.
     """
     if job.stage is live_job_state.FINISHED or job.reason:
         return job.reason, job.message

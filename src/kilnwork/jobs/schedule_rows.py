@@ -1,7 +1,7 @@
 """Decided ticks of schedules in the journal, with the Job that each tick has created.
 
-Used by `index_job_service`. The row of a JobConfig is its lock (decision 39): a tick is decided
-once, and a Job of a tick is added once, if the row says that the tick was to create one. The
+Used by `index_job_service`. The row of a JobConfig works as a lock (decision 39): a tick is decided
+once, and only one Job is added for a tick, if the row says that the tick creates a Job. The
 journal's writer checks the epoch of the leader in the same transaction. When ticks are due is
 computed in `api.due_ticks`.
 """
@@ -15,7 +15,8 @@ from kilnwork.jobs import errors, index_job_types, row_storage
 from kilnwork.kit import ids
 
 MAX_TAKEN = 32
-"""Number of ticks whose Jobs a row names. No Job is added for an older tick."""
+"""Number of ticks whose Jobs a row names. An older tick is forgotten, and no further Job is added
+for it."""
 
 _REMEDY = "make another Job to run it all the same"
 

@@ -17,8 +17,8 @@ class JobServices:
     """The services of jobs on one engine. `files`: jobs on files; `indexes`: Jobs; `flows`: runs of
     SyncSets.
 
-    `retry_s` is the delay before an operation that the store refused is tried again. `on_failure`
-    is called when the engine has failed and can make no more decisions.
+    `retry_s` is the delay before a step that failed, for example in the store, is retried.
+    `on_failure` is called when the engine has failed and can make no more decisions.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class JobServices:
         self.files.start()
 
     async def stop(self) -> None:
-        """Stop the services after pending writes, and start no more tasks; unfinished jobs resume
-        at the next start.
+        """Stop the services, start no more tasks, and wait for the work on the store that is in
+        progress; unfinished jobs resume at the next start.
         """
         await self.files.stop()
         await self.engine.stop()

@@ -3,7 +3,7 @@ which jobs may start.
 
 Used by the engine for jobs that have a claim. The engine writes each decision in the same
 transaction as its consequences, so that after a restart the rows of the journal say which jobs have
-started. Jobs on files are not admitted: they start as soon as they are created.
+started. Jobs on files and steps of flows have no claim, and so do not wait for admission.
 """
 
 import heapq
@@ -22,8 +22,8 @@ PAGE = 1000
 """Number of rows read at once."""
 
 POLL_S = 1.0
-"""Interval at which the wall clock is read while a job waits for its start time, since the clock
-may be set."""
+"""Maximum interval in seconds at which the wall clock is read while a job waits for its start time,
+since the clock may be set."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(job_start_queue.Claim).decode
@@ -130,7 +130,7 @@ class Admission:
             self._set_deadline(job.row, claim, 0.0)
 
     def find_claim(self, row: int) -> job_start_queue.Claim | None:
-        """Return the claim of a job, or None if the journal has no claim for it."""
+        """Return the claim of a job, or None if it has none."""
         found = self._claims.get(row)
         if found is None and (raw := self._tables.find_claim(row)) is not None:
             found = _decode(raw)

@@ -1,11 +1,11 @@
-"""Plan of a job: decides from the job's record what to do next, and returns steps. Pure: no clock,
-no disk, no dispatcher.
+"""Plan of a job: decides from the job's record what to do next, and returns steps.
 
-Used by the engine and `transitions`. `next_steps` may be called at any time: it does not return
-steps that are under way or done. The functions of `transitions` record events. Only the result that
-its source finds ends an item; only the result of item 0 ends the job, and the plan creates that
-result itself if the job is to end early. For sources with `ends_with_task`, the end of a task is
-the item's result. So after a crash at any point, journal and source lead to the same steps.
+It uses no clock, no disk and no dispatcher. Used by the engine, `transitions` and `job_cleanup`.
+`next_steps` may be called at any time: it does not return steps that are under way or done. The
+functions of `transitions` record events. An item ends only with the result that the item source
+finds. The job ends only with the result of item 0, for which the plan asks early if the job fails
+or is cancelled. For sources with `ends_with_task`, the end of a task is the item's result, and the
+plan itself ends the job. So after a crash at any point, journal and source lead to the same steps.
 """
 
 from typing import NamedTuple
@@ -286,10 +286,11 @@ def _crash_failure(job: live_job_state.Job) -> tuple[str, str] | None:
 
 
 def task_limit(job: live_job_state.Job, room: TaskRoom) -> int:
-    """Return how many items may have a task at once.
+    """Return how many items may have a task at once; 0 while the job is paused.
 
-    Before any item has succeeded, that is at most the number of slots or of allowed crashes, so
-    that a mapper which always fails is not run for every item.
+    If the job has `max_crashes`, then before any item has succeeded the limit is at most the number
+    of slots or the number of crashes that are still allowed, whichever is larger, so that a mapper
+    which always fails is not run for every item.
     """
     if job.spec.suspend:
         return 0
@@ -300,7 +301,8 @@ def task_limit(job: live_job_state.Job, room: TaskRoom) -> int:
 
 
 def _submit(job: live_job_state.Job, found: list[plan_steps.Step], room: TaskRoom) -> None:
-    """Add steps that submit tasks for items, or suspend waiting tasks above the limit.
+    """Add steps that submit tasks for items, resume suspended tasks, or suspend waiting tasks above
+    the job's `parallelism`.
 
     While the job is paused all tasks are suspended: running attempts continue, but a lost attempt
     is not repeated.
@@ -399,7 +401,7 @@ def _apply_job_result(job: live_job_state.Job, result: item_source.ItemResult, n
 
 def _stop(job: live_job_state.Job, found: list[plan_steps.Step], now: float) -> None:
     """Advance a job that is being stopped: record its outcome first, then end all tasks that could
-    run or commit.
+    run or commit. For sources with `ends_with_task`, end all tasks first.
     """
     verdict = job.verdict or _O.CANCELLED
     if job.source.ends_with_task:

@@ -1,8 +1,8 @@
 """Task hub: the interface of the dispatcher for jobs, and construction of the tasks that work on
 items.
 
-Used by the engine. The task of an item is a spawned task. Its id is derived from job and item, so
-that submitting it again has no effect; its run is that of the item.
+Used by the engine, the services and the listings. The task of an item is a spawned task. Its id is
+derived from job and item, so that submitting it again has no effect; its run is that of the item.
 """
 
 import hashlib
@@ -117,7 +117,7 @@ def extra_submission(job: live_job_state.Job, task: item_source.ExtraTask) -> ta
 
 
 def refused(job: live_job_state.Job, item: int, why: str) -> subscriptions.Change:
-    """Return the change that reports the failure of an item's task that could not be made."""
+    """Return the change of a task that failed because no task can be made for its item."""
     task, run = task_id(job.id.uuid, item), job.run_of(item)
     failed = api_task.State.FAILED
     return subscriptions.Change(task, run, failed, "TaskUnusable", why, 0, 1, 0, "", None, False)

@@ -1,9 +1,8 @@
-"""Transitions: apply events to a job's record. Pure; `step_planning` decides what follows from the
-events.
+"""Transitions: apply events to a job's record; `step_planning` decides what follows from them.
 
-Used by the service and the engine, which report changes of tasks, completed steps, and requests of
-users. Events may come twice, late, or from before a crash: an event that does not apply any more
-has no effect.
+No I/O. Used by the services, the engine and its `effect_runner`, which report requests of users,
+changes of tasks and completed steps, and by `job_cleanup`. Events may come twice, late, or from
+before a crash: an event that does not apply any more has no effect.
 """
 
 from collections.abc import Iterable
@@ -29,7 +28,8 @@ _Stage = live_job_state.Stage
 _SUBMITTED = item_states.ItemState.SUBMITTED
 
 MAX_REOPENINGS = 3
-"""How often an item's task may succeed without a result before the item fails."""
+"""How often an item's task may succeed without a result before the item fails, and how often its
+result may be damaged before the job fails. Both are counted together."""
 
 
 def finish_step(job: live_job_state.Job, step: str, item: int = 0) -> None:
@@ -48,7 +48,7 @@ def record_prepared(job: live_job_state.Job, *, now: float) -> None:
 
 
 def find_recoverable(job: live_job_state.Job) -> list[int]:
-    """Return the items that may have a task from an earlier service; 0 stands for the finalizer."""
+    """Return the items that may have a task from an earlier process; 0 stands for the finalizer."""
     return [0, *job.items.in_state(_S.SUBMITTED)]
 
 
@@ -59,7 +59,7 @@ def record_recovered(
     *,
     now: float,
 ) -> None:
-    """Record the results and unfinished tasks of a job that an earlier service has started."""
+    """Record the results and unfinished tasks of a job that an earlier process has started."""
     finish_step(job, "Recover")
     job.recovered = True
     for result in results:
@@ -313,7 +313,8 @@ def kill(job: live_job_state.Job, reason: str, message: str, *, now: float) -> N
 
 
 def rerun(job: live_job_state.Job, run: int, *, now: float) -> None:
-    """Queue a finished job to run its items that have not succeeded again, as run number `run`."""
+    """Queue a finished job for run number `run`, in which the items that have not succeeded are run
+    again."""
     _reopen(job, run)
     job.waits, job.refused = True, False
     job.admitted = job.started = None
@@ -331,7 +332,7 @@ def set_items(job: live_job_state.Job, source: item_source.ItemSource, *, now: f
 
 def record_gathered(job: live_job_state.Job, trouble: str, *, now: float) -> None:
     """Record that the results for the finalizer are gathered. `trouble`: the reason why they cannot
-    be passed to it.
+    be passed to the finalizer, which fails the job; "" if they can.
     """
     finish_step(job, "Gather")
     if trouble and job.stage is _Stage.FINALIZING:
@@ -351,7 +352,8 @@ def _check_finished_job(job: live_job_state.Job, changed: set[str]) -> None:
 
 
 def redrive(job: live_job_state.Job, *, now: float) -> None:
-    """Run the items of a job that have not succeeded again. Raises `NotNow`."""
+    """Begin a new run of a failed or cancelled job for the items that have not succeeded; a paused
+    job is resumed. Raises `NotNow`."""
     if job.stage is not _Stage.FINISHED or job.verdict is _O.SUCCEEDED or job.deleting:
         raise errors.NotNow(
             f"job {job.id.text} is {job.phase.value}: only a job that failed or was cancelled "

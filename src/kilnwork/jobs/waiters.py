@@ -1,7 +1,7 @@
 """Waiters: calls that wait until a change of a job is on disk, and calls that watch a job.
 
-Used by the engine and the service, on one event loop. When file jobs stop, all waiting calls raise
-`JobsStopped`.
+Used by the engine and `file_job_service`, on one event loop. When the engine stops, all waiting
+calls raise `JobsStopped`.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Waiters:
 
     async def wait_for_change(self, job: bytes, timeout_s: float, *, over: bool = False) -> None:
         """Wait until users can see a change of the job, or until the timeout. With `over`, wait
-        until the job has ended.
+        until the job has ended. Raises `JobsStopped`.
         """
         waiter = asyncio.get_running_loop().create_future()
         watchers = self._watchers.setdefault((job, over), [])

@@ -1,4 +1,4 @@
 """General tools: clock, ids, back-off, coroutine tasks, processes, logging, the root of errors.
 
-Every package may use it; it contains nothing about tasks or Kubernetes.
+Every package may use it, and it uses no other package of kilnwork.
 """

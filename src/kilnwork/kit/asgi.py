@@ -1,7 +1,7 @@
 """HTTP requests and responses, in the form in which all ASGI apps of kilnwork read and write them.
 
-Used by the REST API, the embedded API server and the node; `serving` listens for them. An app is
-called with a scope, `receive` and `send` (asgi.readthedocs.io), and makes a `Request` and a
+Used by the REST API, the embedded API server, the node and the pond; `serving` listens for them. An
+app is called with a scope, `receive` and `send` (asgi.readthedocs.io), and makes a `Request` and a
 `Response` of them. Each app has its own routing and form of errors. Starlette's classes are not
 used, because they take twice as long: docs/decisions/0026.
 """

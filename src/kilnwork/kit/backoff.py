@@ -1,6 +1,7 @@
 """Delays before the next try: capped exponential back-off with jitter.
 
-Used by reconnecting links, work queues and container restarts. Holds no state: the caller counts.
+Used by reconnecting links, work queues, container restarts and other retries. Holds no state: the
+caller counts.
 """
 
 from dataclasses import dataclass

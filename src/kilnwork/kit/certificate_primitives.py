@@ -1,7 +1,7 @@
 """Building blocks of X.509 certificates: P-256 keys, names, a builder, PEM.
 
-Used by code that signs certificates or requests them: the API server, nodes, test clusters. The
-caller decides what is signed, for how long and where it is stored.
+Used by code that signs certificates or requests them: the API server, nodes, and the controller of
+DataPonds. The caller decides what is signed, for how long and where it is stored.
 """
 
 import datetime
@@ -28,7 +28,7 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     """Read a private key from a PEM file. Raises OSError, and ValueError or TypeError if the file
-    has no P-256 key.
+    has no elliptic-curve key.
     """
     key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):

@@ -1,7 +1,8 @@
-"""The clocks of the machine, which only this module reads.
+"""The clocks of the machine, which all other modules read through this one.
 
-Used by all packages. Everything that needs the time takes a `Clock`, so that tests can choose it.
-Wall time is for people and records; monotonic time is for leases and deadlines and never jumps.
+Used by all packages. Everything that needs the time takes a `Clock`, so that tests can choose it;
+the only exceptions are the times in ids (`ids`) and a deadline in `worker.sidecar`. Wall time is
+for people and records; monotonic time is for leases and deadlines and never jumps.
 """
 
 import functools

@@ -1,7 +1,8 @@
-"""Background work as named coroutine tasks with an owner; no other module creates coroutine tasks.
+"""Background work as named coroutine tasks with an owner.
 
-A `BackgroundWork` owns coroutine tasks. If one raises an exception, it is logged and passed to
-`on_failure`, never swallowed. Not a scheduler, not a queue.
+A `BackgroundWork` owns coroutine tasks; other modules create coroutine tasks only in an
+`asyncio.TaskGroup`. If one raises an exception, it is logged and passed to `on_failure`, never
+swallowed. Not a scheduler, not a queue.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Directories of kilnwork on this machine, and atomic writes of private files.
 
-Used by the command line, the kubeconfig loader, the control plane, the worker and the SDK.
+Used by all packages that keep files of their own, and by the kubeconfig loader.
 """
 
 import os

@@ -1,8 +1,8 @@
 """SHA-256 digests, computed without loading OpenSSL for small data.
 
-Used by drivers, agents and slots for blobs, socket directories and slots' secrets. Importing
-`hashlib` loads libcrypto: 0.6 MiB of memory in each process. The interpreter's own implementation,
-which `random` uses for the same reason, returns the same digests, slower.
+Used by drivers, agents, slots and the pond for blobs, socket directories and slots' secrets.
+Importing `hashlib` loads libcrypto: 0.6 MiB of memory in each process. The interpreter's own
+implementation, which `random` uses for the same reason, returns the same digests, slower.
 """
 
 import functools

@@ -2,7 +2,8 @@
 name any URL.
 
 Used by all code that sends requests for users, for each connection: the address that is checked is
-the address of the connection, since a name may resolve to another address a moment later. Pure.
+the address of the connection, since a name may resolve to another address a moment later. Does no
+I/O.
 """
 
 import ipaddress
@@ -49,11 +50,12 @@ class Allowance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The policy for connections: which addresses are refused, besides loopback, link-local,
-    multicast, unspecified and metadata addresses.
+    """The policy for connections: which addresses are refused.
 
-    `allowed` takes precedence over these. `refused`: addresses with ports, such as those of the API
-    server; only an allowance with a port takes precedence over `refused`.
+    Always refused, unless `allowed` contains them: loopback, link-local, multicast, unspecified,
+    0.0.0.0/8, reserved IPv4, site-local IPv6 and metadata addresses. `refused`: further addresses
+    with ports, such as those of the API server; only an allowance with a port takes precedence over
+    these.
     """
 
     allowed: Sequence[Allowance] = ()

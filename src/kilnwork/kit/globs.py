@@ -1,7 +1,7 @@
 """Glob patterns for file paths: `*`, `?`, `[…]` within one component, `**` across components.
 
 Used by the validation of SyncSets, by sources and by shards. Like `glob.translate` of Python 3.13
-with `recursive=True`, except that files whose names begin with a dot are not special. Pure.
+with `recursive=True`, except that files whose names begin with a dot are not special. Does no I/O.
 """
 
 import functools

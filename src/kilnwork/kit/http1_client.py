@@ -1,8 +1,9 @@
 """A small blocking HTTP/1.1 client on a connected socket (RFC 9112).
 
-Used by `endpoints.manager_client` (managers), `channel.http_upgrade` (the Upgrade) and the worker's
-relay (heads only). It exists because `http.client` imports `ssl` and `email`, which processes that
-talk over a Unix socket do not need. No redirects, no proxies, no compression.
+Used by `endpoints` (managers), `channel.http_upgrade` (the Upgrade), the pond (sources and peers),
+and the worker's calls in Pods and relay (heads only). It exists because `http.client` imports `ssl`
+and `email`, which processes that talk over a Unix socket do not need. No redirects, no proxies, no
+compression.
 """
 
 import socket

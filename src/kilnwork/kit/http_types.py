@@ -51,7 +51,11 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientResponse(NamedTuple):
-    """A complete HTTP response. Header names are in lower case."""
+    """A complete HTTP response.
+
+    Header names are in lower case (blocking client), or `headers` ignores case
+    (`kube.transport`).
+    """
 
     status: int
     reason: str
@@ -71,7 +75,7 @@ class ClientResponse(NamedTuple):
             return {}
 
     def text(self) -> str:
-        """Return the body as text."""
+        """Return the body as text, without white space at its ends."""
         return self.body.decode(errors="replace").strip()
 
     def message(self) -> str:

@@ -1,4 +1,4 @@
-"""Ids and random numbers, which only this module generates. Used by all packages.
+"""Ids of tasks, objects and sessions, and sources of random numbers. Used by all packages.
 
 A task id is 16 bytes in SQL and frames and a dashed UUID wherever people or Kubernetes see it.
 """
@@ -129,7 +129,11 @@ def abbreviated(text: str) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def task_id(text: str) -> TaskId:
-    """Return the task id of a dashed UUID as 16 bytes; raises ValueError for anything else."""
+    """Return the task id of a UUID as 16 bytes.
+
+    Accepts every form that `uuid.UUID` accepts, such as the dashed one; raises ValueError for
+    others.
+    """
     return TaskId(uuid.UUID(text).bytes)
 
 
@@ -140,7 +144,8 @@ def task_text(task: TaskId) -> str:
 
 
 def system_entropy() -> Entropy:
-    """Return the system's entropy, for jitter and generated names; not for secrets (those use
-    `secrets`).
+    """Return a new random generator with a seed of the system.
+
+    For jitter and generated names, not for secrets (those use `secrets`).
     """
     return random.Random()

@@ -1,9 +1,9 @@
 """A lock (flock(2)) on a file that contains the pid of the lock's owner, so that only one process
 at a time has it.
 
-Used by the owners of directories: the embedded server, the journal, drivers. The kernel releases
-the lock when the process ends, even if it is killed. The file stays, since removing it would let
-two processes hold a lock.
+Used by the owners of directories: the embedded server, the journal, drivers, ponds, and the node's
+shims. The kernel releases the lock when the process ends, even if it is killed. The file stays,
+since removing it would let two processes hold a lock.
 """
 
 import contextlib

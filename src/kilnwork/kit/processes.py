@@ -1,9 +1,10 @@
 """Processes on this machine: their identity, their groups, and proof that all processes of a group
 have ended.
 
-Used by the local node (containers), the worker (tasks and slots) and homes (child processes). Linux
-only: reads /proc and makes the caller a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER), so that
-daemonised processes become its children.
+Used by the local node (containers), the worker (tasks and slots), the SDK (child processes of
+drivers) and the command line. Linux only: it reads /proc, and `become_subreaper` makes the caller a
+child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER), so that daemonised processes become its
+children.
 
 A pid alone does not identify a process, since pids are reused: a `ProcessId` adds the start time.
 The processes of one container or attempt are found in three ways, so that neither a double fork nor

@@ -1,6 +1,7 @@
 """The progress of a long operation as one line of text: count, rate, and remaining time.
 
-Used by the command line and by `progress=True` of the SDK. Pure: the caller passes the times.
+Used by the command line and by `progress=True` of the SDK. Does no I/O and reads no clock: the
+caller passes the times.
 """
 
 from collections import deque

@@ -1,8 +1,8 @@
 """A server for one ASGI app on one bound socket, plain or over TLS.
 
-Used by the embedded API server, by the node for its kubelet paths and by the manager. It has
-uvicorn's protocol without uvicorn's server: no signal handlers, no log lines, no periodic callback,
-and a stop with a time limit. The app finds in its scope, through `asgi.Request`:
+Used by the embedded API server, by the node for its kubelet paths, by the manager and by ponds. It
+has uvicorn's protocol without uvicorn's server: no signal handlers, no log lines, no periodic
+callback, and a stop with a time limit. The app finds in its scope, through `asgi.Request`:
 
 - `scope["state"]["peer_certificate"]`: what the TLS client has shown (`ssl.getpeercert`), or None;
 - `scope["state"]["abort"]`: what `Request.cut` calls;

@@ -1,7 +1,7 @@
 """Validation of the paths of files in a snapshot, which must be below its directory on any machine.
 
 Used by the validation of SyncSets, by sources and by manifests, which come from other machines.
-Pure.
+Does no I/O.
 """
 
 import re

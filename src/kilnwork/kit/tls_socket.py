@@ -1,7 +1,7 @@
 """TLS on a connected socket, for clients that block.
 
-Used by the connections of `endpoints`, `pond` and of calls in Pods. Not for servers (`kit.serving`)
-or asyncio, which has its own.
+Used for the connections of `endpoints` and `pond`, and of workers to a manager. Not for servers
+(`kit.serving`) or asyncio, which has its own.
 """
 
 import socket

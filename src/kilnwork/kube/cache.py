@@ -1,7 +1,7 @@
 """A cache of the objects of one kind, by key and by owner; reconcilers read from it.
 
-Filled by a `reflector`, or by tests. It sends no requests, and belongs to the thread of one event
-loop. Its objects are shared: readers must not change them.
+Filled by a `reflector`, or by code that knows the objects without a request. It sends no requests,
+and belongs to the thread of one event loop. Its objects are shared: readers must not change them.
 """
 
 import builtins

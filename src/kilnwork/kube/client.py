@@ -52,7 +52,8 @@ class Client:
 
     A namespaced request without a namespace uses that of the object, else that of the
     configuration; `list` and `watch` without a namespace are for all namespaces. `timeout_s` limits
-    every request except streams. `app`: the server itself, if it is in this process.
+    every request except watches and endless streams. `app`: the server itself, if it is in this
+    process.
     """
 
     def __init__(

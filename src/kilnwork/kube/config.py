@@ -91,9 +91,10 @@ def load(
     context: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Config:
-    """Return the configuration in `path`, else in $KUBECONFIG, our Pod, or the default directory.
+    """Return the configuration of the API server to use.
 
-    Raises ConfigurationError.
+    It is read from `path`, else from $KUBECONFIG, else from the Pod that this process runs in, else
+    from the kubeconfig in the default data directory. Raises ConfigurationError.
     """
     if path is not None:
         return from_files([path], context=context)
@@ -111,7 +112,7 @@ def load(
 
 
 def named_by(environ: Mapping[str, str]) -> bool:
-    """Return whether the environment names an API server: by $KUBECONFIG, or as that of our Pod."""
+    """Return whether $KUBECONFIG, or the Pod that this process runs in, names an API server."""
     return bool(_kubeconfigs(environ) or environ.get("KUBERNETES_SERVICE_HOST"))
 
 

@@ -116,9 +116,11 @@ class Credentials:
         return self._current
 
     def _read(self) -> Credential:
-        """Return the credential in the files, each of which overrides the configuration.
+        """Return the credential in the configuration and its files.
 
-        If a file cannot be read, its last value is used.
+        A token file overrides a configured token; a configured certificate or key overrides its
+        file. If a file cannot be read, the last credential is kept. Raises ConfigurationError if
+        there is none.
         """
         settings, before = self._settings, self._current
         try:

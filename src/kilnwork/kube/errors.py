@@ -14,7 +14,7 @@ class KubeError(errors.KilnError):
 
 
 class Untrusted(KubeError):
-    """The server's certificate is not signed by the CA of the kubeconfig."""
+    """The server's certificate is not trusted, because of its CA, host name or dates."""
 
 
 class NotSynced(KubeError):

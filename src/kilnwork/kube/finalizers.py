@@ -1,9 +1,9 @@
 """Adds and removes finalizers of objects for which something outside of Kubernetes was created.
 
-Used by controllers, which add the finalizer before they create that outside object, and remove it
-once the outside object is gone. An object with a finalizer stays, with a deletionTimestamp, until
-its last finalizer is removed. Concurrent writes of other clients are not overwritten: the object is
-read again.
+Used by controllers and executors, which add the finalizer before they create that outside object,
+and remove it once the outside object is gone. An object with a finalizer stays, with a
+deletionTimestamp, until its last finalizer is removed. Concurrent writes of other clients are not
+overwritten: the object is read again.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ async def add(
     """Add the finalizer to `obj` unless it is there already.
 
     Raises Invalid for an object that is being deleted (the server's rule), NotFound for an object
-    that was deleted or re-created.
+    that was deleted or created again, Conflict after `TRIES` conflicts.
     """
     await _change(kube, resource, obj, finalizer=finalizer, wanted=True)
 

@@ -1,7 +1,7 @@
 """Starts and stops all services, reflectors and controllers of a process, in a fixed order.
 
-Used by the composition root. Start: services, then reflectors, then (with full caches) controllers.
-Stop: the reverse. It has no logic of its own.
+Used by `cli.wiring`, the controllers and the local node. Start: services, then reflectors, then
+(with full caches) controllers. Stop: the reverse. It has no logic of its own.
 """
 
 import asyncio

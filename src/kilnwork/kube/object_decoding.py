@@ -1,9 +1,9 @@
 """Decodes objects and lists; if some items of a list cannot be read, decodes it item by item.
 
-Used by client and watch. Each type has one decoder. An object that its struct does not fit is
-logged and omitted: one bad object must not hide the others. A struct field of type `msgspec.Raw`
-would keep alive the whole body from which it was decoded: such lists are decoded item by item from
-copies.
+Used by `client` and `watch_stream`. Each type has one decoder. An object that its struct does not
+fit is logged and omitted: one bad object must not hide the others. A struct field of type
+`msgspec.Raw` would keep alive the whole body from which it was decoded: such lists are decoded item
+by item from copies.
 """
 
 import functools
@@ -83,7 +83,7 @@ def whole(body: bytes | msgspec.Raw, as_type: type[T]) -> T:
 
 
 def lenient(body: msgspec.Raw, as_type: type[T]) -> T | None:
-    """Decode an object of a list and return it, or log it and return None if it does not fit."""
+    """Decode an object of a list or watch; log it and return None if it does not fit the type."""
     try:
         found: T = decoder(as_type).decode(body)
     except msgspec.MsgspecError as error:

@@ -1,6 +1,7 @@
 """Access to the metadata of any object, whether it is decoded JSON or one of our structs.
 
-Used by cache, reflector and client, which handle objects of any kind.
+Used by the modules of `kube`, controllers and the local node, where they handle objects of any
+kind.
 """
 
 from typing import Any

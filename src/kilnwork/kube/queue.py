@@ -165,7 +165,7 @@ class WorkQueue:
         return None
 
     def done(self, key: objects.Key) -> None:
-        """Mark a key that `get` has returned as done; from then on `add` makes it ready again."""
+        """Mark a key from `get` as done; it is ready again if it was added meanwhile."""
         self._ledger.done(key)
         self._wake_for_ready()
 

@@ -1,10 +1,10 @@
 """Keeps a cache equal to the server's objects: one list, then a watch that resumes where it
 stopped.
 
-Used by the manager and the local node. It reports changes to its subscribers and decides nothing.
-After a lost connection it resumes at the last resourceVersion; if the server cannot continue from
-there (410, and other errors that `PASSING` does not list), it lists again and reports only the
-differences. It never ends by itself.
+Used by the manager, the local node and executors. It reports changes to its subscribers and decides
+nothing. After a lost connection it resumes at the last resourceVersion; if the server cannot
+continue from there (410, and other errors that `PASSING` does not list), it lists again and reports
+only the differences. It never ends by itself.
 """
 
 import asyncio

@@ -16,8 +16,8 @@ from kilnwork.kit import clock
 from kilnwork.kube import client, errors
 
 REMEMBERED = 4096
-"""Maximum number of results in the cache; those that were requested longest ago are dropped
-first.
+"""Maximum number of results in each of the two caches, positive results and refusals; those that
+were stored first are dropped first.
 """
 
 AT_ONCE = 8
@@ -44,7 +44,7 @@ class User(NamedTuple):
 class Remembered(Generic[V]):
     """A cache of results with expiry, which limits how many results are requested at the same time.
 
-    Refusals (None, False) are stored separately, so that any number of them evicts no other result.
+    Refusals (None, False) are stored separately, so that they never evict other results.
     """
 
     def __init__(self, now: clock.Clock) -> None:

@@ -1,10 +1,11 @@
 """HTTP to one API server: connections, TLS, credentials, timeouts, and one error class per
 reaction.
 
-Used by `client`. This module knows URLs and bytes, but no resource and no object. It repeats a
-request by itself only if the first try has certainly had no effect: when the credential had expired
-(401), and when the server was too busy to begin (429 with Retry-After). In all other cases the
-caller decides; the type of the error says whether repeating may help.
+Used by `client`, by sessions of the command line, and for requests to kubelets and managers. This
+module knows URLs and bytes, but no resource and no object. It repeats a request by itself only if
+the first try has certainly had no effect: when the credential had expired (401), and when the
+server was too busy to begin (429 with Retry-After). In all other cases the caller decides; the type
+of the error says whether repeating may help.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from kilnwork.kube import config, credentials, errors, in_process, tls
 log = logging.getLogger(__name__)
 
 CLOSE_S = 1.0
-"""Seconds for which closing a client waits for its sockets, which the loop closes soon after."""
+"""Maximum seconds to wait until the event loop has closed the sockets of a closed client."""
 IN_FLIGHT = 64
 """Maximum number of requests at the same time, not counting streams: enough to keep a server busy
 without overloading it.
@@ -68,10 +69,11 @@ class Content(Protocol):
 class Transport:
     """A pool of connections to the server of a `config.Config`; an async context manager.
 
-    `on_warning(text)` is called with every Warning header (RFC 7234 §5.5, as KEP-1693 uses it);
-    None: warnings are logged. `throttled` counts how often a request waited because the server was
-    too busy. `app`: the server, if it is in this process: then whole responses and watches need no
-    connection. Raises ConfigurationError if the certificates in the configuration are invalid.
+    `on_warning(text)` is called with the text of every Warning header (RFC 7234 §5.5, as KEP-1693
+    uses it); None: warnings are logged. `throttled` counts how often a request waited because the
+    server was too busy. `app`: the server, if it is in this process: then whole responses and
+    watches need no connection. Raises ConfigurationError if the certificates in the configuration
+    are invalid.
     """
 
     def __init__(

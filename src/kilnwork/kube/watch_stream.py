@@ -1,8 +1,9 @@
 """A parser of watch streams: splits the bytes into lines and decodes the lines into changes.
 
-Used by `client.watch`. Lines may be as long as the largest object (1.5 MiB on etcd), so this module
-splits lines itself, with no limit but `MAX_LINE`. It handles one piece at a time, and the event
-loop runs in between; if the consumer is slow, data waits in the socket's buffer, not here.
+Used by `client.watch`; `pieces` also for logs. Lines may be as long as the largest object (1.5 MiB
+on etcd), so this module splits lines itself, with no limit but `MAX_LINE`. It handles one piece at
+a time, and the event loop runs in between; if the consumer is slow, data waits in the socket's
+buffer, not here.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Connections to sources and peers over checked addresses and TLS; they are reused.
 
-Used by `http_source` and `peer_transfers`, from several threads. Blocking: each file has a thread,
-which spends its time in the kernel and in SHA-256.
+Used by `http_source`, `job_source` and `peer_transfers`, from several threads. Blocking: each file
+has a thread, which spends its time in the kernel and in SHA-256.
 """
 
 import contextlib

@@ -1,9 +1,10 @@
 """Deliveries: each brings one snapshot to this node for one lease. It gets the manifest, fetches
 the blobs, and makes the tree that the run sees.
 
-Used by `agent`, which starts a delivery for each snapshot of a lease and stops it when the lease
-ends. A delivery retries until it succeeds: after a few seconds at most if the error is temporary,
-else at longer intervals (`LASTING_S`), since users may fix the cause.
+Used by `agent` (`snapshot_creation` shares `Place` and `RETRY`). The agent starts a delivery for
+each snapshot of a lease and stops it when the lease ends. A delivery retries until it succeeds:
+after a few seconds at most if the error is temporary, else at longer intervals (`LASTING_S`), since
+users may fix the cause.
 """
 
 import asyncio

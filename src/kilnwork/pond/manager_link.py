@@ -1,7 +1,7 @@
 """The link of an agent to the manager: sends reports, receives orders; see `api.pond_messages`.
 
-Used by `agent`. The agent connects to the manager, never the reverse, so a Pod needs no address
-that other processes can reach.
+Used by `agent`, `deliveries` and `snapshot_creation`. The agent connects to the manager, never the
+reverse, so a Pod needs no address that other processes can reach.
 """
 
 from typing import Self

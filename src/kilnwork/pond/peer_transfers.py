@@ -1,8 +1,8 @@
 """Transfers between the agents of one pond, over mutual TLS with the pond's certificate.
 
-Used by `agent`. Content is requested by its digest and checked by the requesting agent. The
-certificate, which is its own authority and is in a Secret of the pond, decides who may request:
-other clients get no response.
+Used by `agent`, which serves, and by `fetcher`, which requests. Content is requested by its digest
+and checked by the requesting agent. The certificate, which is its own authority and is in a Secret
+of the pond, decides who may request: other clients get no response.
 """
 
 import asyncio
@@ -252,7 +252,7 @@ class _PeerContent(origins.Content):
 def _start(header: str | None, size: int) -> int:
     """Return the start of the range in a Range header of the form that agents send, `bytes=N-`.
 
-    0 for any other header.
+    Return 0 for any other header, and if the blob ends before that byte.
     """
     text = (header or "").removeprefix("bytes=").removesuffix("-")
     start = int(text) if text.isascii() and text.isdigit() and len(text) <= asgi.MAX_DIGITS else 0

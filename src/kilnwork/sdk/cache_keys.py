@@ -1,9 +1,9 @@
 """Cache keys of calls (option `cache=`): a call may reuse an earlier result with the same key.
 
 Used by `sdk.task`. Two calls have the same key if these are equal: the function's name and its own
-code with defaults and closure, the code shipped with it, its arguments, and those options that its
-result depends on. Not part of the key: functions that it calls, global variables, files, and the
-environment of the worker.
+code with defaults and closure, the version of Python (major and minor), the code shipped with it,
+its arguments, and the options `returns` and `env`. Not part of the key: functions that it calls,
+global variables, files, and the environment of the worker.
 """
 
 import sys

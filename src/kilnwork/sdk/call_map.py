@@ -1,9 +1,9 @@
-"""`Task.map`: submits many calls of one function, with limits on open and failed calls.
+"""`Task.map` and `TemplateTask.map`: submit many calls, with limits on open and failed calls.
 
-Used by `sdk.task`. Without limits all calls are submitted before `map` returns. With
-`max_in_flight` the next call is submitted when an earlier one has finished, and its item is taken
-from the iterable only then: an endless generator works, and `LimitedMap` is the sequence that grows
-meanwhile. Not a pool: no call runs here.
+Used by `sdk.task` and `sdk.templates`. Without limits all calls are submitted before `map` returns.
+With `max_in_flight` the next call is submitted when an earlier one has finished, and its item is
+taken from the iterable only then: an endless generator works, and `LimitedMap` is the sequence that
+grows meanwhile. Not a pool: no call runs here.
 """
 
 import itertools
@@ -22,7 +22,8 @@ class Limits:
     """The limits of a map: the maximum numbers of open calls and of failed calls.
 
     `max_in_flight`: None: all calls may be open at once. `max_failed`: if more calls fail, the map
-    stops; None: any number may fail. `of`: the name of the function, for error messages.
+    stops; None: any number may fail. `of`: the name of the function or template, for error
+    messages.
     """
 
     def __init__(self, *, of: str, max_in_flight: int | None, max_failed: int | None) -> None:

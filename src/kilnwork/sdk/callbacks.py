@@ -1,8 +1,8 @@
 """The callback thread, which runs all callbacks of users; it is started for the first callback.
 
-Used by futures. A callback may take long, wait for other futures or raise: in the thread that reads
-a link it would block all other results, and in a thread that waits for a result it would come as a
-surprise.
+Used by futures and sessions. A callback may take long, wait for other futures or raise: in the
+thread that reads a link it would block all other results, and in a thread that waits for a result
+it would come as a surprise.
 """
 
 import logging

@@ -1,9 +1,10 @@
 """The child processes of a home, its dispatcher and its worker: starts, adopts and signals them.
 
-Used by `home_supervisor`. The processes run in sessions of their own (setsid), so that Ctrl-C at
-the terminal reaches the driver only. A pidfd reports the end of a process even if it is not our
-child: after a driver was killed, the next driver takes over its home. posix_spawn(3) instead of
-`subprocess`: half the start-up time, and safe in a program with threads.
+Used by `home_supervisor`, `supervised_processes` and the two kinds of home. The processes run in
+sessions of their own (setsid), so that Ctrl-C at the terminal reaches the driver only. A pidfd
+reports the end of a process even if it is not our child: after a driver was killed, the next driver
+takes over its home. posix_spawn(3) instead of `subprocess`: half the start-up time, and safe in a
+program with threads.
 """
 
 import contextlib
@@ -81,7 +82,7 @@ class Child:
             self._pidfd = None
 
     def last_words(self) -> str:
-        """Return the last line that the process wrote to its log."""
+        """Return the last line that the process wrote to its log, or "" if there is none."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, self.log.stat().st_size - _LAST_LINES))

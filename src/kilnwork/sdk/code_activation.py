@@ -23,8 +23,8 @@ from kilnwork.data import errors, local_blobs
 from kilnwork.sdk import code_unpacking
 
 CACHE = "environments"
-"""Default directory of the unpacked environments, below the directory of the blobs; all workers
-that see it share it."""
+"""Name of the default directory of the unpacked environments, in the directory of the blobs; all
+workers that see that directory share them."""
 
 KEPT = 8
 """Number of unpacked environments that are kept although no process uses them: those that were used
@@ -75,11 +75,11 @@ _NOWHERE = Entered(None)
 
 
 def enter(environment: str | None, store: local_blobs.Blobs, cache: Path | None = None) -> Entered:
-    """Enter an environment: import its modules, and use its directory as the working directory.
+    """Enter an environment: make its modules importable, and its directory the working directory.
 
     `environment`: the digest of its blob, as specs name it; None: no environment. `cache`: the
-    directory to unpack it in; by default a directory next to the blobs. Only one thread of a
-    process may be in an environment, since a process has one working directory. Raises
+    directory to unpack it in; by default `CACHE` in the directory of the blobs. Only one thread of
+    a process may be in an environment, since a process has one working directory. Raises
     `BlobMissing`, `BlobDamaged`, OSError.
     """
     if environment == slot.environment is None:

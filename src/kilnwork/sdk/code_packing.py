@@ -1,6 +1,7 @@
 """Packs code that workers do not have, a directory and modules, into one blob.
 
-Used by `remote` for `working_dir=` and `modules=`; unpacked by `code_unpacking`. The blob is an
+Used by `remote` for `working_dir=` and `modules=`, and by `cli.packed_code` for the functions of
+commands; unpacked by `code_unpacking`. The blob is an
 uncompressed zip file with the same bytes for the same files: `work/…` is the directory, `modules/…`
 the modules that are imported by name, and `paths` lists the directories in `work` that are on our
 `sys.path`, one per line. Not for data: a file that tasks read is `put` or split.
@@ -22,7 +23,8 @@ from kilnwork.kit import data_directories
 from kilnwork.sdk import code_unpacking
 
 MAX_BYTES = code_unpacking.MAX_BYTES
-"""Maximum size of the packed files: more is data, or a virtual environment by mistake."""
+"""Maximum total size of the packed files, in bytes: more is data, or a virtual environment by
+mistake."""
 
 IGNORE_FILE = ".kilnignore"
 EXCLUDED = (

@@ -53,14 +53,16 @@ class Context:
     def cancelled(self) -> bool:
         """Whether the task was asked to stop.
 
-        `kiln.Cancelled` is then raised in the task; if it does not end, SIGKILL follows.
+        `kiln.Cancelled` is then raised in the task; if the task does not end within `kill_grace`
+        seconds, its process is killed (SIGKILL).
         """
         return self._stopped
 
     def progress(self, fraction: float | None = None, message: str = "") -> None:
         """Report the progress of the task. A call is cheap, and only the last report counts.
 
-        `fraction`: from 0 to 1. `message`: a short text for people.
+        `fraction`: from 0 to 1, or None if it is unknown. `message`: a short text for people.
+        Raises ValueError for a fraction outside of this range.
         """
         if fraction is not None and not 0 <= fraction <= 1:
             raise ValueError(f"progress({fraction!r}): the fraction must be from 0 to 1, or None")

@@ -3,7 +3,7 @@ at exit.
 
 Created by `local` (start) and `remote` (connect). Task functions submit to the innermost open
 session; closing it sends the submitted calls and leaves the tasks to the dispatcher. The base
-class, `session.Session`, sends calls, holds them back and sends them again.
+class, `session.Session`, sends calls in batches, and again on a new connection.
 """
 
 import atexit

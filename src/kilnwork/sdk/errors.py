@@ -1,8 +1,9 @@
-"""The exceptions of the SDK that users can catch: one class per reaction, all of them `KilnError`.
+"""The exceptions of the SDK that users can catch: subclasses of `KilnError`, one per reaction.
 
-Public as `kilnwork.NAME`. An exception that a task function raised is not listed here: the driver
-raises the original, with a `RemoteTraceback` as its cause. An exception whose class cannot be
-imported or pickled comes back as `TaskFailed`.
+Public as `kilnwork.NAME`. `RemoteTraceback` alone is no `KilnError`: it is only ever a cause. An
+exception that a task function raised is not listed here: the driver raises the original, with a
+`RemoteTraceback` as its cause. An exception whose class cannot be imported or pickled comes back as
+`TaskFailed`.
 """
 
 from kilnwork.kit import errors
@@ -25,7 +26,7 @@ class NotInTask(KilnError, RuntimeError):
 
 
 class BadOption(errors.ConfigurationError, ValueError):
-    """An option of a task function, job or step is invalid."""
+    """An option or argument is invalid: of a task function, template, job, SyncSet or step."""
 
 
 class NotPicklable(KilnError, TypeError):
@@ -101,10 +102,11 @@ class Cancelled(TaskError):
 
 
 class JobFailed(KilnError):
-    """A Job has no result: it Failed, was Killed, was refused (AdmissionError), or was deleted.
+    """A Job or a generation of a SyncSet has no result.
 
-    `job`: the name of the Job; `phase`: its final phase, empty if its object was deleted; `reason`:
-    why it has no result, as one stable word.
+    It Failed, was Killed, was refused (AdmissionError), or was deleted; or a newer generation has
+    replaced it. `job`: the name of the Job or SyncSet; `phase`: the final phase, empty if the
+    object was deleted; `reason`: why there is no result, as one stable word.
     """
 
     def __init__(

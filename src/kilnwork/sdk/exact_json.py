@@ -1,9 +1,9 @@
 """JSON encoding of values that JSON represents exactly: decoding returns an equal value, with the
 same types.
 
-Used by `sdk.serialization` as the fast path. Not a converter: values that JSON would change
-(tuples, NaN, integers beyond 2 ** 53, keys that are not strings, subclasses, a list that appears
-twice) are left to pickle.
+Used by `sdk.serialization` as the fast path, and by `testing.inline_flows`. Not a converter: values
+that JSON would change (tuples, NaN, integers beyond 2 ** 53, keys that are not strings, subclasses,
+a list that appears twice) are left to pickle.
 """
 
 from collections.abc import Collection, Mapping

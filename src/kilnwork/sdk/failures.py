@@ -22,8 +22,10 @@ MAX_TRACEBACK = 16 * 1024
 MAX_TEXT = 8 * 1024
 MAX_NOTES = 4 * 1024
 MAX_PICKLED = 30 * 1024
-"""Maximum size of a pickled exception; all parts of an error together are below 64 KiB, so that an
-error is never a blob."""
+"""Maximum size of a pickled exception, in bytes.
+
+All parts of an error together are below 64 KiB, so that an error is never a blob.
+"""
 
 _OURS = str(Path(__file__).resolve().parent.parent) + "/"
 _RUNNERS = (_OURS, str(Path(traceback.__file__).parent / "asyncio") + "/")
@@ -48,7 +50,8 @@ def pack_error(error: BaseException) -> attempts.Payload:
 def unpack_error(payload: attempts.Payload) -> BaseException:
     """Return the exception to raise: the original if this process can create it, else `TaskFailed`.
 
-    Its `__cause__` is a `RemoteTraceback`, or the error of the input that failed.
+    Its `__cause__` is a `RemoteTraceback`; without a traceback, the error of the input that failed,
+    or None.
     """
     return revived(_error_info(payload) or ErrorInfo("unknown", "the task failed", ""))
 

@@ -1,8 +1,8 @@
 """Runs task functions of all kinds: plain, async, generators and async generators.
 
-Used by the code that runs calls: the worker's slots and `kilnwork.testing`. An async function gets
-an event loop of its own, which is closed after the call. asyncio is imported for async functions
-only.
+Used by the code that runs calls: the worker's slots, `kilnwork.testing` and `jobs.work`. An async
+function gets an event loop of its own, which is closed after the call. asyncio is imported for
+async functions only.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -22,7 +22,10 @@ def call(
     *,
     new_loop: NewLoop | None = None,
 ) -> Any:
-    """Call the function and return its result; the result of an async function is awaited."""
+    """Call the function and return its result; the result of an async function is awaited.
+
+    `new_loop`: returns the event loop for an async function; None: a default loop.
+    """
     value = function(*args, **kwargs)
     if iscoroutine(value):
         with _runner(new_loop) as runner:

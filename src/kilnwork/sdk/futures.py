@@ -77,9 +77,11 @@ class Future(Generic[T_co]):
     def id(self) -> str:
         """The id of the task, a dashed UUID; `kiln.future(id)` finds the task from any process.
 
-        The id is available at once, except for calls with a `key=`: for these, this waits until the
-        dispatcher reports which task has the key. The call is sent before the id is returned, so
-        that another process that gets the id finds the task.
+        The id is available at once, with two exceptions: a call with a `key=`, and a call that a
+        task submits in a later run or attempt than its first. An earlier task may stand for such a
+        call, so this property waits until the dispatcher reports which task it is. The call is sent
+        before the id is returned, so that another process that gets the id finds the task. Raises
+        AttributeError for a future of `gather`, which is not one task.
         """
         text = ids.task_text(self.task)
         if self._end is None:
@@ -150,9 +152,9 @@ class Future(Generic[T_co]):
     def retry(self) -> "Future[T_co]":
         """Run the task and the failed tasks around it again; return the future of the new run.
 
-        The tasks that run again, in dependency order, are its failed inputs, the tasks that take
-        its result, and the task that spawned it. Results of other tasks are reused: children that
-        succeeded are not spawned again.
+        The tasks that run again, in dependency order, are its failed inputs, the failed tasks that
+        take its result, and the task that spawned it if that failed. Results of other tasks are
+        reused: children that succeeded are not spawned again.
 
         Raises ConfigurationError if the task has not finished, or has succeeded.
         """
@@ -177,8 +179,9 @@ class Future(Generic[T_co]):
     def when_done(self, hook: Hook) -> None:
         """Call `hook(self)` once the future is done, in the thread that settles it.
 
-        Unlike a callback of `add_done_callback` the hook must be quick and must not raise. After a
-        Ctrl-C it may be called a second time.
+        If the future is done already, the hook is called at once, in the calling thread. Unlike a
+        callback of `add_done_callback` the hook must be quick and must not raise. After a Ctrl-C it
+        may be called a second time.
         """
         hooks = self._hooks
         if hooks is None:

@@ -1,7 +1,7 @@
 """A home: a dispatcher and a worker on this machine, supervised by one driver.
 
-Opened by `local`. A thread sleeps until a process ends or the worker prints: it restarts processes,
-copies the output of tasks to the driver's `sys.stdout`, and ends the home. Two kinds:
+Created by `local`. A thread sleeps until a process ends or the worker prints: it restarts
+processes, copies the output of tasks to the driver's `sys.stdout`, and ends the home. Two kinds:
 `volatile_home.Volatile`, which starts and ends with its driver, and `durable_home.Durable`, which
 outlives it.
 

@@ -80,7 +80,8 @@ class JobFunction(Generic[P, R_co]):
         """Create a Job of the deployed JobConfig with these values of its options; return at once.
 
         Raises TypeError and ValueError for values that the function does not accept, before
-        anything is sent; NoSession; and ConfigurationError if there is no such JobConfig.
+        anything is sent; NoSession; ConfigurationError if there is no such JobConfig; and BadOption
+        for values that the deployed JobConfig does not allow.
         """
         return job_runs.submit(self.name, self._values(args, kwargs), self._run_options)
 
@@ -111,7 +112,7 @@ class JobFunction(Generic[P, R_co]):
     def __kiln_arguments__(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of the function for a call in a worker.
 
-        They are converted from the option values of a Job. Raises ValueError.
+        They are converted from `given`, the option values of a Job by name. Raises ValueError.
         """
         known = {parameter.name: parameter for parameter in self._parameters}
         arguments = {}

@@ -1,7 +1,7 @@
 """The JobConfig of a decorated job: the settings of `@kiln.job(…)` and the object built from them.
 
-Used by `job_functions`. JobSettings are mapped to fields of a JobConfig; errors name the field, as
-those of the server do. Pure.
+Used by `job_functions` and by `kiln deploy`. JobSettings are mapped to fields of a JobConfig;
+errors name the field, as those of the server do. No I/O.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,10 +38,10 @@ JobConfig."""
 class JobSettings(TypedDict, total=False):
     """The settings of `@kiln.job(…)`. Times are in seconds.
 
-    `name`: the name of the JobConfig; by default the name of the function. `schedule`: cron
-    expressions in the time zone `timezone`; None: the job runs on request only. `daylight_saving`,
-    `missed_runs`: the fields `daylightSaving` and `missedRuns` of `spec.schedule`; `missed_runs`
-    may be a policy alone.
+    `name`: the name of the JobConfig; by default the name of the function in lower case, with
+    dashes instead of underscores. `schedule`: a cron expression, or several, in the time zone
+    `timezone`; None: the job runs on request only. `daylight_saving`, `missed_runs`: the fields
+    `daylightSaving` and `missedRuns` of `spec.schedule`; `missed_runs` may be a policy alone.
 
     `concurrency`: the policy for a Job that is due while others of the JobConfig run;
     `max_concurrency`, `max_queued`: the maximum numbers of running and of waiting Jobs. `priority`:
@@ -115,7 +115,10 @@ _SCHEDULE = ("timezone", "daylight_saving", "missed_runs")
 
 
 def check_names(given: Mapping[str, Any], of: str) -> None:
-    """Raise BadOption for an unknown setting, or for a setting that requires another one."""
+    """Raise BadOption for an unknown setting, or if settings lack or exclude each other.
+
+    `of`: the place of the job, for error messages.
+    """
     for name in given:
         if name not in KNOWN:
             import difflib  # noqa: PLC0415 - for a user who misspells one
@@ -165,7 +168,7 @@ def special_names(given: Mapping[str, Any], of: str) -> frozenset[str]:
 
 
 def config_name(given: Mapping[str, Any], function_name: str) -> str:
-    """Return the name of the JobConfig: the setting `name`, or the name of the function."""
+    """Return the name of the JobConfig: the setting `name`, or one derived from the function's."""
     name = given.get("name")
     return str(name) if name else function_name.rpartition(".")[2].replace("_", "-").lower()
 
@@ -345,7 +348,7 @@ def _depends_on(given: Mapping[str, Any], of: str) -> list[dict[str, Any]]:
 def job_name(given: Any) -> str | None:
     """Return the name of a declared or deployed job.
 
-    A text is the name itself; anything else has none: None.
+    A text is the name itself. Return None for anything else.
     """
     name = given if isinstance(given, str) else getattr(given, "name", None)
     is_job = isinstance(given, str | job_runs.DeployedJob) or hasattr(given, "manifest")

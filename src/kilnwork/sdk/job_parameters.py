@@ -1,7 +1,8 @@
 """Conversion between the parameters of a job's function and the options of its JobConfig.
 
-Used by `job_functions`. The annotation of a parameter determines the type of the option; its
-default becomes the option's default, and a parameter without a default is a required option. A
+Used by `job_functions`; other modules use `plain` for values that become JSON. The annotation of a
+parameter determines the type of the option; its default becomes the option's default (a date's
+default stays that of the function), and a parameter without a default is a required option. A
 worker passes JSON to the function: `Parameter.value` converts it to the annotated type. No I/O; the
 other fields of a JobConfig are in `job_manifests`.
 """
@@ -53,7 +54,10 @@ class Parameter:
 
     @property
     def delimiter(self) -> str:
-        """The delimiter that joins the texts of a Multi value; it occurs in none of the texts."""
+        """The delimiter that joins the texts of a Multi value.
+
+        A comma, or a line feed if one of the texts has a comma.
+        """
         return "\n" if any("," in text for text in self.choices) else ","
 
     def option(self) -> dict[str, Any]:
@@ -138,7 +142,7 @@ def plain(value: Any) -> Any:
     """Return a value as JSON: tuples and sets as lists, members of enums as texts, dates as RFC
     3339 times.
 
-    Raises TypeError.
+    Raises TypeError, and ValueError for a datetime without a time zone.
     """
     if isinstance(value, enum.Enum):
         return value.value if isinstance(value.value, str) else value.name

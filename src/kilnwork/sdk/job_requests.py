@@ -19,7 +19,7 @@ from kilnwork.kit import http_types
 from kilnwork.sdk import errors, pickle_encoding, serialization, session
 
 _RESPONSES = (200, 201, 204, 400, 401, 403, 404, 409, 422)
-"""Status codes that are final; after other ones the request is sent again."""
+"""Status codes that are final; after any other status the request is sent again."""
 
 NO_CONTENT, NOT_FOUND, CONFLICT = 204, 404, 409
 
@@ -62,7 +62,7 @@ class ApiServer:
         return self._send("GET", self._path(kind, name))
 
     def names(self, kind: api_resources.Resource) -> list[str]:
-        """Return the names of the first objects of a kind. Raises RequestRefused."""
+        """Return the names of the first 20 objects of a kind. Raises RequestRefused."""
         found = self._send("GET", self._path(kind), query={"limit": "20"})
         return [str(item["metadata"]["name"]) for item in found["items"]]
 

@@ -25,9 +25,10 @@ class RunChanges(TypedDict, total=False):
 
     `name`: the name of the Job; by default the name of the JobConfig with a random suffix.
     `priority`: Jobs with a higher priority start first. `start_after`: a time before which the Job
-    does not start. `concurrency`: the policy for this Job while others of its JobConfig run.
-    `depends_on`: Jobs that must end before it starts: names of Jobs, Jobs, or items as in
-    `spec.dependsOn`.
+    does not start, as a datetime or an ISO 8601 text, with a time zone. `concurrency`: the policy
+    for this Job while others of its JobConfig run; None: that of the JobConfig. `depends_on`: Jobs
+    that must succeed before it starts: names of Jobs, JobRuns, or items as in `spec.dependsOn`,
+    which may also allow any end (`outcome: Finished`).
     """
 
     name: str | None
@@ -291,7 +292,7 @@ class JobRun(Generic[R_co]):
     def retry(self) -> None:
         """Run again the indexes of a finished Job that have not succeeded.
 
-        Raises ConfigurationError.
+        Raises ConfigurationError if the Job has not finished.
         """
         if not self.done():
             raise errors.ConfigurationError(

@@ -1,6 +1,6 @@
 """Converts a decorated job's templates, finalizer and hooks to the tasks in its JobConfig.
 
-Used by `job_functions`. Raises BadOption for a value of which no such task can be made. Pure.
+Used by `job_functions`. Raises BadOption for a value that no task can be made of. No I/O.
 """
 
 import inspect

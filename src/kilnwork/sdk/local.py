@@ -1,7 +1,8 @@
 """`kiln.start()`: starts a dispatcher and a worker on this machine; it needs no server.
 
-Public as `kilnwork.start`. One of two composition roots (the other is `cli.wiring`): it starts
-`python -m kilnwork.dispatch` and `python -m kilnwork.worker` and opens a session with them.
+Public as `kilnwork.start`. The composition root of sessions without a server (those of servers are
+in `cli.wiring`): it starts `python -m kilnwork.dispatch` and `python -m kilnwork.worker`, and opens
+a session with them.
 """
 
 import contextlib
@@ -52,15 +53,15 @@ def start(  # noqa: PLR0913 - its options
     The session is the current session until it is closed. `folder`: the directory of the journal,
     created if it does not exist. With a directory, accepted tasks survive any crash: running tasks
     finish after the driver has ended, and a later `start(directory)` finds them and their results.
-    Without a directory everything is in memory, and leaving the `with` block ends all running
-    tasks.
+    Without a directory the journal is in memory, large values are in a temporary directory, and
+    leaving the `with` block ends all running tasks.
 
-    `slots`: the maximum number of tasks that run at once; by default the number of cores. It
-    applies when the worker is started, not to a worker of the directory that is already running.
-    `working_dir`: the directory that task functions run in and are imported from; by default the
-    current directory. `secrets`: a directory in which the file NAME/KEY holds the value of a
-    `kiln.SecretKey`, as Kubernetes mounts Secrets; by default there are no Secrets. It applies when
-    the dispatcher is started.
+    `slots`: the maximum number of tasks that run at once, up to 1000; by default the number of
+    cores that this process may use. It applies when the worker is started, not to a worker of the
+    directory that is already running. `working_dir`: the directory that task functions run in and
+    are imported from; by default the current directory. `secrets`: a directory in which the file
+    NAME/KEY holds the value of a `kiln.SecretKey`, as Kubernetes mounts Secrets; by default there
+    are no Secrets. It applies when the dispatcher is started.
 
     `retry_failed`: run a call again if its `key` names a call that failed before this session, with
     its current arguments and function; children that succeeded are reused. By default a failed call
@@ -70,7 +71,7 @@ def start(  # noqa: PLR0913 - its options
 
     Raises ConfigurationError for an invalid option: a directory of `kiln up`, a directory whose
     journal is held by another process (the error names it), a path that is not a directory, an
-    invalid number of slots.
+    invalid number of slots. Also raises it inside a task, which uses the session that it runs in.
     """
     _refuse_inside_a_task()
     wanted = home_supervisor.HomeOptions(

@@ -1,8 +1,8 @@
 """Wake-ups for coroutines: passes notifications of a link's thread to asyncio, many in one call.
 
-Used by futures and `waiting` for `await` and `async for`. Works in any running event loop and
-starts no thread. asyncio is not imported here, since that would double the start-up time: a caller
-that awaits has imported it.
+Used by futures, streams and `waiting` for `await` and `async for`. Works in any running event loop
+and starts no thread. asyncio is not imported here, since that would double the start-up time: a
+caller that awaits has imported it.
 """
 
 import sys

@@ -48,26 +48,27 @@ class SecretKey:
 class Changes(TypedDict, total=False):
     """The options of `@kiln.task(…)`; `.options(…)` takes `key` too. Times are in seconds.
 
-    `retries`: the number of further attempts after a failure, 0 to 999. `retry_on`: an exception
-    class or a tuple of classes; after other exceptions the task is not tried again; by default it
-    is tried again after any exception. After a timeout or the death of its process the task is
-    tried again whatever `retry_on` says, since no exception was raised. `retry_delay`: the delay
-    before the second attempt; each further delay is `retry_factor` times as long, at most
-    `retry_max_delay`. `max_losses`: how often its worker may be lost, which does not count as a
-    failure.
+    `retries`: the number of further attempts after a failure, 0 (the default) to 999. `retry_on`:
+    an exception class or a tuple of classes; after other exceptions the task is not tried again; by
+    default it is tried again after any exception. After a timeout or the death of its process the
+    task is tried again whatever `retry_on` says, since no exception was raised. `retry_delay`: the
+    delay before the second attempt (default: 1); each further delay is `retry_factor` times as long
+    (default: 2), at most `retry_max_delay` (default: 60). `max_losses`: how often its worker may be
+    lost, which does not count as a failure (default: 3).
 
     `timeout`: the time limit of one attempt. `total_timeout`: the time limit of all attempts,
-    waiting included. `pending_timeout`: the time limit until the first start. `kill_grace`: the
-    time between `kiln.Cancelled` inside the task and the end of its process.
+    waiting included. `pending_timeout`: the time limit until the first start. There are no time
+    limits by default. `kill_grace`: the time between `kiln.Cancelled` inside the task and the end
+    of its process (default: 5).
 
-    `priority`: tasks with a higher priority start first. `name`: a name that is shown to people and
-    need not be unique. `cluster`: the TaskCluster that runs the task. `pod`: run the task in a Pod
-    of its own instead, made from this template (`metadata` and `spec` as in Kubernetes; both
-    optional). `accept_failures`: run the task even if an input failed; the function gets the
-    exception in place of the value. `env`: variables in `os.environ` of the task, each a string, or
-    a `kiln.SecretKey` whose value is read when an attempt starts. `cache`: use an earlier result of
-    the same function with the same arguments if it is not older than this: seconds, or a text such
-    as `"7d"`, `"12h"`, `"30m"`, `"45s"`; see `sdk.cache_keys`.
+    `priority`: tasks with a higher priority start first (default: 0). `name`: a name that is shown
+    to people and need not be unique. `cluster`: the TaskCluster that runs the task. `pod`: run the
+    task in a Pod of its own instead, made from this template (`metadata` and `spec` as in
+    Kubernetes; both optional). `accept_failures`: run the task even if an input failed; the
+    function gets the exception in place of the value. `env`: variables in `os.environ` of the task,
+    each a string, or a `kiln.SecretKey` whose value is read when an attempt starts. `cache`: use an
+    earlier result of the same function with the same arguments if it is not older than this:
+    seconds, or a text such as `"7d"`, `"12h"`, `"30m"`, `"45s"`; see `sdk.cache_keys`.
     """
 
     retries: int
@@ -98,8 +99,9 @@ class CallChanges(Changes, total=False):
 class TemplateChanges(TypedDict, total=False):
     """The options of templates (`kiln.manifest`, `workflow`, `http`, `function` and `external`).
 
-    They have the same meaning as in `CallChanges`. `cluster`: the TaskCluster that submits a call
-    whose arguments contain futures, once the futures have values.
+    They have the same meaning as in `CallChanges`, and `kill_grace` is 30 s by default. `cluster`:
+    the TaskCluster on whose worker a call whose arguments contain futures is submitted, once the
+    futures have values.
     """
 
     retries: int
@@ -175,7 +177,8 @@ def spec(
 ) -> api_task.TaskSpec:
     """Return the task spec that all calls with these options share.
 
-    `code`, `environment`: digests as text.
+    `code`, `environment`: digests of blobs as text; None: workers import the function; nothing is
+    shipped with it.
     """
     call = api_task.Call(
         function=function,

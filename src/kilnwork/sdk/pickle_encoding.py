@@ -1,9 +1,9 @@
 """Pickles of values that JSON cannot represent, as bytes or as a blob.
 
-Used by `sdk.serialization` and `sdk.failures`. Pickle protocol 5; cloudpickle only for objects that
-plain pickle cannot refer to from another process (`__main__`, lambdas, local functions), and
-imported only then. Large buffers (NumPy arrays and similar objects) are never copied: the blob
-store gets their memory unchanged, and reading gives views of the mapped file.
+Used by `sdk.serialization`, `sdk.failures` and `sdk.values`. Pickle protocol 5; cloudpickle only
+for objects that plain pickle cannot refer to from another process (`__main__`, lambdas, local
+functions), and imported only then. Large buffers (NumPy arrays and similar objects) are never
+copied: the blob store gets their memory unchanged, and reading gives views of the mapped file.
 
 A blob is a pickle, or, with buffers out of band: `KILN`, u32 number of buffers, u64 length of the
 pickle, u64 length of each buffer (little-endian); the pickle; then each buffer at the next multiple

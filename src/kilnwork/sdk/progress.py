@@ -1,8 +1,9 @@
 """A progress line for many calls: counts, remaining calls, rate, and failures as they happen.
 
-Used by `Task.map`, `gather` and `as_completed` with `progress=True`. It is shown on a terminal and
-in a notebook only, not in a file or a pipe. The numbers come from the futures, in whatever thread
-settles them; a separate thread rewrites the line, so that it moves while no caller waits.
+Used by `Task.map`, `gather` and `as_completed` with `progress=True`. The line is shown on a
+terminal and in a notebook only, not in a file or a pipe. The numbers come from the futures, in
+whatever thread settles them; a separate thread rewrites the line, so that it moves while no caller
+waits.
 """
 
 import atexit

@@ -2,7 +2,7 @@
 
 Public as `kilnwork.connect`. The link is the dispatcher's Unix socket if that is visible here, else
 a connection through the manager's port or the API server's proxy (`endpoints`), with blobs over
-HTTP. If a server, namespace or cluster does not exist, the error lists those that do.
+HTTP. If a TaskCluster does not exist, the error lists those that do.
 """
 
 import os

@@ -3,7 +3,7 @@
 Used by sessions (arguments out, results in), by the worker's slots (arguments in, results out) and
 by `put`. Dispatches to `exact_json` (JSON, where it is exact), `pickle_encoding` (pickle, buffers
 out of band) and `failures` (errors). Values over 64 KiB become blobs. Not a general serializer:
-both ends are in one trust domain, and only the SDK and slots read a pickle.
+both ends are in one trust domain, and the server never reads a pickle.
 
 Futures may be anywhere in arguments: `pack_arguments` returns the tasks that the call needs, and
 `unpack_arguments` replaces the futures by values. In a result they stay futures.
@@ -172,7 +172,11 @@ def load_function(data: pickle_encoding.Part) -> Any:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Return `module:qualified.name` of a function, at most 512 characters, to show to people."""
+    """Return `module:qualified.name` of a function, cut to 512 characters.
+
+    Workers import the function by this name if it is importable; otherwise it only names the
+    function to people.
+    """
     while isinstance(function, partial):
         function = function.func
     module = getattr(function, "__module__", None) or "__main__"

@@ -66,7 +66,7 @@ class Session:
 
     `connect`: returns a new connected socket (see `channel.blocking_link.Link`). `credential`:
     returns the credential; it is called for each Hello. `cluster`: the TaskCluster of the calls;
-    None: the dispatcher's default. `decode`: decodes messages for the holder of the link. `keep`:
+    None: the dispatcher's default. `decode`: decodes the messages that arrive on the link. `keep`:
     returns the blobs of a namespace, if the dispatcher's directory is not visible here.
 
     `in_slot`: whether submitted calls are children of a running task. `shares_files`: whether
@@ -359,7 +359,7 @@ class Session:
 
         `done` depends on messages that the link reads. `tasks`: the tasks waited for, at most the
         first TASKS_NAMED; `first`: whether the wait ends when one of these tasks has ended. Every
-        blocking wait of a thread uses this method.
+        wait of a thread for tasks uses this method, and so does `submit` while it blocks.
         """
         return self.link.wait(done, timeout_s)
 
@@ -418,7 +418,11 @@ class Session:
         )
 
     def attached(self, message: messages.Attached) -> list[frames.Sent]:
-        """Return the messages to send on a new connection: templates, calls, watches, cancels."""
+        """Return the messages to send on a new connection.
+
+        They are the templates and unaccepted calls, pending retries and prunes, and the watches and
+        cancellations of open calls.
+        """
         self.namespace = message.namespace
         if not self._cluster_given:
             self.cluster = message.cluster
@@ -454,7 +458,7 @@ class Session:
         return resent
 
     def received(self, message: Any) -> None:
-        """Handle a message: Accepted, FoundCall, Results and others.
+        """Handle a message of the dispatcher: Accepted, FoundCall, Results and others.
 
         Handling is idempotent, since after an interruption the same message is handled again.
         """

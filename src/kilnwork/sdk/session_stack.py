@@ -1,7 +1,7 @@
 """The stack of the open sessions of this process; task functions submit to the innermost session.
 
-Used by `sdk.session`, which wraps it, and by unpickled futures. All threads share one stack; a slot
-has one session for all calls that it runs.
+Used by `sdk.session`, which wraps it, by unpickled futures, and by `jobs.work`. All threads share
+one stack; a slot has one session for all calls that it runs.
 """
 
 from typing import Any

@@ -1,8 +1,9 @@
 """Expressions in a SyncSet's flow, written with Python's operators: `total.value.breaches > 0`.
 
-Used by `sync_sets`. An expression has no value in this program: it becomes a text `${ … }` in CEL,
-which the server evaluates while the flow runs (`api.flow_expressions`). So operations whose result
-Python needs at once, such as the truth of `if x > 0`, raise an error. Pure.
+Used by `sync_sets` and the other `set_` modules. An expression has no value in this program: it
+becomes a text `${ … }` in CEL, which the server evaluates while the flow runs
+(`api.flow_expressions`). So operations whose result Python needs at once, such as the truth of `if
+x > 0`, raise an error. No I/O.
 """
 
 import re
@@ -30,9 +31,9 @@ Part = str | Named
 class Expression:
     """An expression in a flow: the value of a step or parameter, or a value computed from others.
 
-    It has a value only when the flow runs. Members are attributes, `total.value.sum`, or items,
-    `total.value["a sum"]`. It supports the operators `+ - * / %`, `== != < <= > >=`, and `& | ~`
-    for and, or and not.
+    The expression has a value only when the flow runs. Members are attributes, `total.value.sum`,
+    or items, `total.value["a sum"]`. An expression supports the operators `+ - * / %`, `== != < <=
+    > >=`, and `& | ~` for and, or and not.
     """
 
     __slots__ = ("_atom", "_parts")

@@ -99,9 +99,9 @@ class SetRun:
         """Return the current status from the server: `phase`, `reason`, `message`, `snapshots`,
         `flow` and more.
 
-        The phase is empty until this generation is admitted, and again after `retry` until it is
-        resumed. Raises JobFailed if the SyncSet was deleted, or if a newer generation has ended
-        this one.
+        The phase is empty until this generation is admitted, and after `retry` until it runs again.
+        Once the final status has been read, it is returned from then on. Before that, raises
+        JobFailed if the SyncSet was deleted, or if a newer generation has been requested.
         """
         if self._final is not None:
             return self._final
@@ -125,7 +125,10 @@ class SetRun:
         return status
 
     def steps(self) -> dict[str, sync_set.StepStatus]:
-        """Return the progress of each step by name: `total`, `succeeded`, `failed`, `reused`."""
+        """Return the state of each step by name, with the numbers of its tasks.
+
+        The numbers are `total`, `succeeded`, `failed`, `running` and `reused`.
+        """
         return self.status().flow.steps
 
     def done(self) -> bool:

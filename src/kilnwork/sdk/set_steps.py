@@ -1,8 +1,8 @@
 """Steps of a SyncSet that a program declares, with their functions or programs, inputs and options.
 
 Used by `sync_sets`, which creates and orders them, and by `set_blocks`, whose steps contain other
-steps. A step renders itself as an item of `spec.flow` (`api.flow`). No I/O. The names in
-expressions are checked there too, by the same rules as on the server.
+steps. A step renders itself as an item of `spec.flow` (`api.flow`). `sync_sets` checks the names in
+expressions, by the same rules as the server. No I/O.
 """
 
 import inspect
@@ -208,9 +208,10 @@ class Work:
 def work(runs: Runs, inputs: Mapping[str, Any], *, first: Mapping[str, Any], of: str) -> Work:
     """Return the checked work of a step.
 
-    `first`: the input that a function gets as its first parameter; a program gets it under the name
-    in this mapping. Raises BadOption for anything that cannot run as a step, for inputs that the
-    function has no parameters for, and for missing inputs.
+    `first`: at most one input, which a function gets as its first parameter that is not in
+    `inputs`; a program gets it under the name in this mapping. Raises BadOption for anything that
+    cannot run as a step, for inputs that the function has no parameters for, and for missing
+    inputs.
     """
     if isinstance(runs, str | templates.TemplateTask):
         return Work(runs, {**first, **inputs}, of)

@@ -31,7 +31,8 @@ class Shard:
 
     `snapshot`, `digest`: the name and the digest of the snapshot. `index`: the number of the shard,
     from 0; `count`: the number of shards. `id`: a text that is the same for the same digest,
-    scheme, index and count. `size`: the size in bytes.
+    scheme, index and count. `size`: the size in bytes; a file of which the shard has only records
+    by hash or by row counts completely.
     """
 
     def __init__(self, document: "Shard | Mapping[str, Any]") -> None:
@@ -62,8 +63,8 @@ class Shard:
         """Yield the lines of the shard without line feed, file by file. Raises BadRecord.
 
         A range of bytes has the lines that begin in it; a range of rows has that number of lines
-        from its first row on; a shard by hash has the lines whose key belongs to it. The header of
-        a CSV file is not yielded.
+        from its first row on; a shard by hash has the lines whose key belongs to it. Blank lines
+        and the header of a CSV file are not yielded.
         """
         for line, _ in self._lines():
             yield line
@@ -135,7 +136,10 @@ class Snapshot:
         return found
 
     def records(self) -> Iterator[Any]:
-        """Yield the records of all files of the snapshot, converted as by `Shard.records`."""
+        """Yield the records of all files of the snapshot, converted as by `Shard.records`.
+
+        Raises BadRecord.
+        """
         for path in self.files:
             read = _Reader(path)
             for number, line in enumerate(shard_records.lines(path)):
@@ -152,10 +156,11 @@ class Snapshot:
     ) -> list[Shard]:
         """Divide the snapshot in this task, for functions that spawn a task for each shard.
 
-        The rules are those of `spec.data.snapshots[].shard`. `count`: the number of shards; None:
-        one per file. `key`: with `hash`, the key of a record that determines its shard. `unit`:
-        with `range`, the unit of which each shard gets the same number. Raises ManifestRefused (a
-        DataError) for an impossible number.
+        The rules are those of `spec.data.snapshots[].shard`. `count`: the number of shards; None,
+        only with `files`: one per file. `key`: with `hash`, the key of a record that determines its
+        shard; without it, whole files are divided by the hash of their paths. `unit`: with `range`,
+        the unit of which each shard gets the same number. Raises ManifestRefused (a DataError) for
+        an impossible number, and for a `key` or `unit` that `by` does not use.
         """
         root = self.directory
         found = tuple(
@@ -217,9 +222,9 @@ def outputs() -> Path:
     """Return the directory for the output files of this task.
 
     `spec.data.outputs` of its SyncSet makes a snapshot of the files that the tasks of a step have
-    written there. The directory is empty and belongs to this attempt alone: files of a failed
-    attempt are ignored. Raises ConfigurationError in a set without outputs, NotInTask outside of a
-    task.
+    written there. The directory is empty at first and belongs to this attempt alone: files of a
+    failed attempt are ignored. Raises ConfigurationError in a set without outputs, NotInTask
+    outside of a task.
     """
     inner, root = context.context(), os.environ.get(sync_set_env.OUTPUTS)
     if not root:
@@ -236,7 +241,7 @@ def outputs() -> Path:
 class _Reader:
     """A converter of the lines of one file to records.
 
-    `header`: the names of the columns; None if the file is not CSV.
+    `header`: the names of the columns; empty if the file is not CSV.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,6 +1,6 @@
 """Supervised processes of a home with their restart delays, and the pipe of the worker's output.
 
-Used by `home_supervisor`, in its own thread.
+Used by `home_supervisor` in its own thread, and by the two kinds of home.
 """
 
 import codecs

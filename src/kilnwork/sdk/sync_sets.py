@@ -32,7 +32,8 @@ S = TypeVar("S", bound=set_steps.Step)
 class SyncSet(set_blocks.BlockOwner):
     """A SyncSet under construction; the end of its `with` block checks it as a whole.
 
-    `name`: the name of the object. `pond`: the DataPond with its data.
+    `name`: the name of the object. `pond`: the DataPond with its data. Other options: see
+    `SetOptions`. Raises BadOption.
     """
 
     def __init__(
@@ -104,7 +105,8 @@ class SyncSet(set_blocks.BlockOwner):
     ) -> str:
         """Declare a separate worker for functions that spawn tasks, and return its group's name.
 
-        Pass the name to `.options(group=…)` of a step; the spawned tasks run on the first group.
+        Pass the name to `.options(group=…)` of a step; the tasks that its function spawns run on
+        the first group.
         """
         self._controller = _given({"template": template, "serviceAccountName": service_account})
         return sync_set.CONTROLLER
@@ -136,12 +138,16 @@ class SyncSet(set_blocks.BlockOwner):
         paths to texts. `path`, `paths` and `glob` select files. `digest`: the digest that the data
         must have.
 
-        With `shards`, a number or the name of a group that has as many workers, or with `by`, the
-        data is divided into `files` of about the same size (the default), a `range` of whole lines
-        with the same number of `unit` each, by `hash` of the `key` of records or of the paths of
-        files, or by `glob` with `patterns`. `copy`: whether steps may write to a copy of the data.
-        `deliver`: whether a node gets all of the data, or only the shards for its workers. Raises
-        BadOption.
+        The data is divided into shards if any of `shards`, `by`, `key` and `patterns` is given.
+        `shards`: their number, or the name of a group that has as many workers. `by`: how the data
+        is divided: by `files`, whole files with about the same number of bytes in each shard; by
+        `range`, whole lines with the same number of `unit` in each shard; by `hash` of the `key` of
+        records, or of the paths of files without `key`; or by `glob`, one shard for each of
+        `patterns`. The default is `hash` with `key`, `glob` with `patterns`, else `files`.
+
+        `copy`: whether steps may write to a copy of the data. `deliver`: whether a node gets all of
+        the data, or only the shards for its workers. Errors in the arguments are reported when the
+        whole set is checked.
         """
         origin = {
             "source": source,
@@ -195,7 +201,7 @@ class SyncSet(set_blocks.BlockOwner):
 
     def expression(self, text: str) -> Expression:
         """Return an expression written in CEL, for operations that Python's operators cannot
-        express.
+        express. Raises BadOption.
         """
         try:
             flow_expressions.parse_field(text)
@@ -232,7 +238,8 @@ class SyncSet(set_blocks.BlockOwner):
         list.
 
         The function gets the shard or item as its first parameter that is not in `inputs`; a
-        program gets it as the input `shard` or `item`. Raises BadOption.
+        program gets it as the input `shard` or `item` (`shardOf` or `itemOf` if a step has that
+        name). Raises BadOption.
         """
         name, of = self._named(runs)
         given = items if isinstance(items, Expression) else getattr(items, "as_expression", None)
@@ -315,8 +322,9 @@ class SyncSet(set_blocks.BlockOwner):
     ) -> set_steps.CallStep:
         """Add a step that runs after the flow has failed.
 
-        With `causes` it runs only after a failure for one of these reasons. The first step that
-        matches runs, together with others of the same causes. The flow stays failed.
+        With `causes` it runs only after a failure for one of these reasons. Steps with the same
+        `causes` belong together; only the first group whose causes match runs. The flow stays
+        failed.
         """
         steps = self._catch.setdefault(tuple(causes), set_blocks.Steps())
         return self._aside(steps, runs, inputs)
@@ -385,7 +393,11 @@ class SyncSet(set_blocks.BlockOwner):
     # for steps
 
     def take_name(self, wanted: str, *, instead_of: str = "") -> str:
-        """Reserve a name for a step and return it; a number is appended if the name is taken."""
+        """Reserve a name for a step and return it; a number is appended if the name is taken.
+
+        `instead_of`: the present name of a step that is renamed; then a name that is taken is an
+        error. Raises BadOption.
+        """
         if not flow_program.STEP_NAME.fullmatch(wanted):
             raise errors.BadOption(
                 f"{self.of}: step {wanted!r}: must be named by 1 to 40 letters and digits, the "

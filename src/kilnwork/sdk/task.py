@@ -1,9 +1,9 @@
 """Task functions: `@kiln.task` makes a `Task` of a Python function.
 
 Used by programs, and by the worker's slots, which load a `Task` by its name or from its bytes
-(`load`, `function_of`, `may_retry`). Calling a task runs the function in this process, as if it had
-no decorator; `submit` and `map` send calls to the current session. Not a running task: that is a
-`Future` in the submitter and a `Context` inside.
+(`load`, `function_of`, `conversion_of`, `may_retry`). Calling a task runs the function in this
+process, as if it had no decorator; `submit` and `map` send calls to the current session. Not a
+running task: that is a `Future` in the submitter and a `Context` inside.
 
 Options of a call (`name`, `key`, retries…) are passed to `.options(…)`, never to `submit` itself:
 all arguments of `submit` are the function's own, whatever their names.
@@ -115,7 +115,8 @@ class Task(Generic[P, R_co]):
         """Submit a call with these arguments to the current session; return its future at once.
 
         Arguments may contain futures at any depth: the call starts when all of them have finished,
-        and the function gets their values. Raises NoSession, NotPicklable.
+        and the function gets their values. Raises NoSession, NotPicklable, DispatcherLost, and
+        BadOption for options that the session does not support, such as `pod` with `kiln.start`.
         """
         return self._send(session.current(), args, kwargs, self._key)
 

@@ -77,7 +77,9 @@ class TemplateTask(Generic[R_co]):
 
         Arguments are JSON, or contain futures at any depth: then the call starts when all of them
         have finished and a worker has inserted their values. Raises TypeError for arguments that
-        the template has no variables for, and NoSession.
+        are missing, are no JSON, or for which the template has no variable; ValueError if they are
+        larger than 64 KiB together; NoSession; and BadOption in a session that runs only Python
+        functions, such as that of `kiln.start`.
         """
         return self._send(self._session(), arguments, self._key)
 
@@ -117,7 +119,7 @@ class TemplateTask(Generic[R_co]):
     def _session(self) -> session.Session:
         """Return the current session.
 
-        Raises NoSession, and BadOption for a session without executors.
+        Raises NoSession, and BadOption for a session that runs only Python functions.
         """
         here = session.current()
         if here.one_cluster or here.functions_only:

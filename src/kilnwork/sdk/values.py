@@ -65,9 +65,11 @@ class Ref(Generic[T]):
 
 
 def put(value: T) -> Ref[T]:
-    """Store a value once, to pass it to many tasks. Raises NotPicklable, `BlobNotWritten`.
+    """Store a value once, to pass it to many tasks; return a Ref to it.
 
-    The value must not be changed while this runs; later changes do not affect the stored value.
+    Raises NoSession, NotPicklable, `BlobNotWritten`, and TypeError for a future, which needs no
+    `put`. A Ref is returned unchanged. The value must not be changed while this runs; later changes
+    do not affect the stored value.
     """
     if isinstance(value, Ref):
         return value
@@ -124,10 +126,11 @@ def split(
 
     Each part is a small value to pass to a task, which iterates over its lines. No part is empty,
     and together they are the whole file. Lines are counted on the way, so that `part.first_line`
-    (from 1) is set; with `number_lines=False` it is None, and only a small amount of the file is
-    read. `encoding`, `errors`: how lines are decoded, as for `open`. `ship`: store a copy of the
-    file for workers that cannot see it; by default a copy is stored if the session's workers may be
-    on other machines. Raises `NotSplittable` for compressed files.
+    (from 1) is set. With `number_lines=False` and no copy, it is None, and only a small amount of
+    the file is read. `encoding`, `errors`: how lines are decoded, as for `open`. `ship`: store a
+    copy of the file for workers that cannot see it; by default a copy is stored if the session's
+    workers may be on other machines. Raises `NotSplittable` for compressed files, and NoSession if
+    a copy is to be stored without a session.
     """
     if ship is None:
         ship = _elsewhere()

@@ -1,8 +1,8 @@
 """The REST API of the manager under `/v1`, health and metrics, as ASGI apps.
 
-Mounted by the composition root next to the Kubernetes paths, on the same ports and behind the same
-authentication, which puts the caller into `scope["kiln.user"]`. It reads the journal through
-`dispatch.journal.sqlite.queries`, and writes through the hub only. `guard` authenticates requests,
-`jobs` serves file jobs, `problems` formats errors. The embedded API server is a different app, in
-`controlplane`.
+Mounted by the composition roots: in `kiln up` behind the embedded API server, on the same ports; in
+a cluster on ports of the manager. `guard` authenticates requests, and puts the caller into
+`scope["kiln.user"]`. Tasks are reached through `ports.Journal`: reads come from the journal or the
+hub, and all changes go through the hub. `jobs` serves file jobs, `problems` formats errors. The
+embedded API server is a different app, in `controlplane`.
 """

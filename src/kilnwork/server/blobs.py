@@ -7,7 +7,7 @@ see `data.local_blobs`: a blob is kept for some time after it was last renewed).
 namespace renews all existing blobs of a JSON list. Callers are authenticated here: a worker sends
 its cluster and the token of that cluster, the sidecar of an attempt sends the token of its Pod, a
 driver sends a token with which it may submit calls in the namespace. They may read and write blobs
-of that namespace only.
+of that namespace only. An executor sends its name and a token (`guard.admit_peer`).
 """
 
 import asyncio

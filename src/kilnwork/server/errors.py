@@ -1,6 +1,6 @@
 """Errors of the REST API: each is one HTTP response, sent as problem details (RFC 9457).
 
-Raised in this room, sent by `problems`.
+Raised in this package, and by implementations of its ports in `cli.wiring`; sent by `problems`.
 """
 
 from typing import Any

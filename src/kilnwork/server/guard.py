@@ -4,8 +4,8 @@ One ASGI app in front of the other apps: directly behind the listener of `kiln m
 the API server in `kiln up`. In a cluster the token is in `X-Kiln-Token`, since the API server's
 service proxy keeps `Authorization` for itself, or is a bearer token of clients that connect
 directly. Apps find the user in `Request.user`, None without a valid credential, and refuse requests
-themselves; apps for workers and drivers call `admit_peer`. Each request that may change something
-is logged with the message `audit`.
+themselves; apps for workers and drivers call `admit_peer`. Requests that are authenticated here and
+may change something are logged with the message `audit`.
 """
 
 import logging
@@ -151,9 +151,10 @@ async def admit_peer(
 ) -> bool:
     """Check that the client may access the namespace, and return True if it is a worker.
 
-    False is returned for a driver or the sidecar of an attempt in this namespace, and for an
-    executor, which may access all namespaces. Raises Unauthorized, Forbidden or NotReady for any
-    other client.
+    Return False for a driver or the sidecar of an attempt in this namespace, and for an executor.
+    An external executor needs its right in this namespace only, any other executor in all
+    namespaces. Raises Unauthorized, Forbidden or NotReady for other clients, and BadRequest for a
+    malformed header.
     """
     token = token_of(request)
     if not token:

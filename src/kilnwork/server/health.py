@@ -1,7 +1,7 @@
 """Health checks: `/healthz`, `/livez` and `/readyz`, open to all clients, in the format of
 Kubernetes.
 
-`/readyz` responds with 200 only if every check passes: then all of `kiln up` is ready.
+`/readyz` responds with 200 only if every check passes: then all parts of the server are ready.
 """
 
 from collections.abc import Callable, Mapping

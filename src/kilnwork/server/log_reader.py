@@ -3,8 +3,8 @@ while they are written.
 
 Used by `task_api`. The log of an attempt consists of at most two files, `N.log` and the older
 `N.log.1`; the writer renames the first to the second and begins a new one. A reader that follows
-the log keeps its place across that. Everything before the older file is lost: the first line says
-how many bytes are lost.
+the log keeps its place across that. Everything before the older file is lost: unless only the tail
+is read, the first line says how many bytes are lost.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Authorization for data that belongs to one object: the caller needs the right to `get` that
 object.
 
-Used by the parts of `task_api` that show more of an object than fits into its status.
+Used by the parts of `task_api` that show data of a Job, a JobConfig or a SyncSet.
 """
 
 from kilnwork.api import api_resources as resources

@@ -45,8 +45,8 @@ class JobFiles(Protocol):
 
 
 class PeopleLedger(Protocol):
-    """The pond ledger as users see it: nodes and leases. Methods return None if the DataPond or
-    lease does not exist.
+    """The pond ledger as users see it: nodes and leases. Methods other than `changed` return None
+    if the DataPond does not exist.
     """
 
     def node_views(self, namespace: str, pond: str) -> list[pond_views.NodeView] | None: ...

@@ -1,5 +1,6 @@
-"""Ports of the REST API: the services that it needs from other packages, implemented by the
-composition root.
+"""Ports of the REST API: the services that it needs from other packages.
+
+Implemented by `cli.wiring.port_adapters` and `cli.directory_session`; `Access` also by `reviews`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,8 +22,9 @@ Extra = Mapping[str, tuple[str, ...]] | tuple[tuple[str, tuple[str, ...]], ...]
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A question for authorization: whether a user may perform an operation in a namespace.
 
-    `name` is empty for all objects. `resource`: `tasks`, `jobs`, `jobconfigs`, or `executors`
-    (cluster-scoped, except for their subresource `external`); all in our API group.
+    `name` is empty for all objects. `resource`: `tasks`, `jobs` (Jobs and file jobs), `jobconfigs`,
+    `syncsets`, `dataponds`, or `executors` (cluster-scoped, except for their subresource
+    `external`); all in our API group.
     """
 
     verb: str
@@ -47,7 +49,7 @@ class User(Protocol):
 
 
 class Rights(Protocol):
-    """Authorization by a SubjectAccessReview of the API server."""
+    """Authorization, as a SubjectAccessReview of the API server decides."""
 
     async def refusal(self, user: Any, question: Question) -> str | None:
         """Return why a user is not allowed to do something, as a sentence, or None if the user is
@@ -59,7 +61,7 @@ class Rights(Protocol):
 
 
 class Access(Rights, Protocol):
-    """Authentication by a TokenReview of the API server, and authorization."""
+    """Authentication, as a TokenReview of the API server decides, and authorization."""
 
     async def authenticate(self, request: asgi.Request) -> User | None:
         """Return the user of a request, or None without a valid credential. Raises KubeError."""
@@ -196,7 +198,8 @@ class Journal(Protocol):
     async def forget(self, task: ids.TaskId) -> None:
         """Delete a task that has ended, with its runs and output.
 
-        Raises `dispatch.errors.RunRefused` if it has not ended, is an object, or is needed.
+        Raises `dispatch.errors.RunRefused` if the task has not ended, is a Task object, is still
+        needed by another task, or has children that have not ended.
         """
         ...
 
@@ -238,7 +241,9 @@ class Flows(Protocol):
     """Access to the flows of SyncSets."""
 
     def newest(self, namespace: str, name: str) -> flow_model.FlowKey | None:
-        """Return the key of the newest generation of a SyncSet, or None if there is none."""
+        """Return the key of the newest generation of a SyncSet, or None if there is no such
+        SyncSet.
+        """
         ...
 
     def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:

@@ -1,7 +1,8 @@
 """Result of one task as raw bytes, with their media type: `GET …/tasks/REF/result`.
 
-Used by `task_api`. A blob is streamed from its file. Nothing is unpickled: a Python object that is
-not JSON is sent as a pickle, with its media type.
+Used by `task_api`, and by `kiln result --data`, which reads a journal without a server. A blob is
+streamed from its file. Nothing is unpickled: a Python object that is not JSON is sent as a pickle,
+with its media type.
 """
 
 import base64

@@ -1,6 +1,7 @@
 """Explanations of task states: one sentence with the state of a task, its reason, and details.
 
-Pure. Used by `GET …/why` for tasks of the journal and by `kiln why` for Task objects.
+Does no I/O and reads no clock. Used by `GET …/why` for tasks of the journal and by `kiln why` for
+Task objects.
 """
 
 import contextlib

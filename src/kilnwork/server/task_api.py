@@ -2,16 +2,16 @@
 states.
 
 It serves all tasks of the journal, both declared and spawned. `GET /v1/endpoints` tells a client
-with a valid token where the channel is. `GET /v1/tasks` lists the tasks of all namespaces in the
-same format as `/tasks` below.
+with a valid token where the channel is. `/v1/tasks`, `/v1/task-counts` and `/v1/prune` are for all
+namespaces what the paths below are for one.
 
 | path below /v1/namespaces/NS | |
 |---|---|
 | GET /clusters | TaskClusters to which tasks can be submitted |
 | GET /tasks | list, newest first: `declared`, `state`, `parent`, `function`, `limit`, `continue` |
-| GET /task-counts | number of tasks by function and state; in all namespaces: /v1/task-counts |
+| GET /task-counts | number of tasks by function and state |
 | GET /tasks/REF | one task by name, id, or first or last digits; `wait=SECONDS` waits for its end |
-| GET /tasks/REF/result | result of the task as bytes, with their type; 409 if it has none |
+| GET /tasks/REF/result | result as bytes, with their type; 409 unless the task has succeeded |
 | GET /tasks/REF/logs | output of the task: `follow`, `run`, `attempt`, `tail` |
 | GET /tasks/REF/why | one sentence, and the Python error if there is one |
 | /dataponds/NAME/… | nodes and leases of a DataPond, see `pond_api` |

@@ -1,7 +1,8 @@
 """The virtual clock of inline sessions, which stands still until a task sleeps or has to wait.
 
 Used by `testing.inline_sessions` and `inline_tasks`, which redirect `time.sleep` and the event
-loops of async tasks to it while their tasks run. Other threads use real time.
+loops of async tasks to it while their tasks run; `inline_flows` redirects only `time.sleep`. Other
+threads use real time.
 """
 
 import asyncio

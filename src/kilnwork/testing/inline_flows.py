@@ -129,7 +129,7 @@ def _snapshot(name: str, value: Any) -> run_types.SnapshotRef:
 
 
 class _Process:
-    """Executor of the instructions of a flow's plan."""
+    """Carries out the instructions of a flow's plan."""
 
     def __init__(self, run: live_run_state.Run, functions: Functions) -> None:
         self._run, self._functions = run, functions

@@ -39,8 +39,8 @@ State = api_task.State
 Record = records.Record
 
 STACKED = 20
-"""Maximum number of tasks that run on top of each other in one thread; the next starts a new
-thread.
+"""Maximum number of tasks that run on top of each other in one thread; after that, a task starts in
+a new thread.
 """
 
 _MORE = object()

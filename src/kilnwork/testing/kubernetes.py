@@ -54,12 +54,11 @@ class KubernetesServer:
         self.url = serving.plane.address
 
     def install(self, manifests: Manifests) -> list[meta.JsonObject]:
-        """Apply objects in the given order; put CustomResourceDefinitions before objects of their
-        kinds.
+        """Apply objects: first all CustomResourceDefinitions, then the others in the given order.
 
         Returns the objects as stored by the server; kinds that are defined are served by then.
-        Raises ValueError for documents that are no objects and LookupError for a kind that is not
-        served.
+        Raises ValueError for documents that are no objects, LookupError for a kind that is not
+        served, TimeoutError if a definition is not served in time, and the errors of `request`.
         """
         objects = sorted(_objects(manifests), key=lambda obj: obj["kind"] != _CRD.kind)
         return self._serving.run(self._install(objects), timeout_s=SERVED_S * (len(objects) + 1))
@@ -148,8 +147,9 @@ def server(*, node: bool = False, controllers: bool = True) -> Iterator[Kubernet
 
     `node`: also run a node, which runs Pods as processes of this machine, so that tests see them
     succeed and fail; without it they stay Pending. `controllers`: garbage collection by owner
-    references, binding of Pods to nodes and taint eviction; False if a test does these itself. The
-    controllers of Namespaces and CustomResourceDefinitions always run.
+    references and of Pods, binding of Pods to nodes and taint eviction; False if a test does these
+    itself. The controllers of Namespaces, CustomResourceDefinitions and aggregated ClusterRoles
+    always run.
 
     Each server has its own port and data directory, so servers in one process or in several do not
     interfere. Everything it creates is removed when the block ends, however it ends.

@@ -1,6 +1,7 @@
 """The record of one task of an inline session, with its state and result.
 
-Used by `testing.inline_tasks`; tests may read the fields to see what their program has submitted.
+Used by the modules of inline sessions; tests may read the fields to see what their program has
+submitted.
 """
 
 from collections.abc import Iterator

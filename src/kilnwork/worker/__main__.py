@@ -4,9 +4,9 @@ Started by the Pods of a TaskCluster and by `kiln.start()`. It forks the zygote 
 the agent's modules only afterwards: slots must not inherit asyncio, and no thread may exist before
 a fork. Modules that both processes need are imported before the fork, so that their memory is
 shared; the others are imported by name. An agent whose dispatcher is on the same machine does not
-import `ssl`, which saves each worker 1.5 MiB. Exit codes: 0 asked to stop; 1 no dispatcher for a
-minute, or a bug; 2 invalid environment; 3 refused by the dispatcher; 4 the zygote cannot be
-started.
+import `ssl`, which saves each worker 1.5 MiB. Exit codes: 0 asked to stop, or the dispatcher stops
+and no other follows; 1 no dispatcher for a minute, or a bug; 2 invalid environment; 3 refused by
+the dispatcher; 4 the zygote cannot be started.
 """
 
 import gc

@@ -1,7 +1,7 @@
 """The agent, which holds the worker's link to the dispatcher and its attempts.
 
-Started by `__main__`. The agent carries out orders and decides little: the dispatcher counts slots,
-so the agent carries out every Run. Its own responsibility is that no attempt runs here while
+Used by `agent_process`. The agent carries out orders and decides little: the dispatcher counts
+slots, so the agent carries out every Run. Its own responsibility is that no attempt runs here while
 another worker may start the same task again: it ends all attempts before its lease expires, and
 starts none without a lease.
 """
@@ -45,7 +45,9 @@ a Pod has 30 s by default, and `kiln up` ends within 20 s.
 """
 
 LAST_WORDS_S = 2.0
-"""Seconds for which a stopping worker waits until its reports are acknowledged."""
+"""Maximum seconds for which a stopping worker waits until its reports are acknowledged, and then
+until the zygote has exited.
+"""
 
 _UNKNOWN = outcome_rules.Halt(
     attempts.Ending.STOPPED, reasons.Reason.REPLACED.value, "the dispatcher does not know it"
@@ -77,8 +79,8 @@ class Agent:
     """The agent of a worker, which runs attempts and slots as the dispatcher orders; see the
     module.
 
-    `session`: 16 random bytes, new for each process. `relay`: the way to a dispatcher on another
-    machine; None if it is on this one.
+    `session`: a UUIDv7 (16 bytes), new for each process. `relay`: the way to a dispatcher on
+    another machine; None if it is on this one.
     """
 
     def __init__(
@@ -201,7 +203,8 @@ class Agent:
     # peer.Owner: called by the link
 
     def hello(self, *, epoch: int) -> messages.Hello:
-        """Return the Hello message of this worker, with all attempts and slots that run.
+        """Return the Hello message of this worker, with its slots, and with all attempts that run
+        or whose ends are not acknowledged.
 
         The token file is read each time, since the token may be renewed.
         """
@@ -267,8 +270,8 @@ class Agent:
         self._attempts.pop(ref, None)
 
     def lease_ended(self) -> None:
-        """Kill all attempts and slots after the lease has ended, since other workers may soon start
-        the same tasks.
+        """Kill all attempts and slots because the lease is about to end: other workers may start
+        the same tasks then.
         """
         for current in self._attempts.values():
             current.halt(_LEASE_ENDED, grace_s=0)
@@ -392,7 +395,8 @@ def _directories(given: settings.WorkerSettings) -> directories.Directories:
     """Create the base directory for attempts.
 
     If commands run in containers of their own, the directory is in a place that these containers
-    can see: below the mounts, unless all containers share this machine's files.
+    can see: in the shared volume (`settings.VOLUME`), unless all containers share this machine's
+    files.
     """
     base = None if given.remote is None else given.remote.directory
     if base is None and given.containers and given.mounts == Path("/"):

@@ -34,8 +34,8 @@ from kilnwork.worker import (
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
-"""Seconds that a failed start occupies its slot: without this pause, a worker that cannot start
-anything would soon use up the whole queue.
+"""Seconds for which an attempt that this worker cannot start occupies its slot: without this
+pause, a worker that cannot start anything would soon use up the whole queue.
 """
 
 
@@ -156,7 +156,7 @@ class Attempt:
     def container_seen(self, status: messages.ContainerSeen) -> None:
         """Handle the start or end of the attempt's container; see `ephemeral_containers`.
 
-        Does nothing here, because a command without its own container has none.
+        Does nothing here, because the command runs in the worker's own container.
         """
 
     def drop_output_below(self, offset: int) -> None:
@@ -210,8 +210,10 @@ class Attempt:
         )
 
     async def _variables(self) -> dict[str, str]:
-        """Return the values of variables from Secrets and ConfigMaps; empty if the attempt is
-        halted meanwhile. Raises CannotStart.
+        """Return the values of variables from Secrets and ConfigMaps; empty if the task has no such
+        variables, or if the attempt is halted.
+
+        Raises CannotStart.
         """
         if api_variables.are_literal(self._run.spec.env) or self._halt is not None:
             return {}

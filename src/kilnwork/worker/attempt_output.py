@@ -39,13 +39,13 @@ the output is kept in one piece.
 """
 
 BEHIND_BYTES = TAIL_BYTES // 2
-"""Number of waiting bytes from which on only a piece is sent from time to time, so that followers
-see something: while a piece is sent, much more could have been read.
+"""Number of waiting bytes at which output that may be dropped is sent only in pieces with pauses
+between them. Reading the pipe comes first then; the pieces are for users who follow the log.
 """
 BEHIND_S = 0.05
-"""Seconds between these pieces."""
+"""Seconds between two such pieces."""
 BEHIND_PIECE_BYTES = 256 * 1024
-"""Bytes of each of these pieces."""
+"""Approximate bytes of such a piece."""
 
 WHOLE_BYTES = 16 << 20
 """Number of bytes at the beginning of an output of which nothing is dropped, however slowly they

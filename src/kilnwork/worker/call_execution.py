@@ -1,8 +1,8 @@
 """The execution of one call: find the function, decode its arguments, call it, return its outcome.
 
-Used by `slot_session`, in the main thread. Whatever user code does (raise, exit, return values that
-cannot be pickled) becomes a `CallEnd`. `run` raises only if an interrupt arrives just before it
-returns.
+Used by `slot_session` and `pod_call`, in the main thread. Whatever user code does (raise, exit,
+return values that cannot be pickled) becomes a `CallEnd`. `run` raises only if an interrupt arrives
+just before it returns.
 """
 
 import contextlib

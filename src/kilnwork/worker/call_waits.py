@@ -84,8 +84,9 @@ class CallWaits:
         *,
         first: bool,
     ) -> bool:
-        """Wait as `Session.block` does, for the task on top of the stack. Raises Cancelled when
-        that task must end.
+        """Wait as `Session.block` does, for the task on top of the stack.
+
+        In the main thread, raises Cancelled when that task must end.
         """
         level = self._held.stack[-1]
         if threading.get_ident() != self._main:
@@ -146,7 +147,9 @@ class CallWaits:
         self._runner.link.send(messages.Resumed(level.ref))
 
     def _undivided(self) -> bool:
-        """Return whether all of the task waits: no code of it runs outside of the main thread."""
+        """Return whether the whole task waits: none of its code runs in another thread or in an
+        event loop.
+        """
         # Without asyncio in memory no event loop can be running.
         events = sys.modules.get("asyncio.events")
         looping = events is not None and events._get_running_loop() is not None

@@ -1,7 +1,8 @@
 """The start of a command in a session of its own, with one pipe for its standard output and error.
 
-Used by `attempt`. Calls posix_spawn(3) directly: every descriptor of the worker is close-on-exec,
-so the command inherits none of them, and the call returns after the exec has succeeded or failed.
+Used by `attempt`, and by `agent` when it starts. Calls posix_spawn(3) directly: every descriptor of
+the worker is close-on-exec, so the command inherits none of them, and the call returns after the
+exec has succeeded or failed.
 """
 
 import errno

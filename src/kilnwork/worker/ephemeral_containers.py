@@ -157,8 +157,10 @@ class ContainerAttempt(attempt.Attempt):
         _send(found, signal.SIGTERM)
 
     def _kill(self, deadline: float) -> None:
-        """Send SIGKILL repeatedly until the container's end is reported, or until its processes
-        were seen and are gone, which is proof as well.
+        """Send SIGKILL repeatedly until the container's end is reported.
+
+        Without a lease, processes that were seen and are gone are proof of the end, too. At
+        `deadline`, in the event loop's time, the attempt ends without proof.
         """
         if self._end.done():
             return

@@ -1,9 +1,9 @@
 """Interrupts of the main thread of a slot: Cancelled is raised in user code, and nowhere else.
 
-Used by `slot_session`. The link's thread requests an interrupt by a signal. The signal handler
-raises only if user code is on top of the stack at that moment, so that no function of kilnwork is
-left half-way. Otherwise the next tick tries again; while the slot waits for results, it polls `due`
-instead.
+Used by `slot_session` and `pod_call`. The link's thread requests an interrupt by a signal. The
+signal handler raises only if user code is on top of the stack at that moment, so that no function
+of kilnwork is left half-way. Otherwise the next tick tries again; while the slot waits for results,
+it polls `due` instead.
 """
 
 import importlib
@@ -64,8 +64,8 @@ class Interrupts:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def due(self) -> bool:
-        """Return whether the call on top of the stack must end: it is to stop, or a call that waits
-        for it is.
+        """Return whether Cancelled is to be raised in the call on top of the stack: this call must
+        stop, or a call that waits for it must, and Cancelled was not raised in it yet.
         """
         return bool(self._stops) and bool(self._stack) and not self._stack[-1].raised
 

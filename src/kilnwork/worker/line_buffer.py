@@ -1,8 +1,8 @@
 """A buffer of output that passes on whole lines only, to a destination that others write to as
 well.
 
-Used by `attempt_output` (commands) and `slot_output` (slots). A partial line is kept until its end
-arrives, it grows longer than `MAX_LINE_BYTES`, or its task ends.
+Used by `attempt_output` (commands), `slot_output` (slots) and `slots` (slots that died). A partial
+line is kept until its end arrives, it grows longer than `MAX_LINE_BYTES`, or its task ends.
 """
 
 from typing import Protocol
@@ -14,7 +14,7 @@ do.
 
 
 class Sink(Protocol):
-    """Receiver of whole lines: one or more per call, each with its newline."""
+    """Receiver of whole lines: any number per call, also none, each with its newline."""
 
     def write(self, data: bytes) -> None: ...
 

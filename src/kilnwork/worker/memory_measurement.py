@@ -1,9 +1,9 @@
 """Measurement of the memory that this worker may use and does use, from the kernel's files.
 
-Used by `memory_watch`. The limit is that of the container's cgroup (version 1 or 2) or of a cgroup
-above it. Where no cgroup has a limit (on the local node, Pods are processes without cgroups of
-their own), the limit is that which the Pod states, and the memory of its processes is added up.
-Page cache that the kernel can reclaim does not count as used. This module only measures.
+Used by `memory_watch` and `agent`. The limit is that of the container's cgroup (version 1 or 2) or
+of a cgroup above it. Where no cgroup has a limit (on the local node, Pods are processes without
+cgroups of their own), the limit is that which the Pod states, and the memory of its processes is
+added up. Page cache that the kernel can reclaim does not count as used. This module only measures.
 """
 
 import os
@@ -74,8 +74,8 @@ class Group:
         return max(0, used - sum(counts.get(name, 0) for name in self._names.cache))
 
     def peak(self) -> int | None:
-        """Return the highest memory use of the cgroup so far in bytes, page cache included; None on
-        kernels before 5.19.
+        """Return the highest memory use of the cgroup so far in bytes, page cache included; None in
+        version 2 on kernels before 5.19.
         """
         return self._number(self._names.peak)
 

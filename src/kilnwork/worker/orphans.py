@@ -1,11 +1,12 @@
 """Search and killing of the processes that a command leaves behind, with proof that none is left.
 
-Used by `attempt`. Since the worker is a subreaper, every process that a task ever started is below
-it. Once the command has exited, the remaining processes are orphans, which are children of the
-worker that no code watches, or are below orphans. The attempt of an orphan is found by, in this
-order, the marker in its initial environment, its session, and its start time. An orphan that hides
-all three is counted to the attempt that ends, if it is younger than that attempt: it is better to
-kill one daemon too many than to report a task as ended that still runs.
+Used by `attempt`, and by `zygote_supervisor` for the processes of a dead zygote's slots. Since the
+worker is a subreaper, every process that a task ever started is below it. Once the command has
+exited, the remaining processes are orphans, which are children of the worker that no code watches,
+or are below orphans. The attempt of an orphan is found by the marker in its initial environment,
+otherwise by its session. An orphan that hides both is counted to the attempt that ends, if it is
+younger than that attempt: it is better to kill one daemon too many than to report a task as ended
+that still runs.
 """
 
 import asyncio
@@ -22,7 +23,9 @@ from kilnwork.worker import reaper
 log = logging.getLogger(__name__)
 
 MARKER = "KILN_ATTEMPT_ID"
-"""Environment variable that every process of an attempt starts with."""
+"""Environment variable that the command of an attempt starts with, and its children by
+inheritance.
+"""
 
 PATIENCE_S = 10.0
 """Seconds after which a killed process that still exists counts as stuck in the kernel: then there
@@ -35,7 +38,7 @@ _MAX_PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class RootProcess:
-    """The first process of an attempt, which leads its session.
+    """The first process of an attempt, which leads its session; or a zygote.
 
     `started`: its start time in clock ticks.
     """
@@ -57,7 +60,7 @@ class Orphans:
 
     def register(self, pid: int, *, marker: str) -> RootProcess:
         """Register the root process of an attempt, just started with `MARKER=marker` in its
-        environment.
+        environment; or a zygote, whose `marker` is in no environment.
         """
         # Without a start time, every orphan without a marker is counted to this attempt.
         identity = processes.identify(pid)

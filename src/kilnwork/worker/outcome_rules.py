@@ -1,6 +1,7 @@
-"""The rules that decide the outcome of an attempt which has ended. Pure.
+"""The rules that decide the outcome of an attempt which has ended. Does no I/O and reads no clock.
 
-Used by `attempt`. The rules are those of docs/reference/worker-contract.md.
+Used by `attempt`, `ephemeral_containers` and `agent`, and for texts and exit codes by the modules
+of slots. The rules are those of docs/reference/worker-contract.md.
 """
 
 import signal

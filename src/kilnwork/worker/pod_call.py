@@ -83,9 +83,9 @@ class PodCallSettings(NamedTuple):
 
 
 def from_environment(environment: Mapping[str, str]) -> PodCallSettings:
-    """Read the settings from environment variables, all of which the executor sets.
+    """Read the settings from environment variables, which the executor sets.
 
-    Raises KeyError or ValueError.
+    Only KILN_CA and KILN_BLOBS may be missing. Raises KeyError or ValueError.
     """
     return PodCallSettings(
         token_file=mount_path_resolution.locate(Path(environment["KILN_TOKEN_FILE"]), environment),

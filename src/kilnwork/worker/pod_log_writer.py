@@ -1,10 +1,11 @@
 """Copies of the tasks' output on the worker's standard output, for `kubectl logs` of its Pod.
 
-Used by `attempt_output`. The writer writes whole lines, so that those of concurrent tasks do not
-mix. A write must never block the event loop: otherwise a slow reader of the Pod's log would keep
-the worker from renewing its lease. So at most `PIPE_BUF` bytes are written to a pipe at a time, and
-only when poll(2) reports room. A slow reader loses no output: while much output waits here, the
-output of tasks is not read, so tasks block when they write.
+Used by `attempt_output`, and by `slots` for the last output of slots. The writer is given whole
+lines, so that those of concurrent tasks do not mix. A write must never block the event loop:
+otherwise a slow reader of the Pod's log would keep the worker from renewing its lease. So at most
+`PIPE_BUF` bytes are written to a pipe at a time, and only when poll(2) reports room. While much
+output waits here, the output of a task is not read, so that the task blocks when it writes; or its
+oldest output is dropped, if it has printed so much that `attempt_output` may do so.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import stat
 from collections.abc import Callable
 
 FULL_BYTES = 256 * 1024
-"""Number of waiting bytes from which on no more output of tasks is read."""
+"""Number of waiting bytes from which on the writer is `full`."""
 
 _PIECE = select.PIPE_BUF
 
@@ -44,7 +45,9 @@ class StdoutWriter:
 
     @property
     def full(self) -> bool:
-        """Return whether tasks should wait before they write more; `when_room` calls them back."""
+        """Return whether so much output waits that no more should be written; `when_room` reports
+        the end of this state.
+        """
         return self._bytes >= FULL_BYTES
 
     def when_room(self, call: Callable[[], None]) -> None:

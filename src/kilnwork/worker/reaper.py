@@ -1,4 +1,4 @@
-"""The reaper, which is the only code of the worker that waits for child processes.
+"""The reaper, which is the only code of the agent's process that waits for child processes.
 
 The worker is a subreaper, so it becomes the parent of every process that its tasks leave behind.
 One sweep waits for every child that has exited, hands the exit status of a watched child to its

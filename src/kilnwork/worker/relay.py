@@ -1,12 +1,12 @@
 """The relay: two local Unix sockets whose connections are forwarded to a dispatcher on another
 machine.
 
-Used by `agent_process` when KILN_CHANNEL says tls://. Each connection to the socket `channel`
-becomes a connection to the manager's `/channel`, after TLS and the Upgrade (docs/decisions/0013).
-Each connection to `http` becomes a TLS connection to the manager and nothing more. So agent and
-slots always speak frames over a Unix socket, and slots need no TLS. When a connection cannot be
-forwarded, it is closed, and the agent or slot tries again. The CA file is read for each connection,
-since its Secret may change.
+Used by `agent_process` and `sidecar_socket_server` when KILN_CHANNEL says tls://. Each connection
+to the socket `channel` becomes a connection to the manager's `/channel`, after TLS and the Upgrade
+(docs/decisions/0013). Each connection to `http` becomes a TLS connection to the manager and nothing
+more. So agent and slots always speak frames over a Unix socket, and slots need no TLS. When a
+connection cannot be forwarded, it is closed, and the agent or slot tries again. The CA file is read
+for each connection, since its Secret may change.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ agent or slot tries again: a manager that hangs must not keep it from the next m
 
 DRAIN_S = 5.0
 """Maximum seconds for which a connection whose other end is gone stays open, to send the remaining
-data; after that they are dropped.
+data; after that the rest is dropped.
 """
 
 _UPGRADE = http1_client.request_head(

@@ -1,7 +1,8 @@
 """Settings of a worker, from the environment of its Pod: the channel, its identity, its slots.
 
-Read once at start from the variables that the TaskCluster controller sets. The channel token is in
-a file, so that it does not show in the environment, process list or dump of a task.
+Read at the start of the worker, and of each zygote that replaces another, from the variables that
+the TaskCluster controller or `kiln.start()` sets. The channel token is in a file, so that it does
+not show in the environment, process list or dump of a task.
 """
 
 import os

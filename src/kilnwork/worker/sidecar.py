@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn, Protocol
 
     class _Calls(Protocol):
-        """`sidecar_socket_server`, imported by name when it is needed."""
+        """The module `sidecar_socket_server`, which is imported by name when it is needed."""
 
         def serve(self, listener: "Listener", ending: "Ending") -> None: ...
 
     class _Result(Protocol):
-        """`sidecar_result`, likewise."""
+        """The module `sidecar_result`, which is imported by name when it is needed."""
 
         def message(self, *, began: float | None) -> tuple[bytes, int]: ...
 

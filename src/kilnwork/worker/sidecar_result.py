@@ -38,9 +38,10 @@ class _Blob(Protocol):
 
 
 def message(*, began: float | None) -> tuple[bytes, int]:
-    """Return the termination message and the exit code of the sidecar.
+    """Return the termination message and the exit code of the sidecar, 1 if the result could not be
+    stored.
 
-    `began`: monotonic time at which SIGTERM arrived; None for now.
+    `began`: monotonic time at which SIGTERM arrived; None means the current time.
     """
     given = sidecar_settings.from_environment(os.environ)
     began = sidecar_settings.CLOCK.monotonic() if began is None else began

@@ -15,9 +15,10 @@ from kilnwork.worker import manager_connector, result_file, sidecar_settings
 def store_result(
     given: sidecar_settings.SidecarSettings, found: result_file.OutputFile, *, until: float
 ) -> attempts.Payload:
-    """Store a result as a blob and return a payload that names the blob. Raises DataError.
+    """Store a result as a blob and return a payload that names the blob.
 
-    `until`: monotonic time at which to stop trying.
+    `until`: monotonic time at which to stop trying. Raises DataError, or ConfigurationError if the
+    manager's CA cannot be used.
     """
     if given.blobs is not None:
         with local_blobs.Blobs(given.blobs / given.namespace, durable=True).writer() as new:

@@ -36,9 +36,9 @@ class SidecarSettings(NamedTuple):
 
 
 def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
-    """Read the settings from environment variables, all of which the executor sets.
+    """Read the settings from environment variables, which the executor sets.
 
-    Raises KeyError or ValueError.
+    Only KILN_CA and KILN_BLOBS may be missing. Raises KeyError or ValueError.
     """
     blobs = environment.get("KILN_BLOBS", "")
     return SidecarSettings(

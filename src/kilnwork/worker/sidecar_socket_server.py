@@ -1,8 +1,8 @@
 """The server of a Pod's task socket, which handles requests over a link to the dispatcher.
 
 Used by `sidecar` once a client has connected to the socket, or to fetch inputs. The requests are
-those of any task, see `task_socket`. The link is like an agent's, but for one attempt; and if no
-dispatcher is there, the sidecar ends nothing but waits for one.
+those of any task, see `task_socket`. The link is like an agent's, but for one attempt. While there
+is no dispatcher, the sidecar waits for one; it does not end the attempt.
 """
 
 import asyncio

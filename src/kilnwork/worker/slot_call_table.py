@@ -1,9 +1,10 @@
 """The calls that a slot holds: queued, running (one on top of the other), and ended but not yet
 acknowledged.
 
-Used by `slot_session`. Reports are kept until the dispatcher has stored them. All state changes
-under `lock`, since the main thread runs calls while the link's thread receives messages. The lock
-also guards the page and the output, which belong to the call on top.
+Used by `slot_session`, and by `pod_call` for its single call. Reports are kept until the dispatcher
+has stored them. In a slot, all state changes under `lock`, since the main thread runs calls while
+the link's thread receives messages. The lock also guards the page and the output, which belong to
+the call on top.
 """
 
 import threading

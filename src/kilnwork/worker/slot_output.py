@@ -3,9 +3,9 @@
 Used by `slot_session`. File descriptors 1 and 2 are one pipe, which is read here: from time to time
 while a call runs, and at the end of each call, before the next one may print. The agent has the
 read end too, and reads what a slot that died has left. Output goes to the dispatcher and, line by
-line, to the worker's own standard output. A call that prints faster than output can be sent does
-not block: its oldest output is dropped, the end is kept, and its log says how many bytes are
-missing.
+line, to the worker's own standard output. A call that prints faster than its output can be sent
+goes on: its oldest output is dropped, the end is kept, and its log says how many bytes are missing.
+The call waits only while its pipe is full, above all when the dispatcher reads nothing.
 """
 
 import array
@@ -82,7 +82,7 @@ _STDOUT, _STDERR = 1, 2
 
 
 class SlotOutput:
-    """Reader of a slot's output; see the module. Every method needs `SlotCalls.lock`.
+    """Reader of a slot's output; see the module. Every method but `repair` needs `SlotCalls.lock`.
 
     `pipe`: read end and write end, which this object owns. `send`: sends output. `room`: returns
     whether the dispatcher reads what is sent.
@@ -123,8 +123,9 @@ class SlotOutput:
         self._attach()
 
     def settle(self, level: slot_call_table.StackLevel) -> bool:
-        """Assign all output so far to an attempt that has just ended, and send it; return whether
-        there was any.
+        """Assign all output so far to an attempt, and send it; return whether there was any.
+
+        Called when the attempt has ended, or waits while another runs on top of it.
         """
         try:
             self._out.flush()

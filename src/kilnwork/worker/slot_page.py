@@ -1,10 +1,10 @@
 """The page: memory that a slot and the agent share, with a record of the attempt that runs in the
 slot.
 
-The slot writes the page; the agent reads it after the slot has died, so that only the attempt that
-ran is blamed. The page has two records and a byte that says which of them is valid: the slot fills
-the other record and then flips the byte, so the agent reads a complete record whenever the slot
-dies.
+The slot writes the page. The agent reads it when the slot's pipe is full, and after the slot has
+died, so that only the attempt that ran is blamed. The page has two records and a byte that says
+which of them is valid: the slot fills the other record and then flips the byte, so the agent reads
+a complete record whenever the slot dies.
 
 After the page comes the *spill*: output that the agent has read from the slot's pipe because the
 slot could not (native code held the interpreter lock). The slot reads it later, so that all output

@@ -1,8 +1,9 @@
 """A slot: a process that runs one call at a time, forked from the zygote.
 
-Used by `zygote`, which calls `run_slot` in the new process. This module prepares the process: a
-session of its own, a subreaper (so that everything it starts stays below it), its output as a pipe,
-and a stack for a thousand nested calls. `slot_session` does the rest.
+Used by `zygote`, which calls `run_slot` in the new process, and by `pod_call` for its logs. This
+module prepares the process: a session of its own, a subreaper (so that everything it starts stays
+below it), its output as a pipe, and a stack for a thousand nested calls. `slot_session` does the
+rest.
 """
 
 import logging
@@ -60,9 +61,10 @@ class SlotParameters:
 
 
 def run_slot(here: SlotSurroundings, parameters: SlotParameters) -> None:
-    """Run the calls of a slot until the link is closed.
+    """Run the calls of a slot until the link ends.
 
-    Return only if the link could not be opened.
+    Does not return in the slot's process: `SlotSession.link_ended` exits it, also when the link
+    could not be opened.
     """
     # A session of its own: Ctrl-C at the worker's terminal must not reach the slot.
     os.setsid()
@@ -103,8 +105,10 @@ def _widen_stack() -> None:
 
 
 def quieten_logs() -> None:
-    """Send the log records of kilnwork in a slot to the agent's log, and leave other logging to
-    user code, as in any program.
+    """Send kilnwork's own log records to descriptor 2 as it is now, and leave other logging to user
+    code, as in any program.
+
+    In a slot, descriptor 2 is the agent's log at this time. Only warnings and errors are sent.
     """
     root = logging.getLogger()
     # A copy: in a slot, descriptor 2 becomes the pipe for the task's output.

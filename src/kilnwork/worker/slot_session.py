@@ -58,8 +58,8 @@ agent ends its slots when the lease ends.
 """
 
 HOME = "KILN_HOME_ID"
-"""Environment variable of the processes that `kiln.start` has started: with it, all slots see the
-same files.
+"""Environment variable of the processes that `kiln.start` has started. If it is set, drivers and
+slots are on one machine and see the same files.
 """
 
 
@@ -237,8 +237,8 @@ class SlotSession(session.Session):
     def _die(self) -> None:
         """Kill this process.
 
-        Then the zygote kills all processes that it has started, and the agent reports which attempt
-        ran.
+        Then the zygote kills all processes that this process has started, and the agent reports
+        which attempt ran.
         """
         with self._held.lock:
             if self._stack:
@@ -271,8 +271,8 @@ class SlotSession(session.Session):
         """Release the slot and wait until `done()` returns True; return False if the timeout
         expires first.
 
-        In the main thread, the awaited task may run on the stack of the waiting one. Raises
-        Cancelled when the task is asked to stop.
+        In the main thread, the awaited task may run on the stack of the waiting task, and Cancelled
+        is raised when the waiting task must end.
         """
         if done():
             return True
@@ -328,7 +328,8 @@ class SlotSession(session.Session):
     def attached(self, message: messages.Attached) -> list[frames.Sent]:
         """Return the messages to send first on a new link.
 
-        These are the messages of any submitter, then waits, output, and ends of calls.
+        These are the messages of any submitter, then waits, output, reports of starts and ends of
+        calls, and requests for variables that have no response yet.
         """
         held = self._held
         # Under the lock for the reason that `gather` gives.

@@ -34,8 +34,8 @@ from kilnwork.worker import (
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
-"""Seconds by which the report of a slot that ended before it ran a call is delayed, so that slots
-are not opened in quick succession.
+"""Seconds by which the report of a slot that ended within this time, with no call running, is
+delayed, so that slots are not opened in quick succession.
 """
 
 DRAIN_S = 1.0
@@ -206,7 +206,7 @@ class Slots:
                 page.unlock()
 
     def close(self) -> None:
-        """Stop reporting the ends of slots."""
+        """Drop the reports of ends that are still delayed; see `PAUSE_S`."""
         for timer in self._late.values():
             timer.cancel()
 

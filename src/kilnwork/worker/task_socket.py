@@ -143,7 +143,10 @@ class TaskSocket:
         return unix_http_server.HttpResponse(status=204)
 
     def welcomed(self) -> None:
-        """Send the progress that could not be sent while there was no link to the dispatcher."""
+        """Send the newest progress, if it could not be sent when it was reported.
+
+        Called when a new link stands.
+        """
         if self._unsent is not None:
             self._link.send(self._unsent)
             self._unsent = None

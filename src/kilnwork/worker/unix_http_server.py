@@ -1,9 +1,10 @@
 """A small HTTP/1.1 server on one Unix socket, sufficient for curl and common HTTP libraries.
 
-Used by `task_socket`, which handles the requests. Supports one request at a time per connection,
-keep-alive, `Content-Length` and chunked bodies, and `Expect: 100-continue`. When a client closes
-its side, its request is cancelled. Not for the network: only the task itself can reach the socket.
-Oversized or malformed requests are refused without effect on other connections.
+Used by `task_socket`, which handles the requests, and by `sidecar_socket_server`. Supports one
+request at a time per connection, keep-alive, `Content-Length` and chunked bodies, and `Expect:
+100-continue`. When a client closes its side, its request is cancelled. Not for the network: only
+the task itself can reach the socket. Oversized or malformed requests are refused without effect on
+other connections.
 """
 
 import asyncio

@@ -13,12 +13,14 @@ from kilnwork.api import attempts
 from kilnwork.worker import slot_call_table
 
 SHORT_S = 0.001
-"""Seconds: shorter calls of a slot are not measured, which would cost a tenth of the slot's
-throughput.
+"""Seconds: shorter calls of a slot are not measured. Measuring them would cost a tenth of the
+slot's throughput.
 """
 
 RAISED_BYTES = 16 << 20
-"""Bytes: a peak is reset when the memory in use has fallen by this much since."""
+"""Bytes: a peak is reset if a call has raised it by this much, and the memory in use has fallen by
+this much since.
+"""
 
 _RESET_PEAK = b"5"
 """Text for /proc/self/clear_refs (proc_pid_clear_refs(5)) that resets the peak to the memory that
@@ -52,7 +54,7 @@ class Meter:
         """Return the usage of a call that ended after `level.seconds`; None if it was short or
         never started.
 
-        The cost of reporting a call's failure does not count.
+        Whether a call is short does not depend on the time that the report of its failure takes.
         """
         # The call never began, or was measured already.
         if self._newest is not level:

@@ -246,8 +246,8 @@ class Zygote:
 
 
 def prepare(given: settings.WorkerSettings) -> None:
-    """Set up the state that all slots inherit: the working directory and imports, and nothing of
-    the agent's.
+    """Set up the state that all slots inherit: the working directory and `sys.path`, without the
+    worker's own environment variables and the owner's descriptor.
     """
     if given.workdir is not None:
         os.chdir(given.workdir)

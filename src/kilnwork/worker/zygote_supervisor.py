@@ -1,8 +1,9 @@
 """The agent's side of the zygote: has slots forked and killed, and reports their ends.
 
-Used by `slots`. `__main__` forked the first zygote. When a zygote dies, its slots die with it, the
-agent kills the processes that they leave behind, and the next fork starts a new zygote. When
-several zygotes in a row die before they are ready, the worker shuts down and logs what they wrote.
+Used by `agent` and `slots`. `__main__` forked the first zygote. When a zygote dies, its slots die
+with it, the agent kills the processes that they leave behind, and the next fork starts a new
+zygote. When several zygotes in a row die before they are ready, the worker shuts down and logs what
+they wrote.
 """
 
 import asyncio
@@ -69,7 +70,7 @@ class ZygoteSupervisor:
 
     @property
     def closing(self) -> bool:
-        """Return whether `close` was called, after which no slot is forked."""
+        """Return whether `close` was called."""
         return self._closing
 
     def adopt(self, zygote: zygote_link.ZygoteHandle) -> None:
@@ -112,7 +113,10 @@ class ZygoteSupervisor:
             self._send(zygote_link.KillSlot(slot))
 
     async def close(self, *, timeout_s: float) -> None:
-        """Have the zygote kill all slots and exit; no slot is forked any more."""
+        """Have the zygote kill all slots and exit, and wait for that up to `timeout_s`.
+
+        Fork no slot afterwards.
+        """
         self._closing = True
         if self._zygote is not None:
             # Orders that were not sent would only start slots that are to be killed.

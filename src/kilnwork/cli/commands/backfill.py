@@ -89,7 +89,7 @@ def command(config: str, form: str | None, **asked: Any) -> None:
     kiln backfill report --from 2026-01-01 --to 2026-01-07 --dry-run
     kiln backfill report --from 2026-01-01T02:00 --to 2026-01-01T14:00Z --limit 12
 
-    Prints each Job with created or existing. Jobs get the same names as those of the schedule,
+    Prints each Job with created or exists. Jobs get the same names as those of the schedule,
     CONFIG-TICK, so a tick that already has a Job gets no second one. A time without a zone is in
     the time zone of the schedule; a date stands for the whole day. In templates,
     ${job.scheduled_time} is the time of the tick. Jobs wait for each other up to the maxConcurrency

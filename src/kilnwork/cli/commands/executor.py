@@ -153,7 +153,7 @@ class _Server:
 
 
 class _Reader(knative_services.ServicesOfCluster):
-    """`service.ApiReader` that reads Knative Services from an API server."""
+    """`service.ApiReader` that reads Secrets and Knative Services from an API server."""
 
     async def secret(self, namespace: str, name: str) -> meta.JsonObject:
         return await self.kube.get(api_resources.SECRETS, name, namespace)

@@ -49,8 +49,8 @@ def command(job: str | None, form: str | None, **asked: Any) -> None:
 
     `kiln upload` creates file jobs, `kiln results` prints their results. `kiln wait`, `why`,
     `logs`, `cancel`, `suspend`, `resume`, `adjust` and `retry` accept their ids, names and
-    file/NAME, `kiln delete` only file/NAME. Each part is a task: `kiln logs NAME-3` prints the
-    output of part 3.
+    file/NAME, `kiln delete` only ids and file/NAME. Each part is a task: `kiln logs NAME-3` prints
+    the output of part 3.
     """
     if asked["uploads"]:
         if job is not None or asked["parts"] or asked["phase"] or asked["name"]:

@@ -241,10 +241,10 @@ def command(form: str, **given: Any) -> None:
     kiln install --only namespace | kubectl apply -f -   # before the first kubectl diff
 
     The same options always print the same text, so it can be kept in a repository. It has five
-    parts: `namespace`, the namespace of the manager; `crds`, the kinds and the policy that makes
-    TaskObjects immutable; `rights`, the accounts and roles (docs/reference/rights.md explains
-    each); `drivers`, which --drivers-in adds; and `manager`, the Service, the StatefulSet and the
-    Deployment of executors.
+    parts: `namespace`, the namespace of the manager; `crds`, the kinds and the admission
+    policies for TaskObjects and TaskClaims; `rights`, the accounts and roles
+    (docs/reference/rights.md explains each); `drivers`, which --drivers-in adds; and `manager`, the
+    Service, the StatefulSet and the Deployment of executors.
 
     \b
     Upgrade:   run the same command with the new image. Workers keep their tasks.

@@ -97,8 +97,9 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
     Prints a line for each object once it has reached the state. For tasks that are not Task
     objects, and for file jobs (by id, name or file/NAME), it can only wait until they finish.
 
-    Exits with 5 after --timeout, and with 6 if a task or file job fails or a task finishes in
-    another state than the requested one. With --for=final every final state is accepted.
+    Exits with 5 after --timeout, and with 6 if a task, Job, SyncSet or file job fails, or if
+    one ends in another state than the requested one. With --for=final every final state is
+    accepted.
     """
 
     async def work(s: session.Session) -> None:

@@ -1,5 +1,5 @@
 """Objects that `kiln install` prints: everything that a manager in a Kubernetes cluster needs.
 
 `all_objects` assembles them, with the admission policies; `rights` defines roles with their
-reasons; `workload` has the manager's Service and Pod. Pure: equal settings give equal objects.
+reasons; `workload` has the manager's Service and Pod. Equal settings give equal objects.
 """

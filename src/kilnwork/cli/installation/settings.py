@@ -1,4 +1,4 @@
-"""Settings of an installation; the values are validated when the settings are made."""
+"""Settings of an installation. The options of `kiln install` validate the values."""
 
 from dataclasses import dataclass, field
 from typing import Literal

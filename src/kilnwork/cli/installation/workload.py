@@ -1,7 +1,8 @@
 """Workloads of an installation: the manager's Service and StatefulSet, and HTTP executors.
 
 The StatefulSet has one replica, because the journal is a file; the next Pod gets the same volume.
-The Pod meets the Pod Security Standard `restricted`, except for a hostPath volume.
+The Pod meets the Pod Security Standard `restricted`, except with a hostPath volume or
+`--run-as node`.
 """
 
 from typing import Any

@@ -13,8 +13,9 @@ order; a part that fails to stop does not prevent the others from stopping.
 2. Dispatcher: takes over the journal, opens channel and REST API. It stops after the node, because
    until then it receives the ends of tasks.
 3. Node. Stopping it ends every Pod.
-4. Controllers. They stop first, so that nothing is replaced.
-5. TaskCluster `default`, at the very first start. Then the server is ready.
+4. Controllers. They stop before the node, so that nothing is replaced.
+5. TaskCluster `default`: created at the first start, and again if its kind is defined again. Then
+   the server is ready.
 
 `in_cluster_server` (`kiln manager`):
 

@@ -1,6 +1,7 @@
 """Dispatcher of a server, with the URL paths that are closed while it does not run.
 
-Used by `manager`, which decides who has access and mounts the paths.
+Used by `manager`, which decides who has access and mounts the paths, and for `LeaseTerms` by
+`in_cluster_server`.
 """
 
 from collections.abc import Callable, Iterator
@@ -106,8 +107,8 @@ LOCAL = LeaseTerms(lease_s=hub.LEASE_S, renew_s=hub.RENEW_S)
 class Dispatcher:
     """The dispatcher: the hub on the journal of a data directory, and the file jobs on the hub.
 
-    `checks`: what each part of the server waits for. `known`: objects to count. `fail` is called
-    when the journal cannot continue.
+    `checks`: what each part of the server waits for. `known`: returns the controllers'
+    caches of objects. `fail` is called when the journal cannot continue.
     """
 
     def __init__(  # noqa: PLR0913 - what its composition roots decide
@@ -137,10 +138,11 @@ class Dispatcher:
         self._files = files
         self._keep = keep
         self._running_jobs: file_job_service.FileJobs | None = None
+        """File jobs; None before the start."""
         self.indexes: index_job_service.IndexJobs
+        """Indexes of Jobs; set at the start."""
         self.flows: flow_service.FlowRuns
-        """Jobs, once it has started."""
-        """Jobs; None before the start."""
+        """Flows of SyncSets; set at the start."""
         self._api, self._metrics = guard.Gate(), guard.Gate()
         self._channel, self._blobs = guard.Gate(), guard.Gate()
         self._jobs, self._objects = guard.Gate(), guard.Gate()
@@ -150,7 +152,8 @@ class Dispatcher:
     def mounts(self) -> tuple[guard.Mount, ...]:
         """Return the URL paths of the dispatcher with their apps.
 
-        On the channel and for blobs, workers and drivers authenticate themselves.
+        The guard does not ask who uses the paths with `asks=False`. Apart from the health checks,
+        the apps there authenticate their callers themselves.
         """
         checks = health.app(self._checks)
         return (

@@ -1,7 +1,7 @@
-"""Adapters that implement ports of one room with another, for rooms that must not import each
-other.
+"""Adapters that implement the ports of one package by means of another package.
 
-Used by `manager`, `dispatcher` and `embedded`.
+They are for packages that must not import each other. Used by `manager`, `dispatcher` and
+`embedded`.
 """
 
 import asyncio
@@ -312,7 +312,7 @@ class KnownFlows:
         return flow_model.FlowKey(found.metadata.uid, found.status.generation)
 
     def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
-        """Return the state of a run of a flow as it is on disk, or None."""
+        """Return the state of a run of a flow as stored, with current counts, or None."""
         return self._engine.view(key)
 
     async def steps(

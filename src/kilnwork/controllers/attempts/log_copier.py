@@ -24,7 +24,8 @@ MAX_BYTES = 32 << 20
 kubelet keeps (10 MiB; our node 20 MiB), since the last lines matter most."""
 
 AGAIN_S = 1.0
-"""Seconds after which output is followed again after a failure or a lost connection."""
+"""Interval in seconds at which new outputs are looked for while an attempt is followed, and delay
+after a failure or a lost connection."""
 
 _Source = tuple[str, int]
 
@@ -53,7 +54,7 @@ class OutputCopies:
             copy.changed.set()
 
     async def finish(self, ref: attempts.AttemptRef) -> None:
-        """Copy the output of a finished attempt that has not been copied yet.
+        """Copy the rest of the output of a finished attempt: all that has not been copied yet.
 
         Output that cannot be read is lost, without effect on the outcome.
         """
@@ -73,7 +74,9 @@ class OutputCopies:
         self._copies.pop(ref, None)
 
     async def catch_up(self, ref: attempts.AttemptRef) -> None:
-        """Copy the current output of an attempt, if it is registered. Raises KubeError."""
+        """Copy the current output of an attempt. Does nothing if the attempt is not registered, or
+        if its output is being followed. Raises KubeError.
+        """
         copy = self._copies.get(ref)
         if copy is not None and ref not in self._followers:
             await copy.catch_up(max_bytes=None, is_last=False)

@@ -22,8 +22,8 @@ from kilnwork.kit import ids
 from kilnwork.kube import errors, queue
 
 CAPACITY = 1000
-"""Maximum number of concurrent attempts of one executor: most control planes cannot handle more
-than some thousand Pods."""
+"""Maximum number of concurrent attempts of an executor that does not run in workers: most control
+planes cannot handle more than some thousand Pods."""
 
 MAX_MESSAGE_LENGTH = 4096
 """Maximum length of a task's message, as in `dispatch.hub`; longer messages are cut at the end."""
@@ -35,8 +35,8 @@ _E = attempts.Ending
 
 
 class _TrackedAttempt(msgspec.Struct):
-    """An attempt in the reconciler's memory: either the dispatcher wants it to run, or it is a
-    leftover that the dispatcher has settled (`settled`).
+    """An attempt in the reconciler's memory. `settled`: whether the dispatcher needs no report any
+    more, because it has stored the outcome, or because the attempt is a leftover.
     """
 
     attempt: port.Attempt
@@ -84,7 +84,7 @@ class AttemptReconciler:
         """Make one pass over one attempt; return in how many seconds to make the next one, if no
         change comes first.
 
-        The result replaces that of the previous pass.
+        This replaces the time that the previous pass returned.
         """
         self._queue.cancel(key)
         if key not in self._held:  # the attempt changed while it was being released

@@ -1,8 +1,8 @@
 """The check that a client is an agent of the pond that it names; implements `AgentVerifier` for the
 pond exchange.
 
-Used by `server.pond_exchange`. A pond's token is in its Secret, which only its agents' Pods mount;
-the caches have it, so that a check needs no request.
+Created by `assembly` for `server.pond_exchange`. A pond's token is in its Secret, which only its
+agents' Pods mount; the caches have it, so that a check needs no request.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
 """The deletion of a DataPond: as soon as no run needs its data, the data is removed from the nodes.
 
-Pure. Used by `plan`. A finalizer keeps the object, and with it the agents' Pods and the Secret that
-it owns. It is set when an agent has created a directory, so that a pond without data can be deleted
-without a manager. Leases of SyncSets delay the deletion; leases of users do not.
+No I/O. Used by `plan`; the finalizer is also used by `reconciler`, `agent_verifier` and
+`unserved_namespace_cleanup`. The finalizer keeps the object, and with it the agents' Pods and the
+Secret that it owns. It is set when an agent has created a directory, so that a pond without data
+can be deleted without a manager. Leases of SyncSets delay the deletion; leases of users do not.
 """
 
 from collections.abc import Collection, Sequence
@@ -29,7 +30,7 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     remove: bool = False
     """Whether agents must remove their data."""
     finished: bool = False
-    """Whether the finalizer is removed."""
+    """Whether the finalizer can be removed."""
     left: tuple[str, ...] = ()
     """Nodes on which the directory remains."""
     again_s: float | None = None

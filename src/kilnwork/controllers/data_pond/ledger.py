@@ -56,8 +56,9 @@ class Ledger:
         """Request that a source is converted to a snapshot, and return the progress as a pin; call
         again after a notification.
 
-        The same `request` always gives the same pin, whatever happens to the source; another
-        request reads the source again. `digest`: the required digest, whatever the source.
+        The same `request` gives the same pin until `forget_pin`, whatever happens to the source;
+        another request reads the source again. `digest`: the digest that the snapshot must have;
+        None for any.
         """
         if (namespace, pond) not in self._known:
             return model.Pin(reason="WaitingForPond", message=_no_pond(namespace, pond))
@@ -89,7 +90,7 @@ class Ledger:
 
         Call again after a notification. `attempts`: names of directories in
         `outputs_directory(lease)`, by node; `glob`: selects files in them. The nodes hold the
-        snapshot once a lease requests it there: see `paths_by_node`.
+        snapshot only after a lease requests it there: see `model.Pin.paths_by_node`.
         """
         if (namespace, pond) not in self._known:
             return model.Pin(reason="WaitingForPond", message=_no_pond(namespace, pond))
@@ -139,9 +140,7 @@ class Ledger:
         self._wake(found, before)
 
     def release(self, namespace: str, pond: str, lease: str) -> None:
-        """Release a lease, so that nodes may drop its data. Repeatable. Leases of other namespaces
-        are unknown here.
-        """
+        """Release a lease, so that nodes may drop its data. Repeatable."""
         found = self._pond(namespace, pond)
         before = found.revision
         found.release(lease)
@@ -170,8 +169,8 @@ class Ledger:
         return self._pond(namespace, pond).obstacle
 
     def leases(self, namespace: str) -> frozenset[tuple[str, str]]:
-        """Return the (pond, lease name) pairs of a namespace for all leases that are wanted or that
-        an agent still holds.
+        """Return the (pond, lease name) pairs of a namespace for all leases that are wanted, or
+        that an agent reports and that were not released.
         """
         return frozenset(
             (pond.name, lease)
@@ -223,7 +222,7 @@ class Ledger:
 
     def note_silence(self, namespace: str, name: str) -> float | None:
         """Notify subscribers of agents that have stopped reporting; return the seconds until the
-        next check.
+        next check, or None if no agent reports.
         """
         found = self._pond(namespace, name)
         before = found.revision
@@ -320,8 +319,8 @@ class Ledger:
         return self.want_pin(namespace, pond, one.from_, request=request, digest=one.digest)
 
     def take_back(self, namespace: str, pond: str, lease: str) -> bool | None:
-        """Release a user's lease. Returns False if there is no such lease, None if there is no such
-        DataPond.
+        """Release a user's lease, and forget its pins. Returns False if there is no such lease,
+        None if there is no such DataPond.
         """
         found = self.state(namespace, pond)
         if found is None:

@@ -1,6 +1,6 @@
 """The merge of output files, which tasks of a run wrote on several nodes, into one snapshot.
 
-Used by `pond_state`. Pure. Each node has pinned its part; the merged snapshot has all files, and
+Used by `pond_state`. No I/O. Each node has pinned its part; the merged snapshot has all files, and
 each node keeps its own.
 """
 

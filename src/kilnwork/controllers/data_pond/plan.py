@@ -1,6 +1,6 @@
 """The plan for one DataPond: the Secret and the Pods to create and to delete.
 
-Pure. Used by `reconciler`, which gathers `Facts` and carries out the `Plan`.
+No I/O. Used by `reconciler`, which gathers `Facts` and carries out the `Plan`.
 """
 
 import base64
@@ -47,7 +47,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     pond: data_pond.DataPond
     others: Sequence[data_pond.DataPond] = ()
-    """All DataPonds of all namespaces."""
+    """All DataPonds of the served namespaces, including `pond` itself."""
     nodes: Sequence[node.Node] = ()
     pods: Sequence[pod.Pod] = ()
     """The Pods that the DataPond controls."""
@@ -62,9 +62,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The actions to take for one DataPond, in the order of the fields; repeating them changes
-    nothing.
-    """
+    """The actions to take for one DataPond; repeating them changes nothing."""
 
     make_secret: bool = False
     mend_secret: Mapping[str, str] = {}

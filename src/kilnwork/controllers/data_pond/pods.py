@@ -1,9 +1,9 @@
 """The objects of a DataPond: its Secret, and a Pod for each node, as JSON.
 
-Pure. Used by `plan` and the verifier, which must agree on names. A Pod is assigned to its node by
-name, as the Pods of a DaemonSet effectively are: this needs no scheduler and no DaemonSet
-controller, and works the same on the local node. It mounts the directory of the pond, the files of
-sources, and the Secrets of sources; it has no rights at the API server.
+No I/O. Used by `plan`, `reconciler` and the verifier, which must agree on names. A Pod is assigned
+to its node by name, as the Pods of a DaemonSet effectively are: this needs no scheduler and no
+DaemonSet controller, and works the same on the local node. It mounts the directory and the Secret
+of the pond, and the files and Secrets of sources; it has no rights at the API server.
 """
 
 import base64

@@ -1,7 +1,8 @@
 """The state of one pond in the manager's memory: what its nodes should hold, and what they report.
 
-Used by `ledger`, one for each DataPond. Nothing is stored: users request again what they need, and
-agents report what they have. No I/O, no waiting; the clock is passed in.
+Used by `ledger`, one for each DataPond, and read by `deletion_decision`, `status` and `rest_views`.
+Nothing is stored: users request again what they need, and agents report what they have. No I/O, no
+waiting; the clock is passed in.
 """
 
 import zlib
@@ -49,8 +50,8 @@ class _Pinning(msgspec.Struct, kw_only=True):
 
 
 class PondState:
-    """The state of one pond in memory. `changed` is called after each change that a caller may wait
-    for.
+    """The state of one pond in memory. `revision` increases with each change of what agents are
+    ordered to do.
     """
 
     def __init__(self, namespace: str, name: str, *, time: clock.Clock) -> None:
@@ -63,7 +64,7 @@ class PondState:
         self.agents: dict[str, AgentState] = {}
         self.manifests: dict[str, manifest.Manifest] = {}
         self.deleted = False
-        """Whether the DataPond is being deleted: nothing new is started."""
+        """Whether the DataPond is being deleted: no new pin is started."""
         self.removing_since: float | None = None
         """When agents were ordered to remove all data, wall clock."""
         self.obstacle = ""
@@ -287,7 +288,9 @@ class PondState:
         )
 
     def owner(self, node: str, live: Collection[str]) -> str:
-        """Return the node whose agent serves `node`: itself, unless several nodes share a disk."""
+        """Return the node whose agent serves `node`. It is `node` itself, unless several nodes
+        share a disk.
+        """
         agent = self.agents.get(node)
         if agent is None or not agent.report.shares:
             return node
@@ -467,8 +470,8 @@ class PondState:
     # pins
 
     def _assign(self, pinning: _Pinning, live: frozenset[str]) -> None:
-        """Assign a pin to a node: preferably to one that has pinned the same source before and need
-        not read it again, otherwise to one with little work.
+        """Assign a pin to a node: preferably to a node that has pinned the same source before and
+        need not read it again, otherwise to the node with the fewest pins in progress.
         """
         if pinning.bound:
             return
@@ -593,7 +596,7 @@ def _sum_readiness(
 
 
 def _shared_facts(agent: AgentState) -> tuple[object, ...]:
-    """Return the part of an agent's report that is passed on to other agents."""
+    """Return the part of an agent's report on which the orders to agents depend."""
     leases = frozenset(one.name for one in agent.report.leases)
     report = agent.report
     address = (report.session, report.address, report.store, report.shares)

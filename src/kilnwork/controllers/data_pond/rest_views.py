@@ -1,6 +1,6 @@
 """Views of a pond for users of the REST API, created from its state in the manager.
 
-Used by `ledger`. Pure.
+Used by `ledger`. No I/O.
 """
 
 from collections.abc import Mapping

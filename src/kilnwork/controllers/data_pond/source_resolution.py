@@ -1,8 +1,8 @@
-"""Resolution of the source of a snapshot: a source that the pond declares, or a path within such a
-source.
+"""Resolution of the source of a snapshot: a source that the pond declares or a path within it,
+files of a file job, or inline content.
 
-Used by `ledger`. Pure. Users of a pond may read only what it declares, because its agents can read
-files of nodes and have credentials.
+Used by `pond_state`. No I/O. Users of a pond may read only files that it declares and the results
+of file jobs in its namespace, because its agents can read files of nodes and have credentials.
 """
 
 from urllib import parse

@@ -1,7 +1,7 @@
 """The status of a DataPond, and the decision when to write a changed status.
 
-Pure. Used by `plan`. Conditions: `Ready`, every selected node has an agent that reports; `Full`, a
-node has no space for what it should hold.
+No I/O. Used by `plan` and `reconciler`. Conditions: `Ready`, every selected node has an agent that
+reports no problem; `Full`, a node has no space for what it should hold.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ MAX_SNAPSHOTS = 100
 KiB."""
 
 MINOR_HOLD_S = 2.0
-"""Seconds between writes of byte counts, which change with each file."""
+"""Minimum seconds between writes of byte counts, which change with each file."""
 
 Reason = reasons.PondReason
 
@@ -32,7 +32,9 @@ def make(
     pods: Sequence[pod.Pod] = (),
     now: float,
 ) -> data_pond.DataPondStatus:
-    """Return the status of a DataPond. `why`: what prevents agents from being started."""
+    """Return the status of a DataPond. `why`: what prevents agents from being started, or the state
+    of the deletion; None if there is neither.
+    """
     live = known.live() if known is not None else frozenset()
     ready = [
         node for node in nodes if known is not None and _reports_without_problem(known, node, live)
@@ -123,7 +125,9 @@ def _obstacle(
     *,
     pods: Sequence[pod.Pod],
 ) -> tuple[reasons.PondReason, str]:
-    """Return the reason and message why some nodes are not ready; only called if some are not."""
+    """Return the reason and message why some nodes are not ready. The result is not used if all
+    nodes are ready.
+    """
     if not nodes:
         return Reason.NO_NODES, "spec.nodeSelector selects no node that is there"
     for node in nodes:

@@ -15,8 +15,8 @@ from kilnwork.kit import certificate_primitives
 
 DAYS = 3650
 RENEW_DAYS = 365
-"""Number of days before expiry at which a certificate is replaced. Agents with the old and the new
-one do not trust each other, so this should be rare."""
+"""Number of days before expiry at which a certificate is replaced. Agents with the old certificate
+and agents with the new one do not trust each other, so this should be rare."""
 
 
 class KeyPair(NamedTuple):

@@ -1,7 +1,7 @@
 """The manifest of the TaskCluster of a gang's group, as JSON.
 
-Pure. Used by the backends, and by `kiln render`. The gate and the data are in the template of the
-Pods, so that replacement Pods have them, too.
+No I/O. Used by the backends, by the SyncSet controller for names and owners, and by `kiln render`.
+The gate and the data are in the template of the Pods, so that replacement Pods have them, too.
 """
 
 import copy

@@ -1,10 +1,11 @@
 """The portions of sharded data that each worker holds.
 
-Pure. Used by `pods_backend`. The shards of a group's snapshots are divided into as many portions as
-the group may have workers. Each worker has some portions, which are written to its Pod when its
-gate is opened. Its node holds the shards of all portions of its workers, and tasks of a portion run
-on any node that holds it. So a new manager reads from the Pods which node holds which portions. A
-node keeps its portions: a portion that is moved to another worker is then on two nodes.
+No I/O. Used by the modules of gangs and by the SyncSet controller. The shards of a group's
+snapshots are divided into as many portions as the group may have workers. Each worker has some
+portions, which are written to its Pod when its gate is opened. Its node holds the shards of all
+portions of its workers, and tasks of a portion run on any node that holds it. So a new manager
+reads from the Pods which node holds which portions. A node keeps its portions: a portion that is
+moved to another worker is then on two nodes.
 """
 
 from collections import Counter
@@ -18,7 +19,7 @@ ANNOTATION = "kilnwork.dev/portions"
 """Annotation of Pods: numbers of the portions of a worker, separated by commas."""
 
 Places = Mapping[str, Mapping[str, frozenset[int]]]
-"""Portions by group, by node."""
+"""Numbers of portions, by group and then by node."""
 
 
 class Holder(msgspec.Struct, frozen=True):

@@ -1,11 +1,11 @@
 """The check whether all members of a gang fit on the nodes at once, and which members do not.
 
-Pure. Used by `pods_backend`. It checks what the scheduler checks: taints, labels, required node
-affinity and requests (`api.node_fit`), but for all Pods of the gang before any of them is admitted.
-The algorithm is first fit, largest Pod first, preferred nodes first: if Pods of very different
-sizes only just fit, it may find no placement. Constraints that it does not check (affinity between
-Pods, volumes of zones) are checked by the scheduler: then a member stays without a node, and the
-gang starts again after its wait.
+No I/O. Used by `pods_backend` and `gang_placement`. It checks what the scheduler checks: taints,
+labels, required node affinity and requests (`api.node_fit`), but for all Pods of the gang before
+any of them is admitted. The algorithm is first fit, largest Pod first, preferred nodes first: if
+Pods of very different sizes only just fit, it may find no placement. Constraints that it does not
+check (affinity between Pods, volumes of zones) are checked by the scheduler: then a member stays
+without a node, and the gang starts again after its wait.
 """
 
 import decimal

@@ -1,6 +1,6 @@
 """The placement of a gang's members and their data on nodes, for `pods_backend`.
 
-Pure. Required members come first. `gang_fit` finds room, `data_portions` assigns portions of the
+No I/O. Required members come first. `gang_fit` finds room, `data_portions` assigns portions of the
 data to workers.
 """
 
@@ -22,9 +22,10 @@ Reason = reasons.SetReason
 def opening_patch(
     spec: port.GangSpec, member: gang_fit.Member, room: gang_fit.ClusterRoom, *, now: float
 ) -> meta.JsonObject:
-    """Return the merge patch that opens the scheduling gate of a member's Pod.
+    """Return the merge patch that opens the scheduling gate of a member's Pod. `now`: wall clock.
 
-    If the data leads, the Pod is restricted to nodes that hold it.
+    If the gang has data and the nodes are known, the Pod is restricted to nodes with an agent of
+    the pond; if the data leads or the flow has started, to nodes that hold the member's data.
     """
     given = member.pod
     gates = given["spec"].get("schedulingGates") or ()
@@ -54,7 +55,10 @@ def opening_patch(
 def place(
     spec: port.GangSpec, groups: tuple[gang_state.ObservedGroup, ...], room: gang_fit.ClusterRoom
 ) -> tuple[gang_fit.Placement, list[gang_fit.Member]]:
-    """Place the members whose gates are closed, required members first."""
+    """Assign nodes to the members whose gates are closed, required members first. Returns the
+    assignment, and the members that were considered: only required members if there is no room for
+    all of these.
+    """
     raw = {(p["metadata"]["namespace"], gang_fit.name_of(p)): p for p in room.pods}
     needed: list[gang_fit.Member] = []
     others: list[gang_fit.Member] = []
@@ -159,8 +163,8 @@ def with_current_pods(
 
 
 def portions_of(groups: tuple[gang_state.ObservedGroup, ...]) -> data_portions.Places:
-    """Return the portions of all workers whose gate is open, including workers that have not
-    started yet.
+    """Return the portions of all workers whose gate was opened, by group and node; node "" for
+    workers that have no node yet.
     """
     return data_portions.merge(
         *(

@@ -1,6 +1,6 @@
 """The state of a gang, derived from the TaskClusters, Pods and workers of its groups.
 
-Pure. Used by the backends, which read the facts.
+No I/O. Used by the backends, which read the facts, and by `gang_placement`.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,8 @@ _REFUSED = frozenset(
         reasons.ClusterReason.SECRET_NAME_TAKEN,
     }
 )
-"""Reasons of a TaskCluster without Pods that do not disappear by themselves, unlike a quota."""
+"""Reasons for which a TaskCluster lacks Pods and that need a user, unlike a quota that other Pods
+use up."""
 
 
 class ObservedGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +42,7 @@ class ObservedGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live(self) -> tuple[pod.Pod, ...]:
-        """The Pods of the group that are not being deleted."""
+        """The Pods of the group that have not finished and are not being deleted."""
         return tuple(p for p in self.pods if not p.terminating and not p.is_finished)
 
     @property
@@ -135,8 +136,8 @@ def _missing(groups: tuple[ObservedGroup, ...]) -> Iterator[str]:
 def describe_broken(groups: tuple[ObservedGroup, ...], *, since: float | None) -> str:
     """Return which member has ended in a group that fails with its members; "" if none has.
 
-    `since`: when the flow started. A Pod created later is a replacement, unless the group is
-    elastic.
+    `since`: when the flow started; None before. A Pod created later is a replacement, unless the
+    group is elastic.
     """
     for group in groups:
         if group.spec.fails and (why := _broken(group, since)):
@@ -165,7 +166,7 @@ def state(
     message: str = "",
 ) -> port.GangState:
     """Return the state of a gang, given the state of its groups. `reason` and `message` are used
-    while it is not ready.
+    while the gang is not ready.
     """
     ready = all(g.complete for g in groups)
     if not message and any(not g.complete and g.trouble[0] in _REFUSED for g in groups):

@@ -1,7 +1,7 @@
 """Creation, scaling, deletion and reading of the TaskClusters of gangs.
 
 Used by the backends. Of an existing TaskCluster only the replicas are changed: the template of a
-generation does not change. Decides nothing else.
+generation does not change.
 """
 
 from typing import NamedTuple
@@ -50,7 +50,9 @@ class GroupClusters:
         return gang_state.ObservedGroup(spec=wanted, cluster=found, pods=ordered, view=view)
 
     async def make(self, spec: port.GangSpec) -> Obstacle | None:
-        """Create the missing TaskClusters of a gang, and scale the existing ones."""
+        """Create the missing TaskClusters of a gang, and scale the existing ones. Returns what
+        prevents this; None if nothing does.
+        """
         for group in self.groups(spec):
             if group.cluster is None:
                 obstacle = await self._create(spec, group.spec)

@@ -3,8 +3,9 @@ data.
 
 Used by the SyncSet controller; requires only Kubernetes. The gate (KEP-3521) is in the template of
 each worker. A check of all nodes (`gang_fit`) is made for one gang after the other; then the gates
-of the whole gang are opened, or none. Each check reads the Pods from the API server, so that gangs
-whose gates were opened a moment ago are counted.
+of all required members are opened, or none; after the start of the flow, members start
+individually. Each check reads the Pods from the API server, so that gangs whose gates were opened a
+moment ago are counted.
 """
 
 import asyncio
@@ -51,8 +52,8 @@ class PodsBackend:
         self._clusters.use(hub)
 
     async def ensure(self, spec: port.GangSpec) -> port.GangState:
-        """Create the groups of a gang; open the gates of all members or of none; delete members
-        that have waited too long for the others.
+        """Create the groups of a gang; open the gates of all required members or of none; delete
+        members that have waited too long for the others.
         """
         obstacle = await self._clusters.make(spec)
         groups = self._clusters.groups(spec)
@@ -91,8 +92,8 @@ class PodsBackend:
         groups: tuple[gang_state.ObservedGroup, ...],
         found: port.GangState,
     ) -> bool:
-        """Return whether the gang has waited too long: members with open gates for the other
-        members, or, if no gate is open, the whole gang beyond its timeout.
+        """Return whether the gang has waited longer than `wait_s`: since the first gate was opened,
+        or, if no gate is open and the gang does not start again (`requeue`), since its creation.
         """
         if found.ready or spec.running_since is not None:
             return False
@@ -148,8 +149,8 @@ class PodsBackend:
     async def _find_room(
         self, spec: port.GangSpec, groups: tuple[gang_state.ObservedGroup, ...]
     ) -> port.GangState:
-        """Return the gang's state with the nodes where gated members would be placed, without
-        opening a gate.
+        """Return the gang's state, with a message about members for which there is no room. Opens
+        no gate.
         """
         room = await self._room(spec)
         if room is None:
@@ -164,7 +165,7 @@ class PodsBackend:
         self, spec: port.GangSpec, groups: tuple[gang_state.ObservedGroup, ...]
     ) -> tuple[tuple[gang_state.ObservedGroup, ...], port.GangState]:
         """Open the gates of members that have been assigned a node, if there is room for all
-        required members.
+        required members. Returns the new state of the gang.
 
         Returns also the groups as read now: the caches may not reflect gates that were opened
         before.
@@ -245,8 +246,8 @@ class PodsBackend:
         """Open the gates of all members without a check for room, because the manager may not read
         nodes.
 
-        The scheduler decides then, and members that start without the others are deleted after the
-        wait.
+        Then the scheduler decides, and members that start without the others are deleted after the
+        wait. If the data leads, the gates stay closed until all nodes have the data.
         """
         if spec.data is not None and spec.data.lead and not spec.data.ready >= spec.data.nodes:
             text = "the manager may not read nodes: workers wait until all nodes have the data"
@@ -279,7 +280,9 @@ class PodsBackend:
         )
 
     async def _room(self, spec: port.GangSpec) -> gang_fit.ClusterRoom | None:
-        """Return the current nodes and Pods, or None if the manager may not read nodes."""
+        """Return the current nodes and Pods, or None if the manager may not read nodes. Without the
+        right to read all Pods, only those of the SyncSet's namespace are known.
+        """
         try:
             nodes = await self._client.list(api_resources.NODES, type=dict)
         except errors.Forbidden:

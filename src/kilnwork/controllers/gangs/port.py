@@ -75,7 +75,7 @@ class GangSpec(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[GroupSpec, ...]
     wait_s: float
     requeue: bool
-    """Whether all members are deleted after `wait_s` and the gang starts again; otherwise
+    """Whether started members are deleted after `wait_s` and the gang starts again; otherwise
     `timed_out` is reported."""
     data: DataPlaces | None = None
     priority: int = 0
@@ -105,7 +105,7 @@ class GangState(msgspec.Struct, frozen=True, kw_only=True):
     portions: data_portions.Places = {}
     """Portions that each node of the gang needs, of groups with divided data."""
     reason: reasons.SetReason = reasons.SetReason.WAITING_FOR_WORKERS
-    """Why the gang is not `ready`."""
+    """Why the gang is not `ready`; GANG_READY if it is."""
     message: str = ""
     timed_out: bool = False
     """Whether members were missing for too long, and `requeue` is False."""

@@ -2,7 +2,8 @@
 connected.
 
 Used by the SyncSet controller. It waits only for the workers: there is no gate, and all data is on
-the one node. An incomplete gang is deleted after its wait and created again.
+the one node. An incomplete gang is deleted after its wait and created again, if its spec says so
+(`requeue`).
 """
 
 import msgspec
@@ -29,7 +30,9 @@ class LocalBackend:
         self._clusters.use(hub)
 
     async def ensure(self, spec: port.GangSpec) -> port.GangState:
-        """Create the groups of a gang; delete an incomplete gang whose wait has ended."""
+        """Create the groups of a gang. An incomplete gang whose wait has ended is deleted with
+        `requeue`, otherwise reported as `timed_out`.
+        """
         obstacle = await self._clusters.make(spec)
         found = await self.observe(spec)
         if obstacle is not None:

@@ -12,7 +12,8 @@ from kilnwork.controllers.gangs import port
 from kilnwork.kit import clock
 
 FORGOTTEN_S = 10.0
-"""Seconds without a call after which a gang does not wait any more: it was suspended or deleted."""
+"""Seconds without a check after which a gang counts as no longer waiting: it was suspended or
+deleted."""
 
 _Key = tuple[str, int]
 

@@ -11,8 +11,8 @@ from kilnwork.kube import objects
 class ArrivalOrder:
     """A queue of Job keys for each namespace; a key that is not in its queue counts as the last.
 
-    A Job keeps its position from the first pass that prepares its start until the engine has it; a
-    Job whose preparation fails is removed, so that no other Job waits for it.
+    A Job keeps its position from the first pass that prepares its start until it is passed to the
+    engine. A Job whose preparation fails is removed, so that no other Job waits for it.
     """
 
     def __init__(self) -> None:

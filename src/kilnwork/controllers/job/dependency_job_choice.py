@@ -1,7 +1,8 @@
-"""The choice of the Job that a dependency on a JobConfig refers to. Pure.
+"""The choice of the Job that a dependency on a JobConfig refers to.
 
-Used by `dependency_states`. The choice depends only on times that do not change, so that a waiting
-Job keeps its dependency when newer Jobs are created: ticks up to its own time are decided first.
+No I/O. Used by `dependency_states`. The choice depends only on times that do not change, so that a
+waiting Job keeps its dependency when newer Jobs are created. It is made when all ticks of the
+JobConfig up to the time of the waiting Job are decided.
 """
 
 from collections.abc import Iterable
@@ -55,7 +56,9 @@ def choose(
 
 
 def time_of(one: job.Job) -> float:
-    """Return the tick of a scheduled Job, otherwise the Job's creation time; in seconds."""
+    """Return the scheduled time of a scheduled or backfilled Job, otherwise the Job's creation
+    time; in seconds.
+    """
     tick = job_from_config.scheduled_time_of(one)
     return _created(one) if tick is None else float(tick)
 

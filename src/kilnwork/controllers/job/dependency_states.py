@@ -54,8 +54,8 @@ class Dependencies:
         )
 
     def sources(self, seen: job.Job) -> dict[input_assembly.InputSource, task_plan.Found]:
-        """Return the existing inputs of a Job by their source, including the list of
-        `withResultOf`.
+        """Return the state of each input of a Job by its source, including the list of
+        `withResultOf`: its data, or why it is missing. Empty if the inputs are invalid.
         """
         try:
             wanted = plan.needed_inputs(seen)

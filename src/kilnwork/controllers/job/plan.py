@@ -80,7 +80,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The JobConfig that the Job names or that owns it."""
     dependencies: tuple[DependencyState, ...] = ()
     sources: Mapping[input_assembly.InputSource, task_plan.Found] = {}
-    """State of each input, and of the source of `withResultOf`."""
+    """State of each input, and of the source of `withResultOf`; empty after the start."""
     refused: str = ""
     """Why the engine does not accept the Job; "" if it has not refused the Job."""
     no_cluster: str = ""
@@ -92,9 +92,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The actions to take for one Job, in the order of the fields; repeating them changes
-    nothing.
-    """
+    """The actions to take for one Job; repeating them changes nothing."""
 
     release: tuple[str, ...] = ()
     patch: list[meta.JsonObject] | None = None
@@ -188,7 +186,9 @@ def needed_inputs(seen: job.Job) -> dict[str, tuple[input_assembly.InputSource, 
 def all_dependencies(
     given: tuple[job.Dependency, ...], template: job.JobTemplate | None
 ) -> tuple[job.Dependency, ...]:
-    """Return the dependencies of a Job: those in its spec, and the Job whose result is its list."""
+    """Return the dependencies of a Job: those in its spec, and the Job or JobConfig whose result is
+    its list.
+    """
     if template is None or template.parallelism is None:
         return given
     listed = template.parallelism.with_result_of
@@ -342,8 +342,8 @@ def _collect_inputs(
 def _hold_or_failure(
     facts: Facts, missing: list[tuple[input_assembly.InputSource, str]], broken: list[str]
 ) -> tuple[job_start_queue.Hold | None, Failure | None]:
-    """Return the hold for missing inputs and dependencies, which the engine does not know, or why
-    the Job cannot start.
+    """Return the hold for missing dependencies, inputs and TaskClusters, which the engine does not
+    know, or why the Job cannot start; (None, None) if nothing is missing.
     """
     for state in facts.dependencies:
         if state.problem:

@@ -1,7 +1,8 @@
 """The shell of the Job controller: reads the facts about one Job and carries out its plan.
 
 Used by `assembly`. Decides nothing: see `plan` and `status`. A Job is passed to the engine in the
-first pass over it; statuses are written when they are due, so that a short Job needs few writes.
+first pass over it, or in the second if its JobConfig must be copied first; statuses are written
+when they are due, so that a short Job needs few writes.
 """
 
 from collections.abc import Callable
@@ -61,7 +62,8 @@ class Reconciler:
         self._writer = status_writer.StatusWriter(context.kube, kinds.JOBS, job.JobStatus)
         self._memories: dict[Key, _KnownState] = {}
         self.on_change: Callable[[str, str], None] = lambda namespace, config_uid: None
-        """Called with the JobConfig of a Job that has started or finished."""
+        """Called with the namespace and the uid of the JobConfig of a Job, when the Job has
+        started, its phase has changed, or the engine has released it."""
 
     # Event handlers: each one only queues the keys that must be reconciled.
 
@@ -79,8 +81,8 @@ class Reconciler:
     def config_changed(
         self, key: Key, old: job_config.JobConfig | None, new: job_config.JobConfig | None
     ) -> None:
-        """Handle the creation, change or deletion of a JobConfig; also called when its schedule has
-        dropped a tick.
+        """Handle the creation, change or deletion of a JobConfig. Changes of the status matter,
+        too: the schedule may have dropped a tick.
         """
         self._wake("JobConfig", key)
 
@@ -120,7 +122,7 @@ class Reconciler:
         """Make one pass over a Job; return in how many seconds to make the next one, if no change
         comes first.
 
-        The result replaces that of the previous pass.
+        This replaces the time that the previous pass returned.
         """
         self._queue.cancel(key)
         decided, facts = self._decide(key)

@@ -1,9 +1,9 @@
 """The status of a Job, derived from the engine's view of it, or from the reason why the engine does
 not have it.
 
-Pure. Used by `plan` and `reconciler`. The journal is the authority: the status is a projection of
-it in the terms of Furiko's API. Conditions: `Valid`, `Started`, `Finished`, `Stopped` if it is not
-certain after a kill or a loss that everything has ended, and `FieldsIgnored`.
+No I/O. Used by `plan` and `reconciler`. The journal is the authority: the status is a projection of
+it in the terms of Furiko's API. Conditions: `Valid`, `Started`, `Finished`, `FieldsIgnored`, and
+`Stopped` after a kill or an uncertain loss: whether it is certain that everything has ended.
 """
 
 from collections.abc import Iterator
@@ -88,7 +88,9 @@ class Announcement(NamedTuple):
 
 
 def without_view(seen: job.Job, phase: job.Phase, why: Explanation, *, now: float) -> job.JobStatus:
-    """Return the status of a Job whose run the engine does not have: it waits, or was refused."""
+    """Return the status of a Job whose run the engine does not have: it waits, was refused, or was
+    killed before.
+    """
     before = seen.status
     finished = clock.rfc3339(now) if phase.final else None
     same = before.run == seen.spec.run and before.phase == phase

@@ -1,8 +1,8 @@
-"""Ticks of schedules whose Jobs the engine does not have yet. Pure.
+"""Ticks of schedules whose Jobs the engine does not have yet.
 
-Used by `plan`, and by `reconciler`, which records the results of creating their Jobs. Each such
-tick ends in one of two ways: the engine gets its Job, or the tick is missed for a reason that is
-counted.
+No I/O. Used by `plan`, and by `reconciler`, which records the results of creating their Jobs. Each
+such tick ends in one of two ways: the engine gets its Job, or the tick is missed for a reason that
+is counted.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,8 +20,8 @@ RETRIES = backoff.Backoff(base_s=1.0, max_s=30.0)
 policy and wait for the effect."""
 
 PATIENCE_S = 300.0
-"""Seconds for which a refused Job is retried: Kubernetes recounts a quota every five minutes.
-Afterwards the next tick is tried."""
+"""Maximum seconds for which a refused Job is retried: Kubernetes recounts a quota every five
+minutes. Afterwards the next tick is tried."""
 
 CHECK_S = 5.0
 """Seconds for which the cache may lack a created Job before the API server is asked."""

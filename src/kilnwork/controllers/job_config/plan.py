@@ -1,7 +1,7 @@
-"""The plan for one JobConfig: ticks to decide, and Jobs to create and delete. Pure.
+"""The plan for one JobConfig: ticks to decide, and Jobs to create and delete.
 
-Used by `reconciler`, which gathers `Facts` and carries out the `Plan`, in two steps: a decision is
-durable before the Jobs that it names are created.
+No I/O. Used by `reconciler`, which gathers `Facts` and carries out the `Plan`, in two steps: a
+decision is durable before the Jobs that it names are created.
 """
 
 import hashlib
@@ -88,8 +88,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The actions to take for one JobConfig; repeating them changes nothing."""
 
     decision: index_job_types.TickDecision | None = None
-    """Decision to make durable first; then `warnings` are emitted and the JobConfig is
-    reconciled again."""
+    """Decision to make durable first. Then `warnings` are emitted, and a new plan is made in the
+    same pass."""
     warnings: tuple[Announcement, ...] = ()
     make: tuple[int, ...] = ()
     """Ticks whose Jobs must exist."""

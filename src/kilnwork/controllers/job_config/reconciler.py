@@ -119,7 +119,7 @@ class Reconciler:
             self._queue_later((key[0], owner.name))
 
     def group_changed(self, namespace: str, config: str) -> None:
-        """Handle the start or end of a Job, given the namespace and the uid of its JobConfig."""
+        """Handle a change of a Job's phase, given the namespace and the uid of its JobConfig."""
         key = self._keys.get(config)
         if key is not None and key[0] == namespace:
             self._queue_later(key)
@@ -146,7 +146,7 @@ class Reconciler:
         """Make one pass over a JobConfig; return in how many seconds to make the next one, if no
         change comes first.
 
-        The result replaces that of the previous pass.
+        This replaces the time that the previous pass returned.
         """
         self._queue.cancel(key)
         config = self._caches.job_configs.get(key)

@@ -1,6 +1,7 @@
-"""The status of a JobConfig: counts of its Jobs, its next ticks and its missed ticks. Pure.
+"""The status of a JobConfig: counts of its Jobs, its next ticks and its missed ticks.
 
-Used by `plan`. The engine knows which Jobs have started and which wait; names come from the cache.
+No I/O. Used by `plan` and `reconciler`. The engine knows which Jobs have started and which wait;
+names come from the cache.
 """
 
 from collections.abc import Iterable

@@ -31,7 +31,7 @@ class Flows(Protocol):
         ...
 
     async def retry(self, key: flow_model.FlowKey, *, run: int) -> flow_model.FlowRunView | None:
-        """Start the run with this number of a finished flow, for its failed parts. Repeatable."""
+        """Run the failed parts of a finished flow again, as run number `run`. Repeatable."""
         ...
 
     async def forget(self, key: flow_model.FlowKey) -> None:
@@ -47,11 +47,13 @@ class Flows(Protocol):
         ...
 
     def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
-        """Return the stored view of a run."""
+        """Return the stored view of a run, or None if the engine does not have it."""
         ...
 
     def stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
-        """Return the definition with which a run was started."""
+        """Return the definition with which a run was started, or as `reshard` has changed it; None
+        if the engine does not have the run.
+        """
         ...
 
     async def steps(
@@ -111,7 +113,7 @@ class PondLedger(Protocol):
         digest: str | None = None,
     ) -> model.Pin:
         """Request that a source is converted to a snapshot, and return the progress as a pin; the
-        same `request` always gives the same digest.
+        same `request` gives the same pin until `forget_pin`.
         """
         ...
 
@@ -178,8 +180,8 @@ class PondLedger(Protocol):
         ...
 
     def leases(self, namespace: str) -> frozenset[tuple[str, str]]:
-        """Return the (pond, lease name) pairs of a namespace for all leases that are wanted or that
-        an agent still holds.
+        """Return the (pond, lease name) pairs of a namespace for all leases that are wanted, or
+        that an agent reports and that were not released.
         """
         ...
 

@@ -1,8 +1,8 @@
 """The outputs of a generation: which files of its tasks are kept, and how other SyncSets read them.
 
-Pure. Used by `plan` and `reconciler`. After the flow has succeeded, each output becomes a snapshot:
-nodes pin the files that count, then hold them under a separate lease, and only then has the
-generation succeeded. Therefore the files of every digest in a status exist.
+No I/O. Used by `plan`, `reconciler` and `output_requests`. After the flow has succeeded, each
+output becomes a snapshot: nodes pin the files that count, then hold them under a separate lease,
+and only then has the generation succeeded. Therefore the files of every digest in a status exist.
 """
 
 from collections.abc import Iterable, Mapping

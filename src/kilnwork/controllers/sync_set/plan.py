@@ -92,7 +92,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     near: Mapping[str, Mapping[str, int]] = {}
     """Bytes that each node holds of the data near which a group should run, by group and node."""
     gang: port.GangState | None = None
-    """State of the gang; None before it was requested."""
+    """State of the gang; None before it was requested in this pass."""
     left: bool = False
     """Whether groups of other or finished generations still exist."""
     obstacle: str = ""
@@ -102,15 +102,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     refused: str = ""
     """Why the engine does not accept the flow; "" if it does."""
     fetching_since: float | None = None
-    """Since when nodes fetch for this manager; None while there is no room."""
+    """Since when nodes fetch the data on the order of this manager (wall clock, in seconds); None
+    while it has given no order."""
     now: float = 0.0
     """Wall clock, in seconds."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The actions to take for one SyncSet, in the order of the fields; repeating them changes
-    nothing.
-    """
+    """The actions to take for one SyncSet; repeating them changes nothing."""
 
     forget: tuple[int, ...] = ()
     """Generations whose flows are not needed any more."""
@@ -119,7 +118,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     release_groups: bool = False
     """Whether to delete all groups."""
     release_lease: bool = False
-    """Whether to release the lease."""
+    """Whether to release all leases except those of kept outputs."""
     objects: bool = False
     """Whether to create the objects of the spec."""
     gang: port.GangSpec | None = None

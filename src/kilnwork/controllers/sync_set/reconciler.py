@@ -175,7 +175,7 @@ class Reconciler:
         """Make one pass over a SyncSet; return in how many seconds to make the next one, if no
         change comes first.
 
-        The result replaces that of the previous pass.
+        This replaces the time that the previous pass returned.
         """
         self._queue.cancel(key)
         await self._forget_strays(key)
@@ -277,8 +277,8 @@ class Reconciler:
         return self._engine().view(flow_model.FlowKey(seen.metadata.uid, seen.status.generation))
 
     def _stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
-        """Return the definition with which a run was started; it never changes, so it is read only
-        once.
+        """Return the definition with which a run was started. It is read only once: only `_reshard`
+        changes it.
         """
         found = self._definitions.get(key)
         if found is None:
@@ -476,7 +476,9 @@ class Reconciler:
             self._definitions[own] = new
 
     def _lease_data(self, key: Key, seen: sync_set.SyncSet, decided: plan.Plan) -> None:
-        """Lease the data of the newest generation on its nodes, and release all other leases."""
+        """Lease the data of the newest generation and its outputs on their nodes, and release
+        leases that are not needed any more.
+        """
         pond, lease = seen.spec.data.pond.name, _lease(seen)
         known, generation = self._memory(key, seen), seen.status.generation
         if decided.lease is None:
@@ -579,7 +581,7 @@ class Reconciler:
         self, key: Key, seen: sync_set.SyncSet, shown: sync_set.SyncSetStatus
     ) -> float | None:
         """Emit a kube event if the SyncSet has waited long; otherwise return the seconds until the
-        wait counts as long.
+        wait counts as long, or None if there is none or it was announced.
         """
         known, now = self._memory(key, seen), self._clock.monotonic()
         known.wait = wait_events.follow(known.wait, shown, now=now)

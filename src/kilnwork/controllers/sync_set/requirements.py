@@ -1,6 +1,7 @@
 """The requirements of a generation: its snapshots with shards, its groups of workers, and its flow.
 
-Pure. Used by `plan`. A replay uses the snapshots and the flow of the generation that it repeats.
+No I/O. Used by `plan`, `snapshot_digests`, `reconciler` and `kiln render`. A replay uses the
+snapshots and the flow of the generation that it repeats.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""The pins of a generation's snapshots, each until its digest is known.
+"""The state of the pins of a generation's snapshots, until all digests are known.
 
-Pure. Used by `plan`. A digest in the status does not change; a replay uses the digests of the
-generation that it repeats.
+No I/O. Used by `plan` and `reconciler`. A digest in the status does not change; a replay uses the
+digests of the generation that it repeats.
 """
 
 from collections.abc import Mapping

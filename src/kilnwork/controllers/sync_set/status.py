@@ -1,6 +1,6 @@
 """The status of a SyncSet, and the decision when to write a changed status.
 
-Pure. Used by `plan` and `reconciler`. Conditions: `SnapshotPinned`, `DataReady`, `GangReady`,
+No I/O. Used by `plan` and `reconciler`. Conditions: `SnapshotPinned`, `DataReady`, `GangReady`,
 `FlowRunning`, `Succeeded`; the last one is Unknown until the newest generation has finished.
 """
 
@@ -16,10 +16,10 @@ from kilnwork.jobs.flows import run_types as flow_model
 from kilnwork.kit import clock
 
 MINOR_HOLD_S = 1.0
-"""Seconds between writes of step and byte counts, which change with each task."""
+"""Minimum seconds between writes of step and byte counts, which change with each task."""
 
 WAITING_HOLD_S = 0.3
-"""Seconds for which a wait is held back before it is written: a shorter one needs no write."""
+"""Seconds for which a wait is held back before it is written: a shorter wait needs no write."""
 
 MAX_MESSAGE = 2_048
 
@@ -169,7 +169,9 @@ def make(seen: sync_set.SyncSet, shown: StatusContent, *, now: float) -> sync_se
 
 
 def observed(seen: sync_set.SyncSet) -> sync_set.SyncSetStatus:
-    """Return the current status, with the object generation that was observed."""
+    """Return the current status, with the object generation that was observed, and without
+    generations beyond `keep.generations`.
+    """
     current = seen.status.generations[: seen.spec.keep.generations]
     return msgspec.structs.replace(
         seen.status, observed_generation=seen.metadata.generation, generations=current

@@ -1,6 +1,7 @@
-"""The time limits of a SyncSet: killTimestamp, deadline, and the limit for fetching data.
+"""The time limits of a SyncSet: killTimestamp, deadline, and the limit for pinning, fetching and
+keeping data.
 
-Pure. Used by `plan`. `now`: wall clock, in seconds.
+No I/O. Used by `plan`. `now`: wall clock, in seconds.
 """
 
 from kilnwork.api import reasons, sync_set
@@ -43,7 +44,9 @@ def _deadline_s(seen: sync_set.SyncSet, now: float) -> float | None:
 def seconds_to_data_timeout(
     seen: sync_set.SyncSet, since: float | None, *, now: float
 ) -> float | None:
-    """Return the seconds until the limit for fetching data, counted from `since` (wall clock)."""
+    """Return the seconds until the limit for pinning, fetching or keeping data, counted from
+    `since` (wall clock); None if `since` is None.
+    """
     return None if since is None else since + seen.spec.data.pond.timeout_seconds - now
 
 
@@ -67,5 +70,7 @@ def shortest(*waits: float | None) -> float | None:
 
 
 def seconds_until(time: str | None, now: float) -> float | None:
-    """Return the seconds until a time (RFC 3339), or None if there is no time."""
+    """Return the seconds until a time (RFC 3339), or None if there is no time. Raises ValueError
+    for an invalid time.
+    """
     return None if time is None else clock.parse_rfc3339(time) - now

@@ -1,8 +1,8 @@
 """The waits of a SyncSet: when a wait gets a kube event, and when a refused object is not retried
 any more.
 
-Pure. Used by `plan` and `reconciler`. The length of a wait is measured in memory, so that it starts
-at zero after a restart of the manager.
+No I/O. Used by `plan` and `reconciler`. The length of a wait is measured in memory, so that it
+starts at zero after a restart of the manager.
 """
 
 import msgspec
@@ -38,8 +38,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def follow(before: Wait | None, shown: sync_set.SyncSetStatus, *, now: float) -> Wait | None:
-    """Return the wait that a status shows, or None if the SyncSet does not wait or waits only for
-    time.
+    """Return the wait that a status shows, or None if it shows none. A suspended SyncSet does not
+    wait.
     """
     phase = _P(shown.phase or _P.PENDING)
     keeps = shown.reason == reasons.SetReason.KEEPING_OUTPUTS

@@ -1,10 +1,11 @@
 """The use of a Task's image: the command runs in a Pod or container of its own, or the image is
 ignored.
 
-Pure. Used by `plan`, and by `assembly` for spawned tasks. A worker runs commands in its own
-container; a command with another image needs a container of its own: an ephemeral container if the
-TaskCluster says so, otherwise that of a Pod of its own. The TaskCluster may also have the worker
-run all commands. On a local node every container sees the machine's files, and images are labels.
+No I/O. Used by `plan` and `reconciler`, and by `assembly` for spawned tasks. A worker runs commands
+in its own container; a command with another image needs a container of its own: an ephemeral
+container if the TaskCluster says so, otherwise that of a Pod of its own. The TaskCluster may also
+have the worker run all commands. On a local node every container sees the machine's files, and
+images are labels.
 """
 
 from collections.abc import Iterable
@@ -96,9 +97,9 @@ def use_for_spawned(
     spec: task.TaskSpec, cluster: task_cluster.TaskCluster | None, known: WorkerImage | None
 ) -> model.ImageUse:
     """Return how the image of a spawned command is used: ignored, or run in a separate Pod or
-    container.
+    container; a refusal if there is no TaskCluster.
 
-    It has no object that could wait: if no worker is known, it gets a Pod.
+    A spawned task has no object that could wait: if no worker is known, it gets a Pod.
     """
     if cluster is None:
         message = f"spec.image: there is no TaskCluster {spec.cluster_name} for it to run on"

@@ -99,9 +99,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The actions to take for one Task, in the order of the fields; repeating them changes
-    nothing.
-    """
+    """The actions to take for one Task; repeating them changes nothing."""
 
     kills: tuple[Kill, ...] = ()
     suspend: bool | None = None

@@ -88,7 +88,7 @@ class Reconciler:
         """Make one pass over a Task; return in how many seconds to make the next one, if no change
         comes first.
 
-        The result replaces that of the previous pass.
+        This replaces the time that the previous pass returned.
         """
         self._queue.cancel(key)
         decided, facts = self._decide(key)

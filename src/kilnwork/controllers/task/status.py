@@ -1,12 +1,12 @@
 """The status of a Task, and the decision when to write a changed status.
 
-Pure. Used by `plan` and `reconciler`. The journal is the authority: a status is created from the
-hub's view of the task, or from why the hub does not have it yet.
+No I/O. Used by `plan` and `reconciler`. The journal is the authority: a status is created from the
+hub's view of the task, or from the reason why the hub does not have it yet.
 
 Conditions: `Started` (an attempt of this run has started its command); `Finished` (the run has
 finished); `Suspended` as for batch Jobs (no attempt starts; False after it was resumed); `Stopped`
-(no process of the task runs any more) if that was uncertain after a kill or a loss; `FieldsIgnored`
-if fields of the spec have no effect; `ImageIgnored` if its image has none.
+(no process of the task runs any more) after a kill, and after a loss while that is uncertain;
+`FieldsIgnored` if fields of the spec have no effect; `ImageIgnored` if its image has none.
 """
 
 import msgspec
@@ -22,8 +22,8 @@ WAITING_HOLD_S = 0.5
 no write."""
 
 RUNNING_HOLD_S = 0.05
-"""Seconds for which a task runs before that is written: a shorter task needs only the write of
-its end."""
+"""Seconds for which a task runs before that is written, if its status does not name the run yet: a
+shorter task needs only the write of its end."""
 
 POD_SETTLE_S = 0.2
 """Seconds for which changes of a Pod are collected for one pass; nothing would be written
@@ -240,8 +240,8 @@ def hold(
 
     0 means now, None that there is nothing to write. `now`: monotonic seconds. Reasons for waiting
     are written after `WAITING_HOLD_S` (design: each waiting object shows its reason within a
-    second), Running after `RUNNING_HOLD_S`, ends immediately. `is_pod`: whether the attempt is a
-    Pod, which takes longer.
+    second), Running after `RUNNING_HOLD_S` (after `WAITING_HOLD_S` if a reason for waiting was
+    written), ends immediately. `is_pod`: whether the attempt is a Pod, which takes longer.
     """
     if current == wanted:
         return None, None

@@ -179,8 +179,8 @@ class ClaimAttempt(external.ExternalAttempt):
 
 
 class BlobDirectory:
-    """A `service.BlobStore` in the manager's own directory of blobs; stores nothing without a
-    directory.
+    """A `service.BlobStore` in the manager's own directory of blobs. Without a directory, `put`
+    raises `external.Lost`.
     """
 
     def __init__(self, directory: Path | None, namespace: str) -> None:

@@ -1,9 +1,10 @@
 """The deletion of a TaskCluster: for how long running tasks may continue, and what the deletion
 waits for.
 
-Pure. Used by `plan`. A finalizer keeps the object, and with it the Pods that it owns, until its
-workers hold no tasks or its time has expired. It is set only while the cluster has work, so that
-idle clusters, their namespace or the kind can be deleted without a manager.
+No I/O. Used by `plan`, `reconciler` and `unserved_namespace_cleanup`. A finalizer keeps the object,
+and with it the Pods that it owns, until its workers hold no tasks or its time has expired. It is
+set only while the cluster has work, so that idle clusters, their namespace or the kind can be
+deleted without a manager.
 """
 
 from kilnwork.api import reasons, task_cluster
@@ -49,7 +50,7 @@ def finalizer_change(
 
 def remaining_s(cluster: task_cluster.TaskCluster, *, now: float) -> float:
     """Return for how many seconds tasks of a deleted cluster may still run; 0 if the time has
-    expired.
+    expired, or without the finalizer.
     """
     deleted = cluster.metadata.deletion_timestamp
     if deleted is None or not has_finalizer(cluster):

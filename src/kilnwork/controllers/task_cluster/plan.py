@@ -1,9 +1,9 @@
 """The plan for one TaskCluster: the Secret and the Pods to create and to delete.
 
-Pure. Used by `reconciler`, which gathers `Facts` and carries out the `Plan`. A new Pod gets the
+No I/O. Used by `reconciler`, which gathers `Facts` and carries out the `Plan`. A new Pod gets the
 first free name, so that two passes, or two managers, create each only once. A worker to be removed
-is drained first: its Pod is deleted when the dispatcher reports that it holds no tasks and will
-get none.
+is drained first: its Pod is deleted when the dispatcher reports that it holds no tasks and will get
+none.
 """
 
 import functools
@@ -69,9 +69,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     now: float = 0.0
     """Wall clock, in seconds."""
     heard: Mapping[str, float] = {}
-    """When the worker of each Pod was last connected, by uid of the Pod."""
+    """When the worker of each Pod was last connected (wall clock, in seconds), by uid of the
+    Pod."""
     worked: float = 0.0
-    """When the cluster last had tasks."""
+    """When the cluster last had tasks (wall clock, in seconds)."""
     used_up: frozenset[str] = frozenset()
     """Uids of Pods that can take no more containers."""
     accepted: str | None = None
@@ -85,12 +86,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The actions to take for one TaskCluster, in the order of the fields; repeating them changes
-    nothing.
-    """
+    """The actions to take for one TaskCluster; repeating them changes nothing."""
 
     close: bool = False
-    """Whether the cluster is gone, so that the dispatcher must end its tasks."""
+    """Whether the dispatcher must end all tasks of the cluster: it is gone, or has drained for long
+    enough."""
     close_waiting: bool = False
     """Whether the cluster is being deleted, so that tasks that are not on a worker must end."""
     finalizer: bool | None = None
@@ -159,8 +159,9 @@ def _base_plan(
     *,
     problem: str,
 ) -> Plan:
-    """Return the part of the plan that does not depend on the Pod template: the status, and the
-    workers that have ended.
+    """Return the part of the plan that is valid for an unusable Pod template, too: the status, the
+    finalizer, and the workers that have ended. `made_from`: the manifest of new Pods; None if the
+    template is unusable or there is no Secret yet.
     """
     outdated = frozenset[str]()
     if made_from is not None:
@@ -221,8 +222,8 @@ def _plan_deletion(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
 def _new_pods(
     facts: Facts, cluster: task_cluster.TaskCluster, made_from: meta.JsonObject, *, count: int
 ) -> tuple[meta.JsonObject, ...]:
-    """Return manifests of Pods that replace Pods which are gone or being deleted; on a lost node
-    the deletion may take long.
+    """Return the manifests of `count` new Pods, or none while the ServiceAccount is missing. A Pod
+    that is being deleted keeps its name, on a lost node for long.
     """
     if not facts.account_exists:
         return ()

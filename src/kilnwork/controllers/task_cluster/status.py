@@ -1,6 +1,6 @@
 """The status of a TaskCluster, and the decision when to write a changed status.
 
-Pure. Used by `plan` and `reconciler`. Pods are counted from the cache; workers, slots and queue
+No I/O. Used by `plan` and `reconciler`. Pods are counted from the cache; workers, slots and queue
 come from the dispatcher's view.
 
 Conditions: `Available` (at least one worker is connected), `Ready` (as many as the spec requests),
@@ -18,13 +18,15 @@ from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
 MINOR_HOLD_S = 1.0
-"""Seconds between writes of busy slots and queue length, which change with each task."""
+"""Minimum seconds between writes of busy slots and queue length, which change with each task."""
 
 Reason = reasons.ClusterReason
 
 
 class CreationRefusal(msgspec.Struct, frozen=True):
-    """The reason and message why the last Secret or Pod was not created."""
+    """A reason and message for the conditions of a TaskCluster, for example why the last Secret or
+    Pod was not created.
+    """
 
     reason: reasons.ClusterReason
     message: str

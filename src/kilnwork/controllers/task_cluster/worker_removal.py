@@ -1,9 +1,10 @@
 """The choice of the workers of a TaskCluster to remove, and of the Pods to delete now.
 
-Pure. Used by `plan`. A worker to be removed is drained: it finishes its tasks and gets no new ones.
-Its Pod is deleted when the dispatcher reports that it is drained and holds no tasks, so that no
-task is lost. Workers of an older template are removed within the bounds of `spec.strategy`, however
-busy they are: otherwise the outdated workers of a cluster with a full queue would stay for ever.
+No I/O. Used by `plan`. A worker to be removed is drained: it finishes its tasks and gets no new
+ones. Its Pod is deleted when the dispatcher reports that it is drained and holds no tasks, so that
+no task is lost. Workers of an older template are removed within the bounds of `spec.strategy`,
+however busy they are: otherwise the outdated workers of a cluster with a full queue would stay for
+ever.
 """
 
 import msgspec

@@ -1,8 +1,9 @@
 """Admission: defaulting and validation of an object between the request and the store.
 
-Used by create, replace and patch. Order as in Kubernetes: shape, unknown fields, namespace,
-defaults, service accounts, then every rule, so that one response names all problems. It reads
-through `lookup_interface`, writes nothing, and gives the same result when called twice.
+Used by `object_writer` for every write that is not a deletion, and by `child_object_check`. Order
+as in Kubernetes: shape, unknown fields, namespace, defaults, service accounts, then every rule, so
+that one response names all problems. It reads through `lookup_interface`, writes nothing, and gives
+the same result when called twice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +48,8 @@ class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True):
     server sets (uid, creationTimestamp)."""
     old: meta.JsonObject | None = None
     subresource: str = ""
-    """With `status`, only shape and schema are validated."""
+    """With `status`, only the rules for the status, the schema and its CEL rules are checked; with
+    `ephemeralcontainers`, only that list."""
     field_validation: str = "Warn"
     """Strict, Warn or Ignore."""
     known: bool = False
@@ -80,10 +82,11 @@ def read(
     field_validation: str = "Warn",
     oddities: Sequence[str] = (),
 ) -> AdmissionResult:
-    """Decode `given` as an object of its kind, with warnings for dropped fields and for `oddities`.
+    """Decode `given` as an object of its kind, with warnings for dropped fields.
 
-    For `known` see `typed_decoding.read`. Raises 400 for a field of the wrong type and, with
-    `field_validation` Strict, for dropped fields and oddities.
+    `oddities` are messages about the body itself, such as duplicate fields; they become warnings
+    too. For `known` see `typed_decoding.read`. Raises 400 for a field of the wrong type and, with
+    `field_validation` Strict, for dropped fields and for `oddities`.
     """
     try:
         typed_decoding.check_kind(served, given)

@@ -1,7 +1,7 @@
 """The ASGI app of the API server: authentication, authorization, routing and error responses.
 
 `build` creates it from the parts; `serving` listens with it. Requests for mounted paths (the REST
-API of room `server`) go to the mounted app unchanged, which may call `authenticate`. This module
+API of package `server`) go to the mounted app unchanged, which may call `authenticate`. This module
 routes; `resource_handler` executes.
 """
 
@@ -35,7 +35,7 @@ from kilnwork.kit import asgi
 log = logging.getLogger(__name__)
 
 OPEN_PATHS = ("/healthz", "/readyz", "/livez", "/version")
-"""Paths that need no credential."""
+"""These paths, and the paths below them, need no credential."""
 
 
 class Mount(NamedTuple):
@@ -65,10 +65,10 @@ def build(
 async def authenticate(
     parts: resource_handler.ServerParts, request: asgi.Request, named: Mapping[str, str]
 ) -> authn.User | None:
-    """Return the user of a request with the headers `named`, or None without a valid credential.
+    """Return the user of a request, or None without a valid credential.
 
-    With `Impersonate-*` headers this is the impersonated user. Raises StatusError when the
-    impersonation is not allowed.
+    `named`: the headers by lower-case name (`requests.headers`). With `Impersonate-*` headers this
+    is the impersonated user. Raises StatusError when the impersonation is not allowed.
     """
     user = await parts.authenticator.authenticate(request)
     return None if user is None else impersonation.impersonated_user(user, named, parts.authorizer)

@@ -21,7 +21,8 @@ MASTERS = "system:masters"
 SERVICE_ACCOUNTS = "system:serviceaccounts"
 
 _REMEMBERED = 4096
-"""Size of the cache of verified tokens, since a verification takes 100 µs; it holds only hashes."""
+"""Size of the cache of verified tokens, since a verification takes 100 µs. Its keys are hashes of
+the tokens."""
 
 
 class User(msgspec.Struct, frozen=True):
@@ -105,8 +106,8 @@ class Authenticator:
     def _is_still_valid(self, claims: tokens_.Claims) -> bool:
         """Return whether the account and the bound object of a token still exist.
 
-        As pkg/serviceaccount/claims.go: the token ends with the deletion, even while a finalizer
-        holds the deleted object.
+        As pkg/serviceaccount/claims.go: a finalizer that holds a deleted object does not keep the
+        token valid (see `tokens.TokenIssuer.outlives`).
         """
         account = self._lookup.get(
             api_resources.SERVICE_ACCOUNTS, claims.namespace, claims.service_account

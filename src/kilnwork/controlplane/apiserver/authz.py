@@ -27,7 +27,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     resource: str = ""
     subresource: str = ""
     namespace: str = ""
-    """Empty for all namespaces and for cluster-scoped resources."""
+    """Empty for all namespaces and for cluster-scoped resources; for a Namespace, its own name."""
     name: str = ""
     """May come from the field selector `metadata.name=…` of a list or watch, as in Kubernetes."""
     path: str = ""
@@ -42,7 +42,8 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
 class AccessDecision(msgspec.Struct, frozen=True):
     """Decision on a request: whether it is allowed.
 
-    `reason` names the binding that allows it; empty when denied.
+    `reason` names the binding or built-in rule that allows it; empty when denied, and for
+    `system:masters`.
     """
 
     allowed: bool

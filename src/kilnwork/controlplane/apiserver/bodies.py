@@ -1,9 +1,9 @@
 """Decoding of request bodies (JSON, YAML or protobuf) into JSON objects.
 
-Used by `app`, `deletion` and `patches`. Bodies that are nested too deep are rejected before
-anything recursive reads them: Python's own limit depends on how deep the caller already is, and the
-C parser behind PyYAML has none and would crash the process. A YAML alias counts with the size of
-its anchor, so that a few lines cannot expand to gigabytes.
+Used by `app`, `resource_handler`, `deletion`, `patches` and `scale_subresource`. Bodies that are
+nested too deep are rejected before anything recursive reads them: Python's own limit depends on how
+deep the caller already is, and the C parser behind PyYAML has none and would crash the process. A
+YAML alias counts with the size of its anchor, so that a few lines cannot expand to gigabytes.
 """
 
 import re

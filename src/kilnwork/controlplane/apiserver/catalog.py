@@ -1,8 +1,8 @@
 """Catalog of the kinds that are served now: the built-in kinds and those of definitions.
 
-One for each control plane, on its event loop. `definition_controller` adds and removes the kinds of
-CustomResourceDefinitions; everything that needs to know a kind asks here. `builtin` has the kinds
-that never change.
+Each control plane has one catalog, which is used only on its event loop. `definition_controller`
+adds and removes the kinds of CustomResourceDefinitions; everything that needs to know a kind asks
+here. `builtin` has the kinds that never change.
 """
 
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ class Catalog:
         return self._by_path[kind.group, kind.version, kind.plural]
 
     def find_kind(self, api_version: str, kind: str) -> builtin.ServedResource | None:
-        """Return the kind that an owner reference names, or None."""
+        """Return the kind with an apiVersion and a kind, as in an owner reference, or None."""
         return self._by_kind.get((api_version, kind))
 
     def find_stored(self, qualified: str) -> builtin.ServedResource | None:

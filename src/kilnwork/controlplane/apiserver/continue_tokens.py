@@ -1,4 +1,4 @@
-"""Continue tokens of lists: the begin of the next page, and the resourceVersion that it shows.
+"""Continue tokens of lists: where the next page begins, and which resourceVersion it shows.
 
 Used by `lists`. Opaque to clients, but in the format of kube-apiserver, so that a corrupt
 token is refused with the same message (k8s.io/apiserver/pkg/storage/continue.go).

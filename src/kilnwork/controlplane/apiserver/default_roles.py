@@ -81,7 +81,7 @@ _BINDING: meta.JsonObject = {
 
 
 def is_default_role(role: meta.JsonObject) -> bool:
-    """Return whether a role is one of the default roles of this module."""
+    """Return whether a role has the labels of the default roles of this module."""
     labels = role["metadata"].get("labels") or {}
     return all(labels.get(key) == value for key, value in _LABELS.items())
 
@@ -89,7 +89,7 @@ def is_default_role(role: meta.JsonObject) -> bool:
 async def ensure(
     writer: object_writer.ObjectWriter, extended: installed_kind_types.Extensions
 ) -> None:
-    """Create the default roles that are missing, and add missing rules to those that exist."""
+    """Create missing default roles and their binding, and add missing rules to stored ones."""
     wanted = [(api_resources.CLUSTER_ROLES, role) for role in roles(extended)]
     wanted.append((api_resources.CLUSTER_ROLE_BINDINGS, _BINDING))
     for kind, obj in wanted:

@@ -1,7 +1,8 @@
-"""CustomResourceDefinitions: defaults, served versions, accepted names and status. Pure.
+"""CustomResourceDefinitions: defaults, served versions, accepted names and status.
 
-Used by admission and by `definition_controller`. Follows k8s.io/apiextensions-apiserver
-(apis/apiextensions/v1/defaults.go, controller/status, controller/establish).
+Used by admission, `definition_controller`, `deletion` and `discovery`. Does no I/O. Follows
+k8s.io/apiextensions-apiserver (apis/apiextensions/v1/defaults.go, controller/status,
+controller/establish).
 """
 
 import re
@@ -51,8 +52,7 @@ def stored_version(definition: meta.JsonObject) -> str:
 
 
 def served_by(definition: meta.JsonObject) -> Iterator[builtin.ServedResource]:
-    """Yield every served version of a definition, the newest first (KEP-1111: v1, v1beta1,
-    v1alpha1).
+    """Yield every served version of a definition by version priority: v1, v1beta1, v1alpha1.
 
     Uses the accepted names, if there are any, else those of the spec.
     """
@@ -81,7 +81,10 @@ def served_by(definition: meta.JsonObject) -> Iterator[builtin.ServedResource]:
 
 
 def priority(version: str) -> tuple[int, int, int, str]:
-    """Return a sort key for version names: stable, beta, alpha, then anything else."""
+    """Return a sort key for version names.
+
+    In descending order it sorts stable versions first, then beta, alpha, and all other names.
+    """
     found = _VERSION.fullmatch(version)
     if found is None:
         return (0, 0, 0, version)

@@ -1,7 +1,7 @@
 """Deletion of objects: immediate, with grace period or finalizers; single objects or collections.
 
-Used by the HTTP app, the garbage collector and the namespace controller. `decide` is pure and
-returns what a DELETE does to an object; `Deleter` executes it. Follows
+Used by `resource_handler`, and by all controllers of the control plane that delete objects.
+`decide` does no I/O and returns what a DELETE does to an object; `Deleter` executes it. Follows
 k8s.io/apiserver/pkg/registry/rest (BeforeDelete) and the graceful deletion of Pods. Consequences
 are handled elsewhere: containers by the node, dependents by `gc`, contents of a namespace by
 `namespaces`.
@@ -73,7 +73,10 @@ class DeletionDecision(msgspec.Struct, frozen=True):
 async def read_options(
     request: requests.ApiRequest, options: write_types.WriteContext
 ) -> DeleteOptions:
-    """Return the DeleteOptions in the body of a request, or else in its query. Raises 422."""
+    """Return the DeleteOptions in the body of a request, or else in its query.
+
+    Raises 415 or 500 for an unreadable body, 422 for invalid options.
+    """
     raw = await request.body()
     document: meta.JsonObject = {}
     if raw:
@@ -118,7 +121,8 @@ def parse_options(
 def _read(document: meta.JsonObject) -> meta.JsonObject:
     """Decode a document as metav1.DeleteOptions.
 
-    Raises an error for an unreadable precondition, which must not be ignored.
+    Raises 500 for a document of another kind or with a field of the wrong type: an unreadable
+    precondition must not be ignored.
     """
     kind = document.get("kind") or _KIND
     try:
@@ -221,7 +225,7 @@ def _set_grace(found: dict[str, Any], grace: int, now_s: float) -> None:
 def _grace_s(target: write_types.WriteTarget, obj: meta.JsonObject, asked: DeleteOptions) -> int:
     """Return the grace period of an object after this DELETE, in seconds.
 
-    It is 0 unless the object is a Pod of which something may still run.
+    It is 0 unless the object is a Pod whose containers may still run.
     """
     if target.kind != api_resources.PODS:
         return 0

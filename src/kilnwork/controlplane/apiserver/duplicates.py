@@ -1,7 +1,8 @@
 """Detection of duplicate fields in a body, reported in the words of Go's decoders.
 
-They are errors with Strict, else warnings. Used by `resource_handler`, `app` and `patches`, after
-`bodies` has decoded the body and checked its size.
+Duplicate fields are errors with `fieldValidation` Strict, warnings with Warn, and ignored with
+Ignore. Used by `resource_handler`, `app` and `patches`, after `bodies` has decoded the body and
+checked its nesting.
 """
 
 import json

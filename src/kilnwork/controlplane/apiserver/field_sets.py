@@ -1,9 +1,9 @@
-"""Sets of fields in the format of `metadata.managedFields[*].fieldsV1` (KEP-555). Pure.
+"""Sets of fields in the format of `metadata.managedFields[*].fieldsV1` (KEP-555).
 
-Used by `structured_merge` and `managed_fields`. A set is a tree of dicts in wire format, so that
-stored sets need no conversion: keys are path elements (`f:data`, `k:{"name":"a"}`, `v:"x"`). A
-field with an empty dict is a member of the set; a field with others below it is a member if it has
-the key `.`. No function changes its arguments.
+Used by `structured_merge` and `managed_fields`. Does no I/O. A set is a tree of dicts in wire
+format, so that stored sets need no conversion: keys are path elements (`f:data`, `k:{"name":"a"}`,
+`v:"x"`). A field with an empty dict is a member of the set; a field with others below it is a
+member if it has the key `.`. No function changes its arguments.
 """
 
 import functools

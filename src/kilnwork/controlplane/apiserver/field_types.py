@@ -1,9 +1,9 @@
 """Types of fields, in one model for the OpenAPI of built-in kinds and for structural schemas.
 
-Used to decode objects (`typed_decoding`) and to apply them (`structured_merge`). It contains what
-these need: the fields, how lists and maps merge, and the name of a type in Go's errors.
-(`strategic` merges lists by the tags of Go's structs, which differ.) Limits, formats and defaults
-are in `schema_validation` and `rules_*`.
+Used to decode objects (`typed_decoding`) and to apply them (`structured_merge`). The model contains
+what these modules need: the fields, how lists and maps merge, and the name of a type in Go's
+errors. (`strategic` merges lists by the tags of Go's structs, which differ.) Limits, formats and
+defaults are in `schema_validation` and `rules_*`.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """Durations as `kubectl` prints them: `5s`, `3m12s`, `4h`, `2d3h`.
 
-Used by tables. Follows k8s.io/apimachinery/pkg/util/duration.HumanDuration.
+Used by `tables` and `table_pods`. Follows k8s.io/apimachinery/pkg/util/duration.HumanDuration.
 """
 
 from typing import Any

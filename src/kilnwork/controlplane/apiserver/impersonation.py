@@ -1,8 +1,8 @@
 """Impersonation of another user: the `Impersonate-*` headers of `kubectl --as`.
 
-Used by `app` after authentication. The user must have the permission to `impersonate` the user or
-service account and each group; from then on the permissions of the impersonated user count. As
-k8s.io/apiserver pkg/endpoints/filters/impersonation.go.
+Used by `app` after authentication. The client must have the permission to `impersonate` the user or
+service account, each group, the uid and each value of `extra`; from then on the permissions of the
+impersonated user count. As k8s.io/apiserver pkg/endpoints/filters/impersonation.go.
 """
 
 import urllib.parse
@@ -40,7 +40,7 @@ _ACCOUNT = "system:serviceaccount:"
 def is_requested(names: Iterable[bytes]) -> bool:
     """Return whether a request may ask for impersonation, from its lower-case header names.
 
-    Few requests do.
+    The test is fast, and may be true for another header.
     """
     return b"impersonate-" in b"\0".join(names)
 
@@ -50,7 +50,8 @@ def impersonated_user(
 ) -> authn.User:
     """Return the user whose permissions a request has after impersonation.
 
-    Raises 403 if `user` may not impersonate that user.
+    Without impersonation it is `user`. `headers`: all headers by lower-case name. Raises 403 if
+    `user` may not impersonate that user, 500 for groups, uid or extra without a user.
     """
     if not headers:
         return user

@@ -1,8 +1,9 @@
-"""JSON patch (RFC 6902) as kube-apiserver implements it. Pure; used by `patches`.
+"""JSON patch (RFC 6902) as kube-apiserver implements it.
 
-It deviates from the RFC like the library behind kube-apiserver (gopkg.in/evanphx/json-patch.v4):
-positions may count from the end of a list (-1), `replace` may add a missing field, and a path need
-not begin with a slash. The response to a patch that does not apply does not say why.
+Used by `patches`. Does no I/O. It deviates from the RFC like the library behind kube-apiserver
+(gopkg.in/evanphx/json-patch.v4): positions may count from the end of a list (-1), `replace` may add
+a missing field, and a path need not begin with a slash. The response to a patch that does not apply
+does not say why.
 """
 
 import copy

@@ -42,8 +42,9 @@ class ObjectSelection(msgspec.Struct, frozen=True):
 
     @property
     def everything(self) -> bool:
-        """Return whether the selection includes all objects, so that no object has to be
-        decoded.
+        """Return whether there are no selectors, so that no object has to be decoded.
+
+        The selection may still be limited to a namespace.
         """
         return not self.labels and not self.fields
 
@@ -262,7 +263,7 @@ def sequence_number(version: str) -> int:
 
 
 def check_readable(version: str) -> None:
-    """Raise a 500 without a reason for an invalid resourceVersion, as a GET of one object does."""
+    """Raise a 500 without a reason for an invalid resourceVersion in a GET of one object."""
     if version and _is_no_number(version):
         raise statuses.plain_internal(_unreadable(version))
 

@@ -1,7 +1,8 @@
-"""Port for reading committed objects, which the API server's rules use on the event loop.
+"""Interface for reading committed objects, which the API server's rules use on the event loop.
 
-Implemented by the store; used by authentication, authorization and admission. It is not a client:
-no selectors, no waiting, no writes. Callers must not change what it returns.
+Implemented by `write_types.StoredLookup`; used by authentication, authorization, admission, token
+requests, logs and streams. It is not a client: no selectors, no waiting, no writes. Callers must
+not change what it returns.
 """
 
 from collections.abc import Iterable

@@ -1,10 +1,10 @@
 """Managed fields: which manager owns which field (`metadata.managedFields`), and server-side apply.
 
-Used by `object_writer`. Pure; the time is passed in. Follows
-k8s.io/apimachinery/pkg/util/managedfields and merge/update.go of structured-merge-diff: a write
-owns the fields it changes, an apply owns the fields it names; changing a field of another manager
-is a conflict unless forced; a field that an applier no longer names is removed if no other manager
-owns it.
+Used by `object_writer`, `write_checks` and `resource_handler`. Does no I/O; the time is passed in.
+Follows k8s.io/apimachinery/pkg/util/managedfields and merge/update.go of structured-merge-diff: a
+write owns the fields it changes, an apply owns the fields it names; changing a field of another
+manager is a conflict unless forced; a field that an applier no longer names is removed if no other
+manager owns it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -159,7 +159,8 @@ def adopt(
 ) -> None:
     """Assign the fields of an untracked object to the manager `before-first-apply`.
 
-    Call it before the first apply of the object.
+    Called before every apply; does nothing if the object has managedFields or is only being
+    created.
     """
     # Without a uid the object is only being created: no manager had it before.
     if not live["metadata"].get("managedFields") and live["metadata"].get("uid"):

@@ -1,7 +1,7 @@
 """Metadata of written objects: the fields that clients may set, server fields, generated names.
 
-Used by `object_writer`. Pure: time, uids and randomness come from the caller. Follows
-k8s.io/apiserver/pkg/registry/rest (BeforeCreate, BeforeUpdate).
+Used by `object_writer` and `write_checks`. Does no I/O: time, uids and randomness come from the
+caller. Follows k8s.io/apiserver/pkg/registry/rest (BeforeCreate, BeforeUpdate).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Status conditions of a Namespace that is being deleted: the objects that delay its removal. Pure.
+"""Status conditions of a Namespace that is being deleted: the objects that delay its removal.
 
-Used by the namespace controller (`namespaces`), which counts the remaining objects. Types, reasons
-and messages are those of k8s.io/kubernetes/pkg/controller/namespace/deletion.
+Used by the namespace controller (`namespaces`), which counts the remaining objects. Does no I/O.
+Types, reasons and messages are those of k8s.io/kubernetes/pkg/controller/namespace/deletion.
 """
 
 from collections import Counter

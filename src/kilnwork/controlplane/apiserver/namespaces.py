@@ -35,7 +35,8 @@ _BACKGROUND = deletion.DeleteOptions(propagation="Background")
 """Background: in a terminating namespace no owner waits for dependents or orphans them."""
 
 _DELAY_S = 1.0
-"""Delay of the conditions after a change in a namespace that deletes nothing."""
+"""Seconds before a terminating namespace is processed again: after a failed deletion, or after a
+change in it that is not a deletion."""
 
 
 class NamespaceController(controller_base.StoreController[str]):
@@ -69,8 +70,9 @@ class NamespaceController(controller_base.StoreController[str]):
         await super().stop()
 
     async def create_defaults(self, namespace: str) -> None:
-        """Create the objects that every namespace contains, if they are missing in this
-        namespace.
+        """Create the objects that every namespace contains, if this namespace lacks them.
+
+        Also restores the CA certificate in `kube-root-ca.crt` if it has been changed.
         """
         account = {"metadata": {"name": _DEFAULT_ACCOUNT}}
         await self._make(api_resources.SERVICE_ACCOUNTS, namespace, account)

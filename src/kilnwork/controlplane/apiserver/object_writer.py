@@ -1,8 +1,8 @@
 """Writes of single objects: create, replace, change and apply.
 
-Every write into the store goes through here. Used by the HTTP app and, without HTTP, by the garbage
-collector, the binder and the namespace controller, so that the same rules hold for all. Lists are
-read in `lists`; `deletion` deletes.
+Every write of an object goes through here, except deletions. Used by `resource_handler` and,
+without HTTP, by the controllers of the control plane, so that the same rules hold for all. Lists
+are read in `lists`; `deletion` deletes.
 """
 
 from collections.abc import Callable
@@ -107,7 +107,7 @@ class ObjectWriter:
     ) -> write_types.WriteResult:
         """Replace a stored object by `obj`.
 
-        Objects of some kinds are created if they do not exist.
+        Objects of the kinds in `write_checks.MADE_BY_UPDATE` are created if they do not exist.
         """
         known = self._read(target, obj, options)
         given = metadata.metadata_of(known.obj)
@@ -185,9 +185,9 @@ class ObjectWriter:
         *,
         subresource: str = "",
     ) -> write_types.WriteResult:
-        """Change an object like `change`, for a change by the server itself.
+        """Change an object like `change`, but do not decode the result.
 
-        The result of such a change needs no decoding.
+        For changes by the server itself, and for objects that are decoded already.
         """
 
         def known(old: meta.JsonObject) -> admission.AdmissionResult:

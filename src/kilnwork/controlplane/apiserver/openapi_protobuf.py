@@ -114,7 +114,7 @@ def _each(write: Write) -> Callable[[int, Any], bytes]:
 
 
 def _entries(number: int, write: Write) -> Write:
-    """Return the encoder of a message whose field `number` repeats names with values."""
+    """Return the encoder of a message whose repeated field `number` has name-value pairs."""
     return lambda values: b"".join(_named(number, k, write(v)) for k, v in values.items())
 
 

@@ -1,6 +1,6 @@
-"""The OpenAPI v2 document as JSON, converted from the v3 documents. Pure.
+"""The OpenAPI v2 document as JSON, converted from the v3 documents.
 
-Used by `openapi`; kubectl reads it for kinds that the v3 documents lack.
+Used by `openapi`. Does no I/O. kubectl reads the document for kinds that the v3 documents lack.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ def document(info: meta.JsonObject, paths: meta.JsonObject, schemas: meta.JsonOb
 def as_v2(node: Any) -> Any:
     """Convert a schema from OpenAPI v3 to Swagger 2.
 
-    The result has no `nullable`, and no `allOf` or `default` around a reference.
+    The result has no `nullable` and no `oneOf`, and no `allOf` or `default` around a reference.
     """
     if isinstance(node, list):
         return [as_v2(item) for item in node]

@@ -1,7 +1,8 @@
 """Query options of requests, parsed and validated: options of lists, watches and writes.
 
-Used by `resource_handler`, `lists` and `watches`. Follows apimachinery's internalversion/validation
-and metav1/validation: 400 for an unreadable value, 422 for values that contradict each other.
+Used by `app`, `resource_handler`, `lists` and `watches`. Follows apimachinery's
+internalversion/validation and metav1/validation: 400 for an unreadable value, 422 for values that
+contradict each other.
 """
 
 from collections.abc import Sequence

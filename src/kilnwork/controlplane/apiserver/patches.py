@@ -1,8 +1,8 @@
-"""Patches of objects: the patch types that a kind accepts, and their application. Pure.
+"""Patches of objects: the patch types that a kind accepts, and their application.
 
-Used by `resource_handler`. JSON merge patch (RFC 7386) and JSON patch (`jsonpatch`) for every kind;
-strategic merge patch, which `kubectl edit` sends, for built-in kinds (`strategic`). For apply
-patches see `managed_fields`.
+Used by `resource_handler` and `scale_subresource`. Does no I/O. JSON merge patch (RFC 7386) and
+JSON patch (`jsonpatch`) for every kind; strategic merge patch, which `kubectl edit` sends, for
+built-in kinds (`strategic`). For apply patches see `managed_fields`.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,8 @@ Change = Callable[[meta.JsonObject], Any]
 
 
 class DecodedPatch(NamedTuple):
-    """A decoded patch: the function that applies it, and its oddities (`duplicate field
-    "data"`).
+    """A decoded patch: the function that applies it, and messages about its body (`oddities`), such
+    as `duplicate field "data"`.
     """
 
     change: Change
@@ -41,7 +41,8 @@ class DecodedPatch(NamedTuple):
 def decode(raw: bytes, content_type: str, served: builtin.ServedResource) -> DecodedPatch:
     """Return the patch in a request body.
 
-    Raises 415 for a patch type that is not accepted, 400 for an unreadable patch.
+    Raises 415 for a patch type that is not accepted, 400 for an unreadable patch, 413 for a JSON
+    patch with too many operations.
     """
     if content_type == JSON_PATCH:
         return _json_patch(raw)

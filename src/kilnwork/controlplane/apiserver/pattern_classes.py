@@ -1,4 +1,4 @@
-r"""Named character classes of patterns (RE2: ASCII only, except `\p`).
+r"""Named character classes of patterns, which contain ASCII characters only (as in RE2).
 
 Used by `patterns`.
 """

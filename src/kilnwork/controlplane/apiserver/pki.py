@@ -1,9 +1,10 @@
 """Certificates of one data directory: its own CA and everything that the CA signs.
 
 Used by the server (its TLS certificate, and its client certificate for the kubelet API), by the
-local node and by `tokens` (the signing key of service-account tokens). Files are
-`DIR/pki/*.{crt,key}`, mode 0600, replaced atomically; `prepare` renews certificates with less than
-30 days left. This is not a general CA: it revokes nothing, and it signs no certificate requests.
+local node, by a manager that runs in Kubernetes, and by `tokens` (the signing key of
+service-account tokens). Files are `DIR/pki/*.{crt,key}`, mode 0600, replaced atomically; `prepare`
+renews certificates with less than 30 days left. This is not a general CA: it revokes nothing, and
+it signs no certificate requests.
 """
 
 import datetime
@@ -111,8 +112,8 @@ class Pki:
     def node(self, name: str, *, addresses: Sequence[str] = ()) -> KeyPair:
         """Return the certificate of node `name`, for its kubelet API and for its own requests.
 
-        As a client it is `system:node:NAME` in group `system:nodes`. `addresses` are names or IP
-        addresses besides the loopback ones.
+        It is created or renewed if needed. As a client it is `system:node:NAME` in group
+        `system:nodes`. `addresses` are names or IP addresses besides the loopback ones.
         """
         pair = self._pair(f"node-{name}")
         names = tuple(dict.fromkeys((name, "localhost", "127.0.0.1", "::1", *addresses)))
@@ -125,9 +126,11 @@ class Pki:
         return pair
 
     def manager(self, names: Sequence[str]) -> KeyPair:
-        """Return the certificate of a manager in a cluster.
+        """Return the server certificate of a manager that runs in Kubernetes; create or renew it if
+        needed.
 
-        Such a manager uses no other certificate of this directory: `prepare_ca` is enough for it.
+        The first of `names` is its subject. Such a manager uses no other certificate of this
+        directory, so `prepare_ca` is enough for it.
         """
         pair = self._pair("manager")
         wanted = _Wanted(

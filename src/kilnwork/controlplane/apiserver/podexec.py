@@ -2,8 +2,9 @@
 
 Used by `resource_handler`. Only the node understands the stream protocol (SPDY, WebSocket channels,
 SPDY in a WebSocket): after the `101` of the node, bytes are copied in both directions without being
-parsed, as by UpgradeAwareHandler of k8s.io/apimachinery. Our nodes speak version 5 of the channels,
-which kube-apiserver translates to SPDY. If a node refuses, its response is passed on.
+parsed, as by UpgradeAwareHandler of k8s.io/apimachinery. Our nodes speak version 5 of the WebSocket
+channels themselves, which kube-apiserver translates to SPDY for a kubelet. If a node refuses, its
+response is passed on.
 """
 
 import asyncio
@@ -54,9 +55,9 @@ class StreamTarget(NamedTuple):
 
 
 class PodStreams:
-    """Connects clients with the streams of nodes.
+    """Connector of clients with the streams of nodes, one per API server.
 
-    There is one per API server. `close` cuts off running streams.
+    `close` cuts off running streams.
     """
 
     def __init__(self, certificates: pki.Pki) -> None:
@@ -120,8 +121,9 @@ def target(
 ) -> StreamTarget:
     """Return the address of the stream on the Pod's node.
 
-    Raises 400 if the request or the state of the Pod does not allow the stream. Follows
-    streamLocation of k8s.io/kubernetes pkg/registry/core/pod/strategy.go.
+    Raises 400 if the request or the state of the Pod does not allow the stream, 404 if the Node
+    does not exist, 500 if it names no kubelet port. Follows streamLocation of k8s.io/kubernetes
+    pkg/registry/core/pod/strategy.go.
     """
     metadata = pod["metadata"]
     raw = request.http.scope.get("query_string", b"").decode("latin-1")

@@ -102,7 +102,8 @@ def target(
 ) -> tuple[str, http_types.ClientRequest]:
     """Return the URL of the node and the request to send to it.
 
-    Raises 400 when the query or the state of the Pod does not allow it.
+    Raises 400 when the query or the state of the Pod does not allow it, 404 if the Node does not
+    exist, 500 if it names no kubelet port.
     """
     metadata = pod["metadata"]
     container = _container(pod, query.text("container"))
@@ -183,9 +184,10 @@ def address(node: meta.JsonObject | None, name: str) -> str:
 async def _pass_on(
     log: AsyncIterator[bytes], request: asgi.Request, response: asgi.Response
 ) -> None:
-    """Copy until the log ends or the client disconnects.
+    """Copy a log to the response until the log ends or the client disconnects.
 
-    The client is watched too, so that a silent log is not followed for a client that has left.
+    The disconnect is waited for too, so that a silent log is not followed for a client that has
+    left.
     """
     await response.start(200, asgi.TEXT)
     background = coroutines.BackgroundWork("pod log")

@@ -44,7 +44,11 @@ async def bind(
     body: meta.JsonObject,
     options: write_types.WriteContext,
 ) -> bytes:
-    """Bind a Pod to a node (core/v1 Binding). Raises 409 when it is bound already."""
+    """Bind a Pod to a node (core/v1 Binding).
+
+    Raises 409 when the Pod is bound already, is being deleted, or has another uid than the binding;
+    400 or 422 for an invalid binding.
+    """
     _check_name(body, target, "Binding")
     binding_target = body.get("target")
     node = binding_target.get("name") if isinstance(binding_target, dict) else None

@@ -1,4 +1,4 @@
-"""Decoding of request bodies in Kubernetes' protobuf format; responses are always JSON.
+"""Decoding of request bodies in Kubernetes' protobuf format, which responses never have.
 
 Used by `bodies`. Typed Go clients, operators built with controller-runtime, and kubectl for `create
 configmap` or `auth can-i` send protobuf by default, but accept JSON in return. The field numbers

@@ -19,7 +19,8 @@ Find = Callable[[str, str, str], kinds.Resource | None]
 """(group, version, plural) → the served resource, or None."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-"""Pattern of integers that fit into 64 bits, as Go's strconv.ParseInt accepts them."""
+"""Pattern of integers with at most 18 digits, so that they fit into 64 bits (strconv.ParseInt of
+Go)."""
 
 # Go skips a pair with a semicolon (net/url since 1.17).
 _BROKEN = re.compile("%(?![0-9A-Fa-f]{2})|;")
@@ -92,7 +93,8 @@ class ApiRequest(msgspec.Struct, frozen=True):
     resource: kinds.Resource | None
     """None for paths that name no resource (discovery, health)."""
     namespace: str
-    """Empty for all namespaces and for cluster-scoped resources."""
+    """Empty for all namespaces and for cluster-scoped resources, except that a request for a
+    Namespace has its name here: it is authorized in that namespace."""
     name: str
     subresource: str
     query: Query
@@ -120,7 +122,10 @@ class ApiRequest(msgspec.Struct, frozen=True):
         return self.resource
 
     async def body(self, *, limit: int = statuses.MAX_BODY_BYTES) -> bytes:
-        """Return the whole body. Call it once. Raises 413 beyond `limit` bytes."""
+        """Return the whole body. Call it once.
+
+        Raises 413 beyond `limit` bytes, 504 if the client stops sending.
+        """
         try:
             return await self.http.body().read(limit=limit)
         except asgi.BodyTooLarge as error:
@@ -145,7 +150,10 @@ def parse(
     find: Find,
     named: Mapping[str, str] | None = None,
 ) -> ApiRequest:
-    """Parse a request. Raises 404 for a resource path that is not served.
+    """Parse a request.
+
+    Raises 404 for a resource path that is not served, 405 for a method without a verb, 400 for the
+    names `.` and `..`.
 
     `named` are the headers, if the caller has parsed them already.
     """

@@ -1,7 +1,7 @@
 """Execution of one request for a resource: routing by verb and subresource, and the response.
 
 Used by `app`, which has authenticated and authorized the request. The work is done by
-`object_writer`, `deletion`, `lists`, `watches` and `posted_subresources`.
+`object_writer`, `deletion`, `lists`, `watches`, and the modules of the subresources.
 """
 
 import itertools

@@ -1,8 +1,8 @@
 """Content negotiation: JSON or YAML, and whole objects, metadata only, or a table.
 
-Used by `resource_handler`, `responses` and `encoding`. Clients list what they accept
-(`application/json;as=Table;v=v1;g=meta.k8s.io,…`) with their preferences (RFC 9110 §12.5.1).
-Clients that accept only protobuf are refused.
+Used by `resource_handler`, `responses`, `lists`, `watches`, `openapi` and `encoding`. Clients list
+what they accept (`application/json;as=Table;v=v1;g=meta.k8s.io,…`) with their preferences (RFC 9110
+§12.5.1). Clients that accept only protobuf are refused.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Responses on the wire: JSON bodies, lists, tables, Status, and their headers.
 
-Used by `app` and `resource_handler`, which decide what to send. This module encodes it in the
-format that the client accepts.
+Used by `app` and `resource_handler`, which decide what to send. This module encodes it as JSON in
+the shape that the client accepts; `encoding` makes YAML of it.
 """
 
 import hashlib

@@ -1,7 +1,8 @@
 """Controller that copies the rules of the selected ClusterRoles into each aggregated ClusterRole.
 
-Used by `cluster`. Corresponds to the clusterrole-aggregation-controller of Kubernetes. The copies
-are only for clients that read roles: `authz` resolves the selected roles at each decision.
+Used by `cluster`. Default roles are left alone, since they have rules of their own. Corresponds to
+the clusterrole-aggregation-controller of Kubernetes. The copies are only for clients that read
+roles: `authz` resolves the selected roles at each decision.
 """
 
 from collections.abc import Sequence

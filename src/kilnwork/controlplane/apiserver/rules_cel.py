@@ -135,7 +135,7 @@ def _cause(rule: meta.JsonObject, schema: Schema, field: str, why: str) -> cause
 def _cel_value(schema: Schema, value: Any) -> Any:
     """Return a value as CEL rules see it.
 
-    Property names are escaped, numbers are doubles, and timestamps are parsed.
+    Property names are escaped, values of type `number` are doubles, and timestamps are parsed.
     """
     if isinstance(value, dict):
         properties = schema.get("properties", {})

@@ -43,7 +43,7 @@ def validate(definition: meta.JsonObject) -> Iterator[causes.Cause]:
 
 
 def _approval(definition: meta.JsonObject, group: str) -> Iterator[causes.Cause]:
-    """Yield a cause if a group of Kubernetes itself lacks the approval annotation (KEP-1111)."""
+    """Yield a cause if a group of Kubernetes itself lacks the approval annotation (KEP-2337)."""
     if ".".join(group.split(".")[-2:]) not in _COMMUNITY:
         return
     approval = (definition["metadata"].get("annotations") or {}).get(_APPROVAL) or ""
@@ -61,8 +61,8 @@ def _approval(definition: meta.JsonObject, group: str) -> Iterator[causes.Cause]
 def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
     """Yield the forbidden changes of a definition.
 
-    Group and stored versions cannot change; nor can scope and kind once the definition is
-    established.
+    The group cannot change, and stored versions cannot be removed. Scope and kind cannot change
+    once the definition is established.
     """
     before, after = old["spec"], new["spec"]
     if before.get("group") != after.get("group"):
@@ -123,7 +123,7 @@ def _schema_of(version: Mapping[str, Any], field: str, *, alone: bool) -> Iterat
 
 
 def _structural(schema: Mapping[str, Any], path: str) -> Iterator[causes.Cause]:
-    """Check that every field has a type (KEP-2337), and that lists of type map have keys."""
+    """Check that the schema is structural: fields have types, and lists of type map have keys."""
     type_ = schema.get("type")
     if type_ and type_ not in _TYPES:
         yield causes.unsupported(f"{path}.type", type_, _TYPES)

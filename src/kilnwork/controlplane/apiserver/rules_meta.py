@@ -1,6 +1,7 @@
 """Validation of metadata (k8s.io/apimachinery/pkg/api/validation/objectmeta.go).
 
-Used by admission for every object. Checks names and limits only; admission itself checks that the
+Used by admission for every create, and every update that is not of a subresource. Checks names,
+labels, annotations, owner references, finalizers and fixed fields; admission itself checks that the
 namespace exists.
 """
 

@@ -62,7 +62,10 @@ def initial_status(pod: meta.JsonObject) -> None:
 
 
 def use_service_account(pod: meta.JsonObject, reader: lookup_interface.Lookup) -> None:
-    """Set the Pod's service account. Raises 403 when it does not exist (yet)."""
+    """Set the Pod's service account, and whether its token is mounted.
+
+    Raises 403 when the account does not exist (yet).
+    """
     spec, metadata = pod["spec"], pod["metadata"]
     name = spec.get("serviceAccountName") or "default"
     namespace = metadata.get("namespace", "")

@@ -1,8 +1,7 @@
 """The `scale` subresource of custom kinds: an object shown as autoscaling/v1 Scale.
 
 Used by `resource_handler` for `kubectl scale` and for autoscalers. The definition names the replica
-fields (`spec.versions[*].subresources.scale`). Reads and writes go through `object_writer`, like
-any update.
+fields (`spec.versions[*].subresources.scale`). Writes go through `object_writer`, like any update.
 """
 
 from typing import Any
@@ -55,7 +54,10 @@ def _scale(served: builtin.ServedResource, obj: meta.JsonObject) -> meta.JsonObj
 
 
 def applied(raw: bytes, _form: str, _served: builtin.ServedResource) -> patches.DecodedPatch:
-    """Return the patch for a server-side apply of a Scale. Field managers are not tracked here."""
+    """Return the patch for a server-side apply of a Scale.
+
+    In managedFields the write counts as an update, not as an apply.
+    """
     scale = bodies.decode_applied(raw)
 
     def change(base: meta.JsonObject) -> meta.JsonObject:

@@ -1,9 +1,9 @@
 """Structural schemas: pruning, defaulting and validation of custom objects.
 
-Used by admission. Order and messages follow k8s.io/apiextensions-apiserver: unknown fields are
-dropped first, then nulls of fields that are not nullable, then defaults are filled in, then all
-problems are collected. CEL rules are evaluated in `rules_cel`; for our own kinds,
-`api.task_validation` implements the rules in Python.
+Used by admission and `typed_decoding`. Order and messages follow k8s.io/apiextensions-apiserver:
+unknown fields are dropped first, then nulls of fields that are not nullable, then defaults are
+filled in, then all problems are collected. CEL rules are evaluated in `rules_cel`; for kinds that
+come with the control plane, Python functions replace them (`installed_kind_types`).
 """
 
 import copy
@@ -27,7 +27,7 @@ def prune_and_default(schema: Schema, obj: meta.JsonObject) -> tuple[meta.JsonOb
     """Return a pruned copy of an object with defaults, and the paths of the dropped fields.
 
     Paths look like `spec.foo` and `spec.env[0].bar`. `metadata` is not part of the schema and is
-    passed through.
+    passed through. Raises 413 if the defaults take too many bytes.
     """
     unknown = _Unknown()
     result: meta.JsonObject = {}
@@ -93,9 +93,10 @@ class StrictError(ValueError):
 def unknown_fields(
     paths: Sequence[str], *, field_validation: str, oddities: Sequence[str] = ()
 ) -> list[str]:
-    """Return warnings for unknown fields and other oddities; no warnings with `Ignore`.
+    """Return warnings for unknown fields, and for messages about the body such as duplicate fields.
 
-    Raises StrictError with `Strict`.
+    `oddities` are these messages. Returns no warnings with `Ignore`, and raises StrictError with
+    `Strict`.
     """
     if field_validation == "Ignore" or not (paths or oddities):
         return []
@@ -261,7 +262,7 @@ class _Validator:
         self._keys(schema.get("x-kubernetes-list-map-keys"), value, path)
 
     def _set(self, value: list[Any], path: str) -> None:
-        """Check that the items of a list of type set differ."""
+        """Check that the items of a list differ: of type set, or with uniqueItems."""
         seen = set[bytes]()
         for position, item in enumerate(value):
             # Compared as JSON text, since items may be dicts, and 1 differs from true.

@@ -1,10 +1,10 @@
-"""Strategic merge patch, which `kubectl apply` sends for built-in kinds. Pure.
+"""Strategic merge patch, which `kubectl apply` sends for built-in kinds.
 
-Used by `patches`. A strategic merge patch is RFC 7386 with two additions: some lists merge by a key
-of their elements or as sets, and directives (`$patch`, `$deleteFromPrimitiveList/…`, `$retainKeys`)
-delete and replace. Follows k8s.io/apimachinery/pkg/util/strategicpatch; the merge keys are the
-`patchMergeKey` tags of k8s.io/api. `$setElementOrder/…` orders the elements that it names; new
-elements of a patch come last.
+Used by `patches`. Does no I/O. A strategic merge patch is RFC 7386 with two additions: some lists
+merge by a key of their elements or as sets, and directives (`$patch`, `$deleteFromPrimitiveList/…`,
+`$retainKeys`) delete and replace. Follows k8s.io/apimachinery/pkg/util/strategicpatch; the merge
+keys are the `patchMergeKey` tags of k8s.io/api. `$setElementOrder/…` orders the elements that it
+names; new elements of a patch come last.
 """
 
 from collections.abc import Hashable
@@ -43,7 +43,8 @@ _DELETE_FROM, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
 def merge(target: Any, patch: Any) -> Any:
     """Return `target` with `patch` applied. `target` itself is not changed.
 
-    Raises 400 for an invalid patch.
+    Raises 400 for an invalid patch, 500 for list items that are no objects or lack the merge key,
+    as kube-apiserver does.
     """
     if not isinstance(patch, dict):
         return patch

@@ -1,8 +1,8 @@
-"""Typed objects: collecting, comparing, merging and pruning their fields. Pure.
+"""Typed objects: collecting, comparing, merging and pruning their fields.
 
-Used by `managed_fields`. Arguments are not changed. Follows sigs.k8s.io/structured-merge-diff
-(typed/tofieldset.go, compare.go, merge.go, remove.go) as far as Kubernetes uses it: structs and
-maps merge field by field, lists as sets, by keys, or as a whole.
+Used by `managed_fields` and `object_writer`. Does no I/O and changes no argument. Follows
+sigs.k8s.io/structured-merge-diff (typed/tofieldset.go, compare.go, merge.go, remove.go) as far as
+Kubernetes uses it: structs and maps merge field by field, lists as sets, by keys, or as a whole.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """Lists as tables (meta.k8s.io/v1 Table), which `kubectl get` prints.
 
-Used by get, list and watch when the client accepts `as=Table`. Cells of built-in kinds follow
-k8s.io/kubernetes/pkg/printers/internalversion; cells of custom kinds come from the columns of the
-definition. All columns are sent; the client hides columns with a priority unless `-o wide` is
-given.
+Used by `responses` and `resource_handler` (watches) when the client accepts `as=Table`. Cells of
+built-in kinds follow k8s.io/kubernetes/pkg/printers/internalversion; cells of custom kinds come
+from the columns of the definition. All columns are sent; the client hides columns with a priority
+unless `-o wide` is given.
 """
 
 import re

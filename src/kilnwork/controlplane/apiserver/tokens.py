@@ -25,7 +25,8 @@ API_AUDIENCE = ISSUER
 MIN_SECONDS = 600
 MAX_SECONDS = 1 << 32
 DEFAULT_SECONDS = 3600
-"""Lifetimes as in the TokenRequest of kube-apiserver: at least ten minutes, by default one hour."""
+"""Lifetimes in seconds, as in the TokenRequest of kube-apiserver: at least ten minutes, at most
+2^32 seconds, by default one hour."""
 
 _ALGORITHM = "ES256"
 _LEEWAY_S = 60.0
@@ -35,7 +36,9 @@ keeps that object."""
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """The object that a token is bound to. The token is invalid once the object is deleted."""
+    """The object that a token is bound to. The token is invalid once the object is removed, or 60 s
+    after its deletion if a finalizer keeps it.
+    """
 
     kind: str
     name: str

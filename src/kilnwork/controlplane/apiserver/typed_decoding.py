@@ -1,9 +1,10 @@
 """Decoding of objects by the type of their kind.
 
 It checks the types of fields, and drops and reports unknown fields. Used by admission on every
-object that a client sent or a patch produced. The decoded object has only known fields of the right
-types; admission validates the values. Follows sigs.k8s.io/json (built-in kinds) and the decoder of
-k8s.io/apiextensions-apiserver (custom kinds: pruning, defaults), with error messages in Go's words.
+object that a client sent or a patch produced, and for DeleteOptions and Scale. The decoded object
+has only known fields of the right types; admission validates the values. Follows sigs.k8s.io/json
+(built-in kinds) and the decoder of k8s.io/apiextensions-apiserver (custom kinds: pruning,
+defaults), with error messages in Go's words.
 """
 
 import functools
@@ -180,7 +181,7 @@ _IN_EVERY_GROUP = (
     "PatchOptions",
 )
 _UNVERSIONED = ("Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList")
-"""Registered by metav1.AddToGroupVersion."""
+"""Kinds that metav1.AddToGroupVersion registers only in version v1 of the core group."""
 
 
 def _no_kind(kind: api_resources.Resource, obj: meta.JsonObject) -> statuses.StatusError:
@@ -213,9 +214,10 @@ def check_body(
     field_validation: str,
     oddities: Sequence[str],
 ) -> list[str]:
-    """Return warnings for the oddities of a body that `read` does not decode.
+    """Return the warnings for a body that `read` does not decode.
 
-    Raises 400 for oddities with Strict.
+    `oddities` are messages about the body itself, such as duplicate fields. Raises 400 for them
+    with Strict.
     """
     try:
         return schema_validation.unknown_fields(

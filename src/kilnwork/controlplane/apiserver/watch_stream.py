@@ -145,7 +145,7 @@ class WatchStream:
             self._queue_line(_Unformed(action, raw))
 
     def as_event(self, shared: SharedChange) -> tuple[str, bytes] | None:
-        """Return action and object of the event for a change (KEP-95).
+        """Return action and object of the event for a change.
 
         Returns None if the change does not concern this watch.
         """

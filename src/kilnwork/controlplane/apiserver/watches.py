@@ -28,8 +28,8 @@ from kilnwork.kit import clock as clocks
 
 BOOKMARK_EVERY_S = 60.0
 RELEASE_AFTER = 100
-"""Number of ended watches after which free memory is returned to the system: their buffers were a
-megabyte or more."""
+"""Number of ended watches after which free memory is returned to the system: by then, their buffers
+have taken a megabyte or more."""
 RELEASE_S = 1.0
 MIN_TIMEOUT_S = 1800
 """Without timeoutSeconds a watch lasts between once and twice this long, as in kube-apiserver."""

@@ -1,4 +1,4 @@
-"""Rules of writes before and after admission, without I/O: the pure parts of `object_writer`.
+"""Rules of writes before and after admission, without I/O: a part of `object_writer`.
 
 The rules say which fields a path may change, which writes are refused before admission, and when a
 deleted object can be removed. They follow k8s.io/apiserver/pkg/registry/rest and the strategies of
@@ -178,7 +178,8 @@ def check_preconditions(
 ) -> None:
     """Raise 409 if uid or resourceVersion differ from those of the stored object.
 
-    Raises 422 for a patch of the uid, or a write that would delete the object.
+    Raises 422 for a patch of the uid or a change of deletionTimestamp, 400 for a missing or
+    different name or namespace, 500 for an unreadable resourceVersion.
     """
     if not metadata.metadata_of(wanted).get("name"):
         raise name_missing(target)
@@ -270,9 +271,9 @@ def prepare_update(
 ) -> meta.JsonObject:
     """Return `old` with those fields of `wanted` that the path may change.
 
-    Main path: everything but the status. `status`: only the status. `binding`: everything but the
-    metadata. `ephemeralcontainers`: only that list of a Pod. `finalize`: the finalizers of a
-    Namespace, which no other path changes.
+    Main path: everything, except the status if it is a subresource. `status`: only the status.
+    `binding`: everything but the metadata. `ephemeralcontainers`: only that list of a Pod.
+    `finalize`: the finalizers of a Namespace, which no other path changes.
     """
     if subresource == "binding":
         return wanted | {"metadata": old["metadata"]}

@@ -74,7 +74,9 @@ class StoredLookup:
     def get(
         self, kind: api_resources.Resource, namespace: str | None, name: str
     ) -> meta.JsonObject | None:
-        """Return the committed object, or None."""
+        """Return the committed object of a built-in kind, or None. Raises KeyError for other
+        kinds.
+        """
         stored = self._store.get(target_of(kind, namespace, name).key)
         return None if stored is None else stored.decode()
 

@@ -1,7 +1,7 @@
 """Service-account tokens of Pods: requested by TokenRequest, bound to the Pod, renewed in time.
 
-Used by the reconciler before the first start of a container and then at 80 % of each token's
-lifetime. A token is written to a file in the private directory of its Pod and nowhere else.
+Used by `container_preparation` before the first start of a container and then at 80 % of each
+token's lifetime. A token is written to a file in the private directory of its Pod and nowhere else.
 """
 
 from kilnwork.api import api_resources
@@ -26,7 +26,7 @@ class AccountTokens:
     async def write(self, pod: pod_types.Pod, directory: volumes.PodDirectory) -> float:
         """Write new account files for the Pod. Return the seconds until they must be renewed.
 
-        Raises `InputsNotReady` if the account does not exist.
+        Raises the errors of `token`, and OSError.
         """
         token, renew_s = await self.token(pod, container_input_types.TokenWant("", LIFE_S))
         directory.write_account(token=token, ca=self._ca, namespace=pod.metadata.namespace)
@@ -37,7 +37,8 @@ class AccountTokens:
     ) -> tuple[str, float]:
         """Return a token bound to the Pod, and the seconds until the token must be renewed.
 
-        Raises `InputsNotReady` if the account does not exist.
+        Raises `InputsNotReady` if the account does not exist or the token is forbidden, and
+        KubeError.
         """
         # The token is bound to the Pod, so that it is invalid once the Pod is deleted (KEP-1205).
         bound = {"apiVersion": "v1", "kind": "Pod"}

@@ -1,7 +1,7 @@
 """Inputs of a container from outside its Pod: API objects, tokens, and facts of the node.
 
-Used by `container_plan`, `volume_sources` and `downward_fields`, which are pure, and by the
-reconciler, which fetches them.
+Used by `container_plan`, `volume_sources` and `downward_fields`, which do no I/O, and by
+`container_preparation`, which fetches the objects and tokens. `local_node` finds the facts.
 """
 
 import types

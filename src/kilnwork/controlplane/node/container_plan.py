@@ -1,9 +1,10 @@
-"""Plan for the start of a container, computed from its Pod: program, environment, mounts. Pure.
+"""Plan for the start of a container, computed from its Pod: program, environment, mounts.
 
-Used by `container_preparation` before each start, which fetches the Secrets and ConfigMaps that the
-container needs (`wanted`) and passes them in. `volume_sources` computes the files of volumes, and
-`volumes` writes them. Keys, paths and names from the Pod are not trusted: a path that leads out of
-its directory is never followed, and the Pod fails.
+Does no I/O. Before each start, `container_preparation` fetches the Secrets and ConfigMaps that the
+container needs (`wanted`) and passes them to `make`. `pod_decisions`, `pod_reports` and `statuses`
+ask which Pods are refused and which fields have no effect. `volume_sources` computes the files of
+volumes, and `volumes` writes them. Keys, paths and names from the Pod are not trusted: a path that
+leads out of its directory is never followed, and the Pod fails.
 """
 
 import functools
@@ -47,7 +48,7 @@ class MountLink(NamedTuple):
     makes: bool = False
     """Whether to create `sub` if it does not exist."""
     host: str = ""
-    """For a hostPath volume: the directory or file of the machine."""
+    """Directory or file of the machine for a hostPath volume; empty for any other."""
 
 
 class ContainerPlan(NamedTuple):
@@ -220,7 +221,8 @@ def _environment(
 ) -> dict[str, str]:
     """Return the environment variables of the container.
 
-    All of them may refer to the variable with the path of the mounts, which only the node sets.
+    Values in `env` may refer to the variable with the path of the mounts
+    (`mount_path_resolution.VARIABLE`), which only the node sets.
     """
     env = {**facts.env, "HOSTNAME": pod.metadata.name, mount_path_resolution.VARIABLE: str(root)}
     if pod.uses_account:

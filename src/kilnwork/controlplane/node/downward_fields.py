@@ -1,7 +1,7 @@
-"""The downward API: fields of a Pod and resources of a container as text. Pure.
+"""The downward API: fields of a Pod and resources of a container as text.
 
-Used by `container_plan` (variables) and `volume_sources` (files). Names, formats and error messages
-are those of k8s.io/kubernetes pkg/fieldpath and pkg/api/v1/resource.
+Used by `container_plan` (variables) and `volume_sources` (files). Does no I/O. Names, formats and
+error messages are those of k8s.io/kubernetes pkg/fieldpath and pkg/api/v1/resource.
 """
 
 import decimal
@@ -17,9 +17,9 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
 
 def field(path: str, pod: pod_types.Pod, facts: container_input_types.NodeFacts) -> str:
-    """Return the value of a field that has a value for a process on this machine.
+    """Return the value of a field of the Pod, such as `metadata.name`.
 
-    Raises `InputsNotReady` for any other field.
+    Raises `InputsNotReady` for a field that the downward API or this node does not offer.
     """
     match = _SUBSCRIPT.fullmatch(path)
     if match:
@@ -61,8 +61,9 @@ def resource(
 ) -> str:
     """Return a limit or request of a container in units of the divisor, rounded up.
 
-    An unset limit is the node's capacity; an unset request is the limit, else 0. Raises
-    `InputsNotReady` for an unknown resource.
+    An unset limit is the node's capacity, or 0 if the node does not have the resource; an unset
+    request is the limit, else 0. Raises `InputsNotReady` if `reference.resource` does not begin
+    with `limits.` or `requests.`.
     """
     group, _, name = reference.resource.partition(".")
     if group not in ("limits", "requests") or not name:

@@ -1,4 +1,4 @@
-"""Our ends of the input and output of a process: pipes and terminals on the event loop.
+"""The node's ends of the input and output of a process: pipes and terminals on the event loop.
 
 Used by `execs` and `exec_link`. Nothing is buffered here: a slow reader makes the process wait, and
 a process that does not read makes the writer wait.

@@ -1,9 +1,9 @@
 """Client of the shim for exec and attach: starts a process in a container or joins its output.
 
-Used by `execs` (kubectl exec, attach) and by probes. Each request has a connection of its own to
-the shim (`shim_exec_server` and `shim_attach_server` describe the protocol). Input and output are
-descriptors
-whose other ends the caller keeps (`exec_io`).
+Used by `execs` and `kubelet_streaming` (kubectl exec, attach), and by `local_node` for probes and
+hooks. Each request has a connection of its own to the shim (`shim_exec_server` and
+`shim_attach_server` describe the protocol). Input and output are descriptors whose other ends the
+caller keeps (`exec_io`).
 """
 
 import asyncio
@@ -144,7 +144,8 @@ class Attachment:
     """An attached container whose output arrives at the pipes given to `attach`.
 
     Call `close` in any case. `input` is the container's standard input or terminal, which the
-    caller writes to and closes; None if it has neither.
+    caller writes to and closes; None if the container has neither, or has `stdinOnce` and an
+    earlier client got its input.
     """
 
     def __init__(self, connection: socket.socket, input_: exec_io.ProcessInput | None) -> None:

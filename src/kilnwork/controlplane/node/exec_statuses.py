@@ -1,7 +1,7 @@
-"""Final messages on the error stream of exec and attach. Pure.
+"""Final messages on the error stream of exec and attach.
 
-From version 4 of the protocol on, the message is a JSON Status. In older versions it is plain text,
-and is sent only for failures (k8s.io/kubelet pkg/cri/streaming/remotecommand; client-go
+No I/O. From version 4 of the protocol on, the message is a JSON Status. In older versions it is
+plain text, and is sent only for failures (k8s.io/kubelet pkg/cri/streaming/remotecommand; client-go
 tools/remotecommand reads it).
 """
 

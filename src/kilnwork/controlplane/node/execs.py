@@ -1,7 +1,8 @@
 """An exec or attach session, from the streams that the client opens to the Status at its end.
 
 Used by `kubelet_streaming`, which has negotiated the stream protocol with the client. The process
-belongs to the shim (`exec_link`), which sends it the hangup signal when the client disconnects.
+of an exec belongs to the shim (`exec_link`), which sends it the hangup signal when the client
+disconnects.
 """
 
 import asyncio

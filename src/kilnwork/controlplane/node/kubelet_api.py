@@ -112,7 +112,10 @@ def parse_flag(text: str | None) -> bool:
 
 
 def read_options(query: dict[str, str], *, now: float) -> log_reader.LogOptions:
-    """Return the log options of a query. Raises ValueError with a message that names the field."""
+    """Return the log options of a query. `now`: wall clock, seconds.
+
+    Raises ValueError with a message for the client.
+    """
     since: float | None = None
     if "sinceSeconds" in query:
         since = max(0.0, now - min(_number(query, "sinceSeconds", least=1), 1 << 53))

@@ -1,8 +1,8 @@
 """The local node as a whole: shim, kubelet API, Node and Lease objects, and the loop over its Pods.
 
-Started by `controlplane.cluster`, or by any code that has a client and certificates. The node uses
-the API server over HTTP only. Containers survive a SIGKILL of this process; the next `LocalNode` on
-the same directory takes them over. Linux only.
+Started by `controlplane.cluster` and by `virtual_node`. The node uses the API server over HTTP
+only. Containers survive a SIGKILL of this process; the next `LocalNode` on the same directory takes
+them over. Linux only.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ WORKERS = 8
 """Number of Pods that are reconciled in parallel; each mostly waits for the API server."""
 
 STATUS_S = 1.0
-"""Seconds that a stopping node waits until the final statuses are written."""
+"""Maximum seconds that a stopping node waits for the final statuses to be written."""
 
 AWAY_S = 4.0
 """Timeout for marking the node as stopped and releasing its name: three requests to an API server
@@ -65,7 +65,7 @@ class LocalNodeSettings(NamedTuple):
     directory: Path
     """Data directory, in which `pods` and `shim` are created."""
     run_dir: Path
-    """Private directory with a short path, for `shim.sock`."""
+    """Private directory with a short path, for `shim.sock` and the short links to mounts."""
     workdir: Path
     """Working directory of containers that do not name one."""
     certificates: kubelet_api.Certificates
@@ -83,7 +83,7 @@ class LocalNodeSettings(NamedTuple):
     port: int = 0
     """Port of the kubelet API; 0: any free one."""
     on_remove: Callable[[], None] = lambda: None
-    """Called when the Node is marked with `registration.REMOVE`."""
+    """Called at each renewal of the Lease while the Node is marked with `registration.REMOVE`."""
     on_taken: Callable[[], None] = lambda: None
     """Called when another process runs the node. Call `stop_without_statuses` then."""
     seizes: bool = False
@@ -245,8 +245,8 @@ class LocalNode:
     async def stop(self, *, grace_s: float = 10.0) -> None:
         """Stop every container, write the final statuses, and stop the shim.
 
-        Takes at most `grace_s` + 10 s. The API server must still run to receive the statuses, which
-        are lost otherwise.
+        Takes at most `grace_s` + 10 s, unless the shim does not respond. The API server must still
+        run to receive the statuses, which are lost otherwise.
         """
         self._reconciler.leave(grace_s)
         await self._wait(lambda: not self._reconciler.running, grace_s + STATUS_S)
@@ -288,7 +288,8 @@ class LocalNode:
     async def remove(self, say: node_drain.Say) -> None:
         """Cordon the node, evict its Pods and delete the Node. Call `stop` afterwards.
 
-        Raises KubeError if the API server cannot be reached; call `remove` again then.
+        `say` is called with each step for the user. Raises KubeError if the API server cannot be
+        reached; call `remove` again then.
         """
         await self._registration.cordon()
         await node_drain.drain(self._kube, self._cache.list, say)
@@ -361,7 +362,11 @@ class LocalNode:
 
 
 def node_facts(settings: LocalNodeSettings, server: str) -> container_input_types.NodeFacts:
-    """Return the facts that are the same for all containers. They inherit nothing else from us."""
+    """Return the facts that are the same for all containers of a node.
+
+    `server` is the URL of the API server. Of our own environment, containers get only PATH and
+    HOME.
+    """
     own = os.environ.get("PATH", os.defpath)
     path = settings.path or f"{Path(sys.executable).parent}{os.pathsep}{own}"
     url = parse.urlsplit(server)

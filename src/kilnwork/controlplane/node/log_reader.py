@@ -1,8 +1,8 @@
 """Reader of container logs: converts CRI lines to the output of `kubectl logs`, with its options.
 
-Used by `kubelet_api`. `log_writer` writes the logs; its two generations are read as one log. The
-reader follows a file through rotation by polling. It does not know Pods: the caller says whether a
-log may still grow.
+Used by `kubelet_api`, `local_node` and `termination_messages`. `log_writer` writes the logs; its
+two generations are read as one log. The reader follows a file through rotation by polling. It does
+not know Pods: the caller says whether a log may still grow.
 """
 
 import asyncio
@@ -138,7 +138,7 @@ def _open(path: Path) -> BufferedReader | None:
 
 
 def tail(path: Path, *, lines: int) -> bytes:
-    """Return the last lines of a complete log, or b"" if there is no log."""
+    """Return the last lines of a log's newer generation, or b"" if there is no log."""
     file = _open(path)
     if file is None:
         return b""

@@ -1,4 +1,4 @@
-"""Writer of container logs in the kubelet's format (CRI), used by the shim: one file per container.
+"""Writer of container logs in the kubelet's format (CRI), used by the shim: one log per start.
 
 A line is `TIME stdout|stderr F|P TEXT`; P marks part of a line that was too long. Two generations
 are kept: `NAME.log` and `NAME.log.1`. `log_reader` reads them. Standard library only: every import
@@ -20,7 +20,7 @@ LIMIT = 10 * 1024 * 1024
 
 SPARE_BYTES = 256 << 20
 """Bytes that are left free for the journal on the same disk (on a small disk, a twentieth of it).
-Same value as in `data.disks`, which the shim does not import in order to stay small."""
+Same value as in `data.disk_checks`, which the shim does not import in order to stay small."""
 
 LOST = b"[kilnwork: part of this output was lost: the disk was full]"
 

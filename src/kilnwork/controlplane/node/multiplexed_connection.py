@@ -1,8 +1,8 @@
 """A connection with multiplexed streams for coroutines, which connects a codec to a transport.
 
-Used by `execs` and `port_forwards`. For each stream, one coroutine reads and one writes. When too
-much data is unread, the transport stops reading, which blocks all streams of the connection (no
-protocol here has windows per stream). Writers wait when the peer reads slowly.
+Used by `kubelet_streaming`, `execs` and `port_forwards`. For each stream, one coroutine reads and
+one writes. When too much data is unread, the transport stops reading, which blocks all streams of
+the connection (no protocol here has windows per stream). Writers wait when the peer reads slowly.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ class StreamConnection(asyncio.Protocol):
     """All streams of one connection.
 
     `on_open` is called for each stream, and accepts or refuses it. Pass the transport to the
-    connection after the response to the upgrade; then call `close` in any case.
+    connection after the response to the upgrade; then call `close` or `abort` in any case.
     """
 
     def __init__(
@@ -224,8 +224,8 @@ class StreamConnection(asyncio.Protocol):
     async def close(self) -> None:
         """Close all streams and wait until the peer closes the connection, so that no data is lost.
 
-        A transport that is closed while it has unread bytes of the peer discards our last bytes
-        too.
+        After `GOODBYE_S` the connection is closed all the same. A transport that is closed while it
+        has unread bytes of the peer discards our last bytes too.
         """
         self._closing = True
         self.codec.close()

@@ -25,7 +25,7 @@ async def drain(
 ) -> None:
     """Evict Pods until only Pods of DaemonSets are left. Raises KubeError.
 
-    `known` returns the present Pods of the node.
+    `known` returns the present Pods of the node. `say` is called with each step for the user.
     """
     looks: dict[str, int] = {}
     while left := [pod for pod in known() if not _is_daemon(pod)]:

@@ -1,10 +1,11 @@
 """The Lease of a node, which shows that the node is alive and prevents a second one of its name.
 
-Used by `registration`. Like the kubelet's, the Lease is in `kube-node-lease`, owned by the Node,
-and renewed every ten seconds (KEP-589, https://kubernetes.io/docs/concepts/architecture/leases/).
-The kubelet's Lease names the node as its holder. Ours names the process that runs the node, like
-client-go's leader election. The identity of the process is that of its directory and machine, so
-that a process restarted on the directory has the name again at once.
+Used by `registration`, `local_node` and `node_removal`. Like the kubelet's, the Lease is in
+`kube-node-lease`, owned by the Node, and renewed every ten seconds (KEP-589,
+https://kubernetes.io/docs/concepts/architecture/leases/). The kubelet's Lease names the node as its
+holder. Ours names the process that runs the node, like client-go's leader election. The identity of
+the process is that of its directory and machine, so that a process restarted on the directory has
+the name again at once.
 """
 
 import asyncio
@@ -42,7 +43,8 @@ class Standing(enum.Enum):
     """State of a node's name: which process holds it."""
 
     FREE = enum.auto()
-    """No process holds the name, or we do already."""
+    """No process holds the name, we do already, or the holder's Lease has expired, whatever the
+    difference between the clocks is."""
     DOUBTFUL = enum.auto()
     """Another process holds the name. Its Lease has expired if the clocks of both machines
     agree."""
@@ -51,7 +53,7 @@ class Standing(enum.Enum):
 
 
 def holder(directory: Path, machine: str, *, new_uid: ids.NewUid = ids.new_uid) -> str:
-    """Return the identity of the node in this directory, which never changes."""
+    """Return the identity of the node in this directory. It is created once and never changes."""
     path = directory / _IDENTITY
     with contextlib.suppress(FileNotFoundError):
         return path.read_text().strip()

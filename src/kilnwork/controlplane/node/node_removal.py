@@ -2,7 +2,7 @@
 
 If a process runs the node, a mark on the Node (`registration.REMOVE`) asks it to remove the node;
 the process sees the mark within ten seconds. If no process renews the Node's Lease any more, the
-node is started here in order to stop what it has left behind. Used by the command.
+node is started here in order to stop what it has left behind.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Decisions about one Pod: what to do next, given its object and the state of its containers. Pure.
+"""Decisions about one Pod: what to do next, given its object and the state of its containers.
 
-The reconciler carries the decisions out and asks again whenever something has changed. A
-`ContainerView` is all that the node remembers of a container. The status is computed in `statuses`.
-The order of containers is the kubelet's (k8s.io/kubernetes pkg/kubelet/kuberuntime,
-computePodActions and computeInitContainerActions; sidecars: KEP-753).
+Does no I/O and reads no clock. The reconciler carries the decisions out and asks again whenever
+something has changed. A `ContainerView` is all that the node remembers of a container. The status
+is computed in `statuses`. The order of containers is the kubelet's (k8s.io/kubernetes
+pkg/kubelet/kuberuntime, computePodActions and computeInitContainerActions; sidecars: KEP-753).
 """
 
 from collections.abc import Iterator, Mapping
@@ -51,9 +51,10 @@ class ContainerView(NamedTuple):
     stop_s: float | None = None
     """Grace period with which the container was stopped; None if it was not stopped."""
     started: bool = True
-    """Result of the startup probe while the container runs."""
+    """Whether the startup probe has succeeded, or the postStart hook of a container without such a
+    probe. True for a container with neither."""
     ready: bool = True
-    """Result of the readiness probe while the container runs."""
+    """Result of the readiness probe while the container runs. True without such a probe."""
     failing: str = ""
     """What failed and ends the container, so that it starts again whatever its exit code is:
     Startup, Liveness or PostStart; "" for nothing."""
@@ -138,7 +139,7 @@ def decide(pod: pod_types.Pod, views: Views, now: DecisionTime) -> list[Decision
 def _ephemeral_starts(pod: pod_types.Pod, views: Views, now: DecisionTime) -> list[Decision]:
     """Start each ephemeral container once.
 
-    This happens even before the Pod is initialised, since users debug the initialisation with it.
+    This happens even before the Pod is initialised, since users debug the initialisation with them.
     """
     names = [container.name for container in pod.ephemeral_containers]
     new = [name for name in names if name not in views]

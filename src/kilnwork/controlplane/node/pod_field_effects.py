@@ -1,9 +1,10 @@
 """Table of the effect of every Pod field on our nodes; see `api.field_support`.
 
-Used by `container_plan`, which refuses Pods and names ignored fields, and by `cluster`, which makes
-the API server warn of these fields if it has such a node. A test walks the type core/v1 PodSpec and
-fails for a field without a row. For the effect of fields on a kubelet see the documentation of
-Kubernetes.
+Used by `container_plan`, which refuses Pods and names ignored fields, by `cluster`, which makes the
+API server warn of these fields if it has such a node, by `cli.embedded_crds` for the Pod templates
+of TaskClusters, and by `cli.field_effects_reference`, which writes the documentation. A test walks
+the type core/v1 PodSpec and fails for a field without a row. For the effect of fields on a kubelet
+see the documentation of Kubernetes.
 """
 
 from collections.abc import Iterator, Sequence

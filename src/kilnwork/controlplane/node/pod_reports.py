@@ -27,8 +27,8 @@ STARTED_S = 0.05
 written. A kubelet checks its containers once a second."""
 
 SIDECAR_S = 0.2
-"""The same delay for a Pod with sidecars, which has more steps (sidecars start before the other
-containers and end after them)."""
+"""Delay of status changes of a Pod with sidecars, until the Pod has ended or is being deleted. Such
+a Pod has more steps (sidecars start before the other containers and end after them)."""
 
 
 class PodReporter(NamedTuple):
@@ -73,7 +73,7 @@ class PodReporter(NamedTuple):
     ) -> None:
         """Report that a container can never run here.
 
-        Its Pod is refused too, except for an ephemeral container, which only waits.
+        Its Pod is refused too. An ephemeral container only waits, and its Pod goes on.
         """
         if isinstance(wanted, pod_types.EphemeralContainer):
             self.report_waiting(pod, state, wanted.name, errors.InputsNotReady(str(error)))

@@ -38,7 +38,7 @@ class PodState:
     ignored_reported: bool = False
     """Whether a kube event has named the fields that have no effect."""
     write_at: float | None = None
-    """Time at which delayed reports of starts are written (monotonic)."""
+    """Time at which a delayed status is written (monotonic); None if no status is delayed."""
 
     @property
     def running(self) -> int:

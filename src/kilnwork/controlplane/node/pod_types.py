@@ -1,8 +1,9 @@
 """The parts of a core/v1 Pod that the local node reads, as frozen structs.
 
-Used by every module of the node. The structs are never written back: the node patches only the
-status. Values of unusual fields stay decoded JSON, so that the node can still say why it cannot run
-a Pod. Fields that have no effect here (`pod_field_effects`) are read in order to be reported.
+Used by all modules of the node that handle Pods. The structs are never written back: the node
+patches only the status. Values of unusual fields stay decoded JSON, so that the node can still say
+why it cannot run a Pod. Fields that have no effect here (`pod_field_effects`) are read in order to
+be reported.
 """
 
 import itertools
@@ -228,7 +229,8 @@ class KeyToPath(_Struct, frozen=True):
 class ObjectVolume(_Struct, frozen=True):
     """SecretVolumeSource or ConfigMapVolumeSource of core/v1.
 
-    They name their object in different fields.
+    A Secret volume names its object in `secret_name`; a projected Secret and a ConfigMap use
+    `name`.
     """
 
     secret_name: str = ""

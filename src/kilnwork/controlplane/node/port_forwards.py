@@ -129,7 +129,7 @@ class Forwards:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Copy in both directions until the port closes or the client's stream ends."""
+        """Copy in both directions until the port closes or the client does not read any more."""
         background = coroutines.BackgroundWork("port")
         background.start("in", _copy_in(data, writer))
         out = background.start("out", _copy_out(reader, data))
@@ -193,7 +193,7 @@ def reason(problem: OSError) -> str:
 
 
 def port_of(headers: Mapping[str, str]) -> int | None:
-    """Return the port in the headers of a stream, or None if they name none."""
+    """Return the port in the headers of a stream, or None if they name no valid port."""
     text = headers.get("port", "")
     port = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
     return port if 1 <= port <= _LAST_PORT else None

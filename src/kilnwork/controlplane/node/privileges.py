@@ -1,9 +1,9 @@
 """Privileges of a container: the part of its securityContext that applies to a process.
 
-`privileges_of` is pure and used by `container_plan`; `apply` runs in the shim, in the child between
-fork and exec. The node does not switch users: a container that asks for another user than the
-node's must wait, like a container on a kubelet that would have to run it as root. Standard library
-only.
+`container_plan` calls `privileges_of`, which does no I/O; `apply` runs in the shim, in the child
+between fork and exec. The node does not switch users: a container that asks for another user than
+the node's must wait, like a runAsNonRoot container that a kubelet would have to run as root.
+Standard library only.
 """
 
 import ctypes
@@ -92,8 +92,9 @@ def _numbers(names: Any) -> set[int]:
 def apply(wanted: Privileges) -> None:
     """Drop privileges, in a child that is about to execute a program.
 
-    A process that may not remove capabilities from its bounding set has no capabilities;
-    no_new_privs makes sure that it gets none from a file either. Raises OSError.
+    Without CAP_SETPCAP, a process cannot remove capabilities from its bounding set. If its user is
+    not root, no_new_privs is set instead: the process has no capabilities, and cannot get any from
+    a file. Raises OSError, also for root without CAP_SETPCAP.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     any_kept = False

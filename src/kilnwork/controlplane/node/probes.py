@@ -1,9 +1,10 @@
 """Startup, readiness and liveness probes of containers, by command, HTTP or TCP.
 
-Used by `reconciler`, which calls `watch` for a running container and `drop` when it ends. Results
-are reported through `on_change`. Times, thresholds and messages are the kubelet's
-(k8s.io/kubernetes pkg/kubelet/prober and pkg/probe). Probes reach a container at the Pod's address,
-since the containers of this node share the machine's network.
+Used by `reconciler`, which calls `watch` for a running container and `drop` when it ends or is
+stopped, and by `hooks` for HTTP requests. Results are reported through `on_change`. Times,
+thresholds and messages are the kubelet's (k8s.io/kubernetes pkg/kubelet/prober and pkg/probe).
+Probes reach a container at the Pod's address, since the containers of this node share the machine's
+network.
 """
 
 import asyncio
@@ -157,8 +158,8 @@ class Probers:
         a warning.
 
         Redirects to the same host are followed, and certificates are not verified. Raises OSError
-        or aiohttp.ClientError for a request without a response, and NodeError for too many
-        redirects.
+        or aiohttp.ClientError for a request without a response, NodeError for too many redirects,
+        and ValueError for an unknown port or an invalid URL.
         """
         if self._session is None:
             connector = aiohttp.TCPConnector(ssl=False, force_close=True, limit=0)
@@ -203,7 +204,7 @@ async def _outcome(response: aiohttp.ClientResponse) -> tuple[bool, str]:
 
 
 class ProbeResult:
-    """Result of one probe, computed from the outcomes so far. Pure.
+    """Result of one probe, computed from the outcomes so far.
 
     `healthy` is the result assumed before the first outcome.
     """

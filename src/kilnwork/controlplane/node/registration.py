@@ -1,7 +1,8 @@
 """The Node object, which describes the machine, and the Lease, which shows that the node is alive.
 
-Used by `local_node` and `virtual_node`. The Node's status is written at the start and every five
-minutes, the Lease (`node_lease`) every ten seconds, as by the kubelet.
+Used by `local_node`, and by `virtual_node` and `node_removal` for its constants and functions. The
+Node's status is written at the start and every five minutes, the Lease (`node_lease`) every ten
+seconds, as by the kubelet.
 """
 
 import asyncio
@@ -83,11 +84,11 @@ class NodeIdentity(NamedTuple):
 
 
 class Registration:
-    """Keeps the Node and the Lease of one name up to date. Call `register`, then run `keep`.
+    """Keeps the Node and the Lease of one name up to date. Call `claim`, `register`, then `keep`.
 
-    `on_remove` is called when a client has marked the Node with `REMOVE`, and `on_back` when the
-    API server responds again. `on_taken` is called when another process has the name: nothing is
-    renewed from then on.
+    `on_remove` is called at each renewal while the Node is marked with `REMOVE`, and `on_back` when
+    the API server responds again. `on_taken` is called when another process has the name: nothing
+    is renewed from then on.
     """
 
     def __init__(
@@ -165,9 +166,10 @@ class Registration:
             log.warning("taints not set: set them by kubectl, or delete the Node", extra=facts)
 
     async def keep(self) -> None:
-        """Renew the Lease until cancelled.
+        """Renew the Lease and restore the Node.
 
-        Failures are logged, and the renewal is tried again in the next round.
+        Ends when it is cancelled or another process has the name. Failures are logged, and the
+        renewal is tried again in the next round.
         """
         turn, away = 0, False
         while True:
@@ -231,7 +233,10 @@ class Registration:
         await self._lease.release()
 
     async def remove(self) -> None:
-        """Delete the Node and its Lease; if that is forbidden, mark the Node as drained."""
+        """Delete the Node and its Lease.
+
+        If that is forbidden, mark the Node as drained and not ready, and release its name.
+        """
         try:
             await delete(self._client, self._name)
         except errors.Forbidden as error:

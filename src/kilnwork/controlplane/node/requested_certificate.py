@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 SIGNER = "kubernetes.io/kubelet-serving"
 LOOK_S = 5.0
 AGAIN_S = 300.0
-"""Delay after a refusal, by which an administrator may have granted the permission."""
+"""Delay after a refusal or an error, by which an administrator may have granted the permission."""
 
 RENEW_AT = 0.8
 

@@ -1,12 +1,13 @@
 """The shim: parent and subreaper of every container process, so that these survive the server.
 
-`shim_link.launch` starts the shim as `python -S -P -m …shim` with the package's directory in
-PYTHONPATH (no site-packages: the shim stays small and starts in milliseconds), in a session of its
-own. There is one shim per data directory, which a lock ensures. It serves one node at a time on a
-Unix socket. A request is one JSON object per line, `{"n": 1, "do": "start", …}`, with the reply
-`{"n": 1, …}`; between replies the shim sends `{"event": "ended", "container": {…}}`. A connection
-whose first request is `hello` becomes the node's; a connection that begins with `exec` or `attach`
-is served separately (`shim_exec_server`, `shim_attach_server`); any other connection is closed.
+`shim_link.launch` starts the shim as `python -S -P -m …shim` with the directory that contains
+kilnwork in PYTHONPATH (no site-packages: the shim stays small and starts in milliseconds), in a
+session of its own. There is one shim per data directory, which a lock ensures. It serves one node
+at a time on a Unix socket. A request is one JSON object per line, `{"n": 1, "do": "start", …}`,
+with the reply `{"n": 1, …}`; between replies the shim sends `{"event": "ended", "container": {…}}`.
+A connection whose first request is `hello` becomes the node's; a connection that begins with `exec`
+or `attach` is served separately (`shim_exec_server`, `shim_attach_server`); any other connection is
+closed.
 
 Without a node for `patience` seconds, the shim stops all containers and exits. If the shim itself
 is killed, the next one adopts the containers that it finds by pid and start time
@@ -83,7 +84,11 @@ class Shim:
         }
 
     def run(self) -> None:
-        """Serve until a node asks the shim to leave, or no node connects for `patience_s`."""
+        """Serve until the shim must leave and all containers have ended.
+
+        It must leave when a node asks for it, at SIGTERM, SIGINT or SIGHUP, or when no node has
+        been connected for `patience_s`.
+        """
         # Signals come first: a child that ends during adoption must wake the loop.
         wakeup = self._catch_signals()
         self._adopt()

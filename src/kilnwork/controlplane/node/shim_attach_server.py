@@ -73,7 +73,11 @@ class Attachments:
         request: dict[str, Any],
         held: containers.ShimContainer | None,
     ) -> bool:
-        """Attach the client to the container. Return False if the container does not run."""
+        """Attach the client to the container. Return False if the connection is to be closed.
+
+        This is the case if the container does not run, the client sent other than two descriptors,
+        or the client has disconnected.
+        """
         outputs = client.take_descriptors()
         if held is None or held.root is None or len(outputs) != len(stdio.STREAMS):
             stdio.close(outputs)

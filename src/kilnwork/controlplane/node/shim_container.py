@@ -274,7 +274,8 @@ class ShimContainer:
     def stop(self, grace_s: float) -> None:
         """Send SIGTERM to the process group, and SIGKILL to all processes after `grace_s`.
 
-        A second call can only shorten the grace period.
+        A second call can only shorten the grace period. Does nothing once the root process has
+        ended: what is left of the container is killed then in any case.
         """
         if self._root is None:
             return
@@ -292,7 +293,10 @@ class ShimContainer:
         self._on_root_gone()
 
     def read(self, pipe: int) -> bool:
-        """Move the content of a pipe to the log. Return False at its end."""
+        """Move a piece of output from a pipe to the log and the listeners.
+
+        Return False at the end of the output.
+        """
         try:
             output = os.read(pipe, _READ)
         except BlockingIOError:
@@ -398,8 +402,8 @@ def before_exec(
     """Return the function that a child calls before it executes its program.
 
     Returns None if there is nothing to do. The function drops the privileges. With `tty`, it also
-    makes standard input the controlling terminal of the new session (tty_ioctl(4)).
-    The function is safe as a preexec_fn because the shim has only one thread.
+    makes standard input the controlling terminal of the new session (ioctl_tty(2)). The function is
+    safe as a preexec_fn because the shim has only one thread.
     """
     if not tty and dropped_privileges == privileges.Privileges():
         return None

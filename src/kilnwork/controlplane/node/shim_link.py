@@ -69,7 +69,8 @@ def reap(pid: int) -> bool:
 class ShimLink:
     """A connection to a running shim.
 
-    Ends of containers are kept until `report_ends` is called.
+    Records of containers that end are kept until `report_ends` is called. Every request raises
+    `errors.ShimAway` if the shim does not reply.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,7 +118,10 @@ class ShimLink:
         return [shim_container.ContainerRecord(**record) for record in reply["containers"]]
 
     async def start(self, order: shim_container.StartRequest) -> shim_container.ContainerRecord:
-        """Start a container unless it runs. The record says whether the program failed to start."""
+        """Start a container, unless the shim knows its id already. Return its record.
+
+        The record says whether the program failed to start.
+        """
         reply = await self._ask("start", **order._asdict())
         return shim_container.ContainerRecord(**reply["container"])
 
@@ -129,7 +133,7 @@ class ShimLink:
         await self._ask("stop", id=container_id, grace_s=grace_s)
 
     async def forget(self, container_id: str) -> None:
-        """Drop the record of a container that has ended."""
+        """Drop the record of a container. Raises `errors.ShimRefused` if it has not ended."""
         await self._ask("forget", id=container_id)
 
     async def leave(self, *, grace_s: float) -> None:

@@ -1,4 +1,4 @@
-"""SPDY/3.1 frames: parsing and encoding. Pure: no sockets, no streams.
+"""SPDY/3.1 frames: parsing and encoding, without I/O and without the state of streams.
 
 Kubernetes carries exec, attach and port-forward over SPDY, although browsers no longer support it.
 Sources: https://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1/ (frames, dictionary)

@@ -1,8 +1,9 @@
-"""Status of a Pod, computed from its object and the node's views of its containers. Pure.
+"""Status of a Pod, computed from its object and the node's views of its containers.
 
-Used by the reconciler, which writes a status that differs from the previous one. Formats and
-reasons are the kubelet's (core/v1 PodStatus; k8s.io/kubernetes pkg/kubelet/kubelet_pods.go,
-getPhase, and pkg/kubelet/status/generate.go), so that `kubectl get pods` shows what people expect.
+Used by `pod_reports`, which writes a status that differs from the previous one. Does no I/O and
+reads no clock. Formats and reasons are the kubelet's (core/v1 PodStatus; k8s.io/kubernetes
+pkg/kubelet/kubelet_pods.go, getPhase, and pkg/kubelet/status/generate.go), so that `kubectl get
+pods` shows what people expect.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +45,7 @@ class PodFacts(NamedTuple):
 
 
 def refused(pod: pod_types.Pod, message: str) -> dict[str, Any]:
-    """Return the status of a Pod that fails without having been started."""
+    """Return the status of a Pod that fails because this node can never run it."""
     return {"phase": "Failed", "reason": UNSUPPORTED, "message": message}
 
 
@@ -144,7 +145,7 @@ def is_ready(
     """Return whether a container is ready.
 
     An init container is ready once it has succeeded, any other container while it runs and its
-    probes succeed.
+    probes succeed. A container that is killed at once with its deleted Pod is not ready.
     """
     if container in pod.init_containers and not container.sidecar:
         return view.last is not None and view.last.exit_code == 0

@@ -1,8 +1,9 @@
-"""Multiplexed streams on one connection: their events, and `Codec`, the port for protocols. Pure.
+"""Multiplexed streams on one connection: their events, and `Codec`, the port for protocols.
 
-exec, attach and port-forward need named streams (stdin, stdout, …), whichever protocol carries
-them. Each protocol has a `Codec`: SPDY (`streams_spdy`), WebSocket channels, and SPDY inside a
-WebSocket (both in `streams_websocket`). `multiplexed_connection` connects a codec to a transport.
+No I/O: a codec turns bytes into events, and calls into bytes. exec, attach and port-forward need
+named streams (stdin, stdout, …), whichever protocol carries them. Each protocol has a `Codec`: SPDY
+(`streams_spdy`), WebSocket channels, and SPDY inside a WebSocket (both in `streams_websocket`).
+`multiplexed_connection` connects a codec to a transport.
 """
 
 from collections.abc import Iterable, Mapping

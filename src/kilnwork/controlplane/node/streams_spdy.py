@@ -1,9 +1,9 @@
-"""The streams of one SPDY/3.1 connection, from the server's side. Pure: see
-`streams_interface.Codec`.
+"""The streams of one SPDY/3.1 connection, from the server's side.
 
-Follows github.com/moby/spdystream (connection.go): the peer opens streams with odd, increasing ids;
-each stream gets a SYN_REPLY before anything is sent on it; data on an unknown stream is dropped,
-since a reset may have crossed it; pings are sent back. Header names are lower case.
+No I/O: see `streams_interface.Codec`. Follows github.com/moby/spdystream (connection.go): the peer
+opens streams with odd, increasing ids; each stream gets a SYN_REPLY before anything is sent on it;
+data on an unknown stream is dropped, since a reset may have crossed it; pings are sent back. Header
+names are lower case.
 """
 
 from collections.abc import Iterable, Iterator

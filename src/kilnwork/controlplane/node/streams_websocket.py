@@ -1,9 +1,10 @@
-"""Streams over WebSocket messages, from the server's side. Pure: see `streams_interface.Codec`.
+"""Streams over WebSocket messages, from the server's side.
 
-There are two protocols. *Channels*: the first byte of a message is the number of its stream
-(k8s.io/apimachinery wsstream/conn.go; KEP-4006 for version 5, whose message `255, n` ends stream
-n). In the base64 variants the number is a digit, and the rest is base64. *Tunnel*: the messages are
-the bytes of an SPDY connection (`SPDY/3.1+portforward.k8s.io`, KEP-4006).
+No I/O: see `streams_interface.Codec`. There are two protocols. *Channels*: the first byte of a
+message is the number of its stream (k8s.io/apimachinery wsstream/conn.go; KEP-4006 for version 5,
+whose message `255, n` ends stream n). In the base64 variants the number is a digit, and the rest is
+base64. *Tunnel*: the messages are the bytes of an SPDY connection (`SPDY/3.1+portforward.k8s.io`,
+KEP-4006).
 
 The library `websockets` reads and writes the frames of RFC 6455; the HTTP part is in `upgrades`.
 """

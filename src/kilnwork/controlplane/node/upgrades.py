@@ -1,10 +1,10 @@
-"""Negotiation of stream protocols: the HTTP part of exec, attach and port-forward. Pure.
+"""Negotiation of stream protocols: the HTTP part of exec, attach and port-forward.
 
-Works like the kubelet (k8s.io/apimachinery httpstream and wsstream): SPDY with the version of the
-streams in `X-Stream-Protocol-Version`, or WebSocket with the version as a subprotocol. It also
-supports the protocols that kube-apiserver translates for a kubelet and that our API server passes
-on: `v5.channel.k8s.io`, and port-forward's SPDY inside a WebSocket (KEP-4006). Used by
-`kubelet_streaming`.
+Does no I/O. Works like the kubelet (k8s.io/apimachinery httpstream and wsstream): SPDY with the
+version of the streams in `X-Stream-Protocol-Version`, or WebSocket with the version as a
+subprotocol. It also supports the protocols that kube-apiserver translates for a kubelet and that
+our API server passes on: `v5.channel.k8s.io`, and port-forward's SPDY inside a WebSocket
+(KEP-4006). Used by `kubelet_streaming`.
 """
 
 import base64

@@ -1,8 +1,9 @@
 """Virtual node: our node attached to another API server, like a node of virtual-kubelet.
 
-Used by `kiln node`. A virtual node is assembled from a client, a serving certificate and a
-`local_node.LocalNode`, in a directory that only one process uses at a time. Images are only labels,
-as on all our nodes, so the Node is tainted: only Pods that tolerate this are scheduled here.
+Used by `kiln node`, and by `node_removal` for its `--remove`. A virtual node is assembled from a
+client, a serving certificate and a `local_node.LocalNode`, in a directory that only one process
+uses at a time. Images are only labels, as on all our nodes, so the Node is tainted: only Pods that
+tolerate this are scheduled here.
 """
 
 import asyncio
@@ -105,7 +106,10 @@ class VirtualNode:
         return self._node.port
 
     async def start(self, *, say: Say = _say_nothing) -> None:
-        """Start the node, which is Ready on return. Nothing keeps running after a KilnError."""
+        """Start the node, which is Ready on return. Raises KilnError.
+
+        After an error, at most the shim with its containers keeps running, for `patience_s`.
+        """
         say(f"registering node {self.settings.name}")
         async with contextlib.AsyncExitStack() as exits:
             self._open_directory(exits)

@@ -1,8 +1,8 @@
-"""Files in the volumes of a Pod, computed from their sources. Pure: the objects are passed in.
+"""Files in the volumes of a Pod, computed from their sources.
 
-Used by `container_plan` and `container_preparation`; `volumes` writes the files. Keys and paths
-from the Pod are not trusted: a path that leads out of its directory is never followed, and the Pod
-fails.
+No I/O: the objects are passed in. Used by `container_plan` and `container_preparation`, and by
+`termination_messages` for paths; `volumes` writes the files. Keys and paths from the Pod are not
+trusted: a path that leads out of its directory is never followed, and the Pod fails.
 """
 
 import base64
@@ -88,7 +88,7 @@ def tokens(pod: pod_types.Pod) -> Iterator[container_input_types.TokenWant]:
 def volume(volume: dict[str, Any], context: VolumeContext) -> VolumeContent:
     """Return the content of a volume.
 
-    Raises `InputsNotReady` naming the volume and what it waits for.
+    Raises `InputsNotReady` naming the volume and what it waits for, and `Unsupported`.
     """
     name = str(volume["name"])
     if is_container_owned(volume):

@@ -150,7 +150,8 @@ _HOST_CHECKS: Mapping[str, tuple[Callable[[int], bool], str]] = {
 def check_host(name: str, host: pod_types.HostPath) -> None:
     """Check that a host path has the requested type, as the kubelet does.
 
-    Raises `InputsNotReady` for another type.
+    Creates what is missing for DirectoryOrCreate and FileOrCreate. Raises `InputsNotReady` for
+    another type, and OSError.
     """
     path, kind = Path(host.path), host.type or ""
     if kind == "DirectoryOrCreate":

@@ -3,8 +3,8 @@ interruptions.
 
 Used by the agent, in one thread per blob. Received bytes survive any interruption. Content with a
 different digest never becomes a blob: it is set aside and fetched once more from the beginning. If
-it differs again, `DataCorrupt` is raised, or `SourceChanged` if a source twice sends the same
-different content.
+it differs again, this origin has failed with `DataCorrupt`, or with `SourceChanged` if it is a
+source that twice sent the same different content, and the next origin is tried.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,8 +27,8 @@ class Stopped(Exception):
 
 
 class Fetched(NamedTuple):
-    """A blob that was read, and the name of its origin. `received`: bytes received by this call, in
-    all tries.
+    """A blob that was read, and the name of its origin. `received`: bytes received from this
+    origin, in all tries.
     """
 
     digest: bytes
@@ -82,7 +82,7 @@ def fetch(
     where: Sequence[origins.Origin],
     progress: Progress,
 ) -> Fetched:
-    """Fetch a blob unless the pond has it.
+    """Fetch a blob into the pond; the caller has checked that the pond does not have it.
 
     The origins are tried one after the other. If all fail, the error of the source is raised, not
     that of a peer, since peers may get the blob later. Raises Stopped, PondFull, DataCorrupt,

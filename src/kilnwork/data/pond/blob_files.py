@@ -1,9 +1,10 @@
 """Blob files of a pond: files named by the SHA-256 of their content, and partial files being
 fetched.
 
-Used by `store`. This is not `data.local_blobs`, where the modification time keeps a blob alive.
-Here leases say who needs a blob, its file is shared with the trees of runs by hard links, and it is
-fetched for minutes by a process that may be killed at any moment. Therefore
+Used by `store`, and by the modules that fetch and scrub blobs. This is not `data.local_blobs`,
+where the modification time keeps a blob alive. Here leases say who needs a blob, its file is shared
+with the trees of runs by hard links, and it is fetched for minutes by a process that may be killed
+at any moment. Therefore
 
 - a partial file has a name of its own in the same file system and survives: `partial/NAME`, next to
   `NAME.json`, which names the origin of its bytes;
@@ -241,7 +242,7 @@ class PartialFile(context_manager_bases.Closeable):
         self.describe(facts)
 
     def describe(self, facts: PartialFacts) -> None:
-        """Record the origin of the bytes, before the first byte is written."""
+        """Record the origin of the bytes; call this before bytes from that origin are written."""
         if facts != self.facts:
             self._facts_path.write_bytes(msgspec.json.encode(facts))
             self.facts = facts

@@ -1,4 +1,4 @@
-"""Eviction: chooses which snapshots a pond deletes to free space. Pure.
+"""Eviction: chooses which snapshots a pond deletes to free space. Does no I/O.
 
 Used by `store`. Snapshots without a lease are chosen, least recently used first. A blob is deleted
 when no remaining snapshot contains it.
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 
 class Candidate(NamedTuple):
-    """A snapshot in the pond that may be evicted. `used`: when it was last leased or released, wall
-    clock.
+    """A snapshot in the pond, with or without a lease. `used`: when it was last leased or released,
+    or was stored; wall clock seconds.
     """
 
     digest: str

@@ -1,8 +1,8 @@
 """Leases: small files on disk that record which runs need which snapshots on this node.
 
-Used by `store`. A lease survives a restart of the agent. It belongs to a namespace, which is part
-of its name on disk: clients cannot name, read or release leases of other namespaces. Snapshots
-without a lease may be evicted.
+Used by `store`, and by the agent, which makes the leases. A lease survives a restart of the agent.
+It belongs to a namespace, which is part of its name on disk: clients cannot name, read or release
+leases of other namespaces. Snapshots without a lease may be evicted.
 """
 
 import contextlib

@@ -35,8 +35,9 @@ class OutputSource:
         """The attempt that has written a file, by path."""
 
     def list(self, selection: origins.Selection) -> Sequence[origins.ListedFile]:
-        """Return the files of all attempts. Raises SourceRefused if two attempts have written the
-        same path, since one would hide the other."""
+        """Return the selected files of all attempts. Raises SourceRefused if two attempts have
+        written the same path, since one would hide the other, and SourceMissing if there are none.
+        """
         found: dict[str, origins.ListedFile] = {}
         where: dict[str, str] = {}
         for attempt in self._attempts:

@@ -25,10 +25,10 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
 
     `files`: whole files in the order of their paths, with about the same number of bytes in each
     shard. `glob`: one shard for each pattern in `patterns`; a file belongs to the first pattern
-    that matches. `range`: ranges of bytes of files of records, where a record belongs to the range
-    in which it begins; if `unit` is `rows`, each shard has the same number of records instead.
-    `hash`: files by the SHA-256 of their path; if `key` is set, the records of all files by the
-    SHA-256 of that field.
+    that matches. `range`: equal ranges of bytes of the concatenated files, where a record belongs
+    to the range in which it begins; if `unit` is `rows`, shards have equal numbers of records
+    instead. `hash`: files by the SHA-256 of their path; if `key` is set, the records of all files
+    by the SHA-256 of that field.
     """
 
     by: Annotated[str, msgspec.Meta(pattern="^(files|glob|range|hash)$")]
@@ -106,12 +106,12 @@ class Divisible(Protocol):
 def plan(
     of: Divisible, scheme: Scheme, count: int | None = None, *, snapshot: str = ""
 ) -> list[Shard]:
-    """Return all shards of a snapshot in the order of their index. Every byte is in exactly one
+    """Return all shards of a snapshot in the order of their index. Every record is in exactly one
     shard.
 
-    `count`: number of shards; by default one per file, or per pattern. If there are fewer files
-    than shards, some shards have no files. `snapshot`: name of the snapshot, for the documents.
-    Raises ManifestRefused.
+    `count`: number of shards; for `files` by default one per file, for `glob` one per pattern, and
+    required for `range` and `hash`. If there are fewer files than shards, some shards have no
+    files. `snapshot`: name of the snapshot, for the documents. Raises ManifestRefused.
     """
     wanted, rows, given = _count(of, scheme, count), scheme.unit == "rows", _given(scheme)
     if rows or (scheme.by == "hash" and scheme.key):

@@ -1,10 +1,10 @@
 """Pinning: makes a snapshot of the current content of a source, whose digest identifies exactly
 this content.
 
-Used by the agent chosen for it. Every file is read once, into the pond, unless it was seen with its
-stamp before. Then the source is listed again: changed files are read again, and a source that keeps
-changing is refused. So a snapshot is the content of the source at one moment, as far as its stamps
-tell; a single file is always consistent in itself.
+Used by the agent of the node that was chosen to pin. Every file is read once, into the pond, unless
+it was seen with its stamp before. Then the source is listed again: changed files are read again,
+and a source that keeps changing is refused. So a snapshot is the content of the source at one
+moment, as far as its stamps tell; a single file is always consistent in itself.
 """
 
 import hashlib

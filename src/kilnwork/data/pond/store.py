@@ -11,6 +11,7 @@ that an agent that was killed continues where it stopped:
     runs/NAMESPACE/LEASE/SNAPSHOT/…        trees (`trees`), which Pods mount
     outputs/NAMESPACE/LEASE/ATTEMPT/…      files written by tasks of a run, until its release
     sources/                               files of sources that were read (`seen_files`)
+    scrub.json                             position of the pass over all blobs (`scrubbing`)
 
 Nothing here waits for a network. Thread-safe.
 """
@@ -54,8 +55,9 @@ _DIRECTORIES = (
 class PondLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on the space that a pond may use.
 
-    `capacity`: number of bytes, by default the space of the disk. When more than the fraction
-    `high` is used, unused snapshots are evicted until `low` is reached.
+    `capacity`: number of bytes; None: what the pond uses plus the free space of its disk
+    (`PondStore.capacity`). When more than the fraction `high` is used, snapshots without a lease
+    are evicted until `low` is reached.
     """
 
     capacity: int | None = None
@@ -292,8 +294,9 @@ class PondStore:
             return None
 
     def release(self, namespace: str, name: str) -> None:
-        """Release a lease, and delete the run's trees. Raises LeaseRefused, also for a lease of
-        another namespace."""
+        """Release a lease, and delete the run's trees and outputs. Raises LeaseRefused, also for a
+        lease of another namespace.
+        """
         with self._lock:
             for one in self._leases.get(namespace, name).snapshots:
                 self._touch(one.digest)

@@ -1,5 +1,5 @@
 """Checksums of parts: computes the crc32 of each part in turn, and combines those of two
-neighbours. Used by `part_cutter`.
+neighbours. Used by `part_cutter`; `in_place_indexing` computes them in a thread.
 
 Combining works as in zlib's crc32_combine: appending n bytes multiplies by x to the power of 8 n,
 modulo the polynomial of CRC-32 (IEEE 802.3, reflected). Python's zlib does not offer it.

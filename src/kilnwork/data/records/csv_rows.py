@@ -1,5 +1,5 @@
-"""Rows of CSV (RFC 4180), as bytes: finds where rows end, and splits them into cells. Used by index
-and readers.
+"""Rows of CSV (RFC 4180), as bytes: finds where rows end, and splits them into cells. Used by
+`row_index`, `part_reader` and `values`.
 
 A quote opens a quoted cell only at the beginning of the cell; elsewhere it is an ordinary
 character, as in Python's csv. In a quoted cell two quotes stand for one, and delimiters and line

@@ -14,8 +14,9 @@ _PIECE_BYTES = 128 << 10
 """Maximum bytes unpacked at once: a small piece can unpack to a thousand times its size, and code
 that processes the piece may hold Python's lock until it has seen all of it."""
 _STEP_BYTES = 16 << 10
-"""Compressed bytes processed together: what follows a member is copied for each member, so that a
-file of many tiny members would take time quadratic in this."""
+"""Number of compressed bytes processed together. zlib copies the bytes after each member, so the
+time for a file of many tiny members is quadratic in this number.
+"""
 FREE_BYTES = 64 << 20
 """Unpacked size up to which the ratio is not checked: at most a second of work."""
 _GZIP_ONLY = 16 + zlib.MAX_WBITS

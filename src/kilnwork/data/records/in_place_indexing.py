@@ -1,4 +1,5 @@
-"""Stored index: indexes an existing file in place. Used for input by reference and by `files.map`.
+"""In-place indexing: indexes a file where it is stored. Used for uploads that become the input of a
+job, and by `files.map`.
 
 The caller's thread reads and counts while another thread computes the checksums of the bytes read
 before, so that two cores are used: zlib and hashlib release Python's lock.

@@ -1,6 +1,7 @@
 """Intake of a file as it arrives: returns the bytes to store, and the manifest after the last byte.
 
-Used by uploads. Pieces may have any length; only an unfinished record is kept in memory.
+Used by uploads and by `files.map`. Pieces may have any length; only an unfinished record is kept in
+memory.
 """
 
 import hashlib

@@ -1,5 +1,5 @@
 """Line index: counts the lines of a file and divides the file into parts, without looking at each
-line. Used by `indexes`.
+line. Used by `indexes`, and by `row_index` where there are no quotes.
 
 Line ends are counted in whole blocks; single line ends are searched for only where a part ends.
 """

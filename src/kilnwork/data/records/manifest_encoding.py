@@ -1,5 +1,5 @@
-"""Encoding of manifests, and checks of their invariants. Used by code that writes or reads
-manifests.
+"""Encoding of manifests, and checks of their invariants. Used by `jobs`, which checks the manifest
+of each new job.
 """
 
 import msgspec

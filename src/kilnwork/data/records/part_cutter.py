@@ -24,7 +24,8 @@ class PartCutter:
     """Builder of the list of a file's parts: the parts that have ended, and the open part.
 
     `lines`, `start`: number of lines and first byte of the open part. `limit_lines`, `limit_bytes`:
-    when to call `close`; each call may raise them. `end`: how far the file was measured, in bytes.
+    the sizes at which to call `close`; each call of `close` may increase them. `end`: how far the
+    file was measured, in bytes.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Directories below a local store: created when needed, locked, and removed when empty.
 
-Used by `local` only. `.lock` is locked (flock) by a process that replaces or deletes files of a
-directory; `.new-…` are incomplete files, each locked by its writer. No key begins with a dot.
+Used by `local` and `local_resumable`. `.lock` is locked (flock) by a process that replaces or
+deletes files of a directory; `.new-…` are incomplete files, each locked by its writer. No key
+begins with a dot.
 """
 
 import contextlib

@@ -45,7 +45,7 @@ class FileWriter:
         self._looks = looks
 
     def write(self, piece: port.Data) -> None:
-        """Append bytes to the file. Raises `StoreFull`, `StoreRefused`."""
+        """Append bytes to the file. Raises `StoreFull`, `StoreRefused`, `StoreUnreachable`."""
         left = memoryview(piece).cast("B")
         if self._looks and self.at >= self._looked_at:
             self._look()

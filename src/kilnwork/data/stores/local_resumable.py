@@ -1,11 +1,11 @@
 """Resumable upload in a local store: one file to which bytes are appended.
 
-Used by `resumable_uploads`. `DIRECTORY/bytes` is the file; `DIRECTORY/kept` says how many of its
-bytes are on disk and confirmed. Bytes after those belong to no client, and are cut off before more
-are written. A client that begins to append rewrites `kept`, which changes its etag: an earlier
-client can then write no more, since each write checks that etag under the directory's lock. When
-the upload is complete, `link` gives the file a second name, so that a job has it as its input
-without a copy; nothing is appended after that.
+Used by `resumable_uploads`, and by `server.jobs` to link an upload. `DIRECTORY/bytes` is the file;
+`DIRECTORY/kept` says how many of its bytes are on disk and confirmed. Bytes after those belong to
+no client, and are cut off before more are written. A client that begins to append rewrites `kept`,
+which changes its etag: an earlier client can then write no more, since each write checks that etag
+under the directory's lock. When the upload is complete, `link` gives the file a second name, so
+that a job has it as its input without a copy; nothing is appended after that.
 """
 
 import contextlib

@@ -4,7 +4,7 @@ Used by the server for uploads that are resumable by offset (draft-ietf-httpbis-
 Confirmed bytes are on disk; if two clients append at the same offset, only one succeeds. In a store
 that is a directory an upload is one file (`local_resumable`). In clouds no object can be appended
 to by any process; there, each stretch is an object of its own, `DIRECTORY/OFFSET`, created once,
-and the client that completes the upload copies them.
+and the server copies them when a job takes the upload as its input.
 """
 
 from collections.abc import Iterator
@@ -113,8 +113,8 @@ class Appender:
     """Writer that appends bytes to an upload. `offset`: offset of the next byte. For one thread at
     a time.
 
-    Bytes are committed from time to time, and at the end of the `with` block, however it ends,
-    unless the store is full.
+    Bytes are committed from time to time, and at the end of the `with` block, also if it ends with
+    an error. After a `StoreError` the uncommitted bytes are discarded.
     """
 
     def __init__(self, growing: ResumableUpload, offset: int, piece_bytes: int) -> None:

@@ -1,7 +1,7 @@
 """Store URLs: opens the store that a URL names, `file:///DIRECTORY`, or `kiln:NAMESPACE/JOB` at the
 manager.
 
-Used by the server, which makes the URLs, and by slots, which get them with their parts.
+Used by `jobs`, which makes the URLs, and by slots, which get them with their parts.
 """
 
 from pathlib import Path

@@ -1,8 +1,9 @@
-"""Turns messages of workers' agents into inputs of the machine.
+"""Turns messages of workers' agents, executor processes and sidecars into inputs of the machine.
 
-Used by the hub. An agent holds the lease of its worker, runs commands, owns the slot processes, and
-passes on requests of commands from their sockets: for children (`Spawn`) and for states of tasks
-(`GetTask`). The sidecar of an attempt in a Pod makes the same requests, for that attempt alone.
+Used by `peers`, and by `in_process_links` for `bounded`. An agent holds the lease of its worker,
+runs commands, owns the slot processes, and passes on requests of commands from their sockets: for
+children (`Spawn`) and for states of tasks (`GetTask`). The sidecar of an attempt in a Pod makes the
+same requests, for that attempt alone.
 """
 
 import asyncio
@@ -54,7 +55,8 @@ class _StatusRequest:
 
 
 class _StatusRequests:
-    """The open requests for states of tasks, by task. `respond(request)` is called once for each.
+    """The open requests for states of tasks, by task. `respond(request)` is called once for each
+    request that is not dropped.
 
     After a restart of either end of the link, the worker sends its requests again.
     """
@@ -375,7 +377,10 @@ def _second_hello(link: links.Link, _: messages.Hello) -> None:
 
 
 def bounded(outcome: attempts.Outcome) -> attempts.Outcome:
-    """Return an outcome whose texts are truncated to the length that may be stored."""
+    """Return an outcome that may be stored: with its message truncated.
+
+    If the result is too large, the attempt has failed with RESULT_TOO_LARGE.
+    """
     result = outcome.result
     if result is not None and len(result.data) > attempts.MAX_INLINE_BYTES:
         return attempts.Outcome(

@@ -1,9 +1,10 @@
 """The output of attempts: two files each, current and older, in `logs/<task>/<run>-<attempt>`.
 
-Written by the hub from Log messages, read by `server`. A file that reaches `FILE_BYTES` is renamed
-to `….log.1`, so an attempt keeps its last 8 to 16 MiB. `….log.rotated` counts how often that
-happened, so that a restarted dispatcher knows how much of the output it has. Where the worker has
-dropped output, or the disk was full, a line in the log tells how much is missing, and
+Written by the hub: from Log messages, from the outputs that in-process executors copy, and from
+short outputs in the journal. Read by `server` and `cli`. A file that reaches `FILE_BYTES` is
+renamed to `….log.1`, so an attempt keeps its last 8 to 16 MiB. `….log.rotated` counts how often
+that happened, so that a restarted dispatcher knows how much of the output it has. Where the worker
+has dropped output, or the disk was full, a line in the log tells how much is missing, and
 `….log.dropped` holds by how many bytes the file is shorter than the output. Files are not fsynced:
 output is not worth a disk flush for each line, and the worker keeps output that was not
 acknowledged.

@@ -1,8 +1,8 @@
 """Authentication: checks a peer's first frame before the machine gets any input from the peer.
 
-Used by the hub. Agents, drivers and sidecars present a token, which the `TokenVerifier` checks. A
-slot presents the secret that its agent gave it; the agent has announced its digest before. A
-refusal gives the reason and tells whether to try again.
+Used by `peers`. Agents, executor processes, drivers, sidecars and call processes present a token,
+which the `TokenVerifier` checks. A slot presents the secret that its agent gave it; the agent has
+announced the secret's digest before. A refusal gives the reason and tells whether to try again.
 """
 
 import hashlib
@@ -48,7 +48,10 @@ class Authenticator:
         self._most = MAX_SLOTS
 
     def announce_slot(self, slot: bytes, digest: bytes, *, living: Container[bytes]) -> None:
-        """Store the SHA-256 of a slot's secret; drop the digests of slots that are not `living`."""
+        """Store the SHA-256 of a slot's secret.
+
+        If there are very many, first drop the digests of slots that are not `living`.
+        """
         if len(self._digests) >= self._most:
             self._digests = {s: d for s, d in self._digests.items() if s in living}
             # Twice the number of living slots, so that dropping costs a constant time per

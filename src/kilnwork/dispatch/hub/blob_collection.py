@@ -19,13 +19,13 @@ from kilnwork.kit import clock as clocks
 log = logging.getLogger(__name__)
 
 KEEP_S = 3600.0
-"""Seconds for which a blob is kept without a reference: longer than any writer waits between
-writing a blob and writing the row that refers to it.
+"""Seconds after its last renewal for which a blob without a reference is kept: longer than any
+writer waits between writing a blob and writing the row that refers to it.
 """
 
 RELEASED_KEEP_S = 2.0 * blob_renewal.RENEW_S
-"""Seconds for which a blob is kept after its last row was deleted: its writer does not need it any
-more, and its holders, and submitters of the same value, renew it every `RENEW_S`.
+"""Seconds after its last renewal for which a blob is kept whose rows were deleted: its writer does
+not need it any more, and its holders, and submitters of the same value, renew it every `RENEW_S`.
 """
 
 MIN_STEADY_S = 1.5 * blob_renewal.RENEW_S

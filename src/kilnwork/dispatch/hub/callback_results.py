@@ -12,7 +12,7 @@ from kilnwork.channel import messages
 from kilnwork.dispatch.hub import commits, links, subscriptions
 
 MAX_CONCLUDED = 10_000
-"""Maximum number of attempts, the newest, for which it is remembered which result ended them."""
+"""Number of the newest attempts for which the result that ended them is remembered."""
 
 
 class Taken(Enum):
@@ -62,7 +62,9 @@ class Callbacks:
         """Hand a result to the executor of the attempt `ref`, and wait until the attempt's end is
         stored.
 
-        Returns STORED if this result has ended the attempt, now or when it was sent before.
+        Returns STORED if this result has ended the attempt, now or when it was sent before; OVER if
+        something else has ended it; NOT_NOW if the executor is not connected, or if the attempt has
+        not ended within `wait_s`.
         """
         callback = messages.Callback(ref, media_type, body)
         changed = asyncio.Event()

@@ -1,8 +1,8 @@
-"""Decides which children running commands may request, and makes the bodies of responses. Pure.
+"""Decides which children running commands may request, and which specs may be templates of calls.
 
-Used by the hub. A spawned task may not have anything that only a Task object can wait for or change
-later. Bodies are JSON. The worker passes them on unchanged, and tasks in any language read them, so
-fields are only ever added.
+Also makes the bodies of responses to requests. Does no I/O. Used by the hub. A spawned task may not
+have anything that only a Task object can wait for or change later. Bodies are JSON. The worker
+passes them on unchanged, and tasks in any language read them, so fields are only ever added.
 """
 
 import base64
@@ -44,7 +44,7 @@ def child_key(message: messages.Spawn) -> str:
 def refusal(message: messages.Spawn, *, executors: bool = True) -> str:
     """Return why there can be no such child, or "".
 
-    `executors`: there are executors besides the workers.
+    `executors`: whether there are executors besides the workers.
     """
     if message.key is not None and len(message.key) > MAX_KEY_LENGTH:
         return f"key: at most {MAX_KEY_LENGTH} characters"
@@ -178,8 +178,8 @@ def error_response(message: str) -> bytes:
 
 
 def status_response(view: model.TaskView) -> bytes:
-    """Return the body of the response that describes a task, with its result if it has
-    succeeded.
+    """Return the body of the response that describes a task, with its result, or the error of a
+    call that has failed.
     """
     return _encode_response(
         {

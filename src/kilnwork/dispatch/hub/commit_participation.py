@@ -44,7 +44,9 @@ class Participation:
 
     @property
     def refused(self) -> str | None:
-        """Return the reason for which the current write has failed, or None. Cheap."""
+        """Return the reason for which the current write has failed, or None; does not access the
+        disk.
+        """
         return self._core.store.refused
 
     def submit_now(
@@ -56,10 +58,10 @@ class Participation:
     ) -> list[subscriptions.Change]:
         """Accept runs of different tasks, also after a success, in the batch that is being made.
 
-        Returns the runs that already existed: the submitted run, a higher run, or a lower run,
-        which is killed first (submit again when it has ended). Impossible runs are returned as
-        failed. `new`: the caller knows that none of the tasks has a run yet. `shown`: the caller
-        will ask for views of the tasks.
+        Returns the runs that already existed: the submitted run, a higher run, or a lower run. An
+        unfinished lower run is killed first: submit again when it has ended. Impossible runs are
+        returned as failed. `new`: the caller knows that none of the tasks has a run yet. `shown`:
+        the caller will ask for views of the tasks.
         """
         existing: list[subscriptions.Change] = []
         unknown: list[model.Submission] = []

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 0.25
 STALL_S = 1.0
-"""Seconds: if the hub's own heartbeat is later than this, no worker could reach the hub, so leases
-get a full term.
+"""Seconds of delay of the hub's own heartbeat above which all leases get a full term, since no
+worker could reach the hub.
 """
 
 MAX_UNWRITTEN_TASKS = 20_000
@@ -43,7 +43,9 @@ class Observer(Protocol):
         ...
 
     def failed(self, error: BaseException) -> None:
-        """Handle the final failure of the store: end every wait with `HubStopped`."""
+        """Handle the final failure of the store or the machine: end every wait with
+        `HubStopped`.
+        """
         ...
 
 
@@ -62,7 +64,7 @@ class Participant(Protocol):
         ...
 
     def committed(self) -> None:
-        """Handle the news that the rows added last are on disk."""
+        """Handle the commit of a batch: the rows that were added to it are stored."""
         ...
 
     def aborted(self, error: BaseException) -> None:
@@ -77,8 +79,8 @@ class BatchLimits:
     lease_s: float
     """Seconds that a worker may be silent."""
     max_backlog: int
-    """Maximum number of calls of one cluster that wait for a slot; with more, no calls are
-    accepted.
+    """Number of queued tasks of one cluster above which calls are not acknowledged, so that
+    submitters wait.
     """
     executors: bool = True
     """Whether tasks may name executors other than the worker."""

@@ -1,8 +1,9 @@
 """Relays between workers and the executor that runs attempts as containers of their Pods.
 
-Used by `agents` (requests of workers) and `peers` (the executor). The worker holds such an attempt
-like any other, with its slot, lease, files and report; only its process is started elsewhere. So
-nothing is stored: after a restart of the manager, and on each new link, workers ask again.
+Used by `agents` for requests of workers, and by the executor in `controllers` as `Hub.containers`.
+The worker holds such an attempt like any other, with its slot, lease, files and report; only its
+process is started elsewhere. So nothing is stored: after a restart of the manager, and on each new
+link, workers ask again.
 """
 
 from collections.abc import Callable

@@ -38,9 +38,10 @@ written together with their results. To send unacknowledged calls again would ta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The settings that a Welcome tells a worker.
+    """The settings of the dispatcher that messages to peers contain.
 
-    `blobs`: the directory in which each namespace has its directory of blobs.
+    `lease_s` and `renew_s` are for workers (Welcome). `blobs`: the directory in which each
+    namespace has its directory of blobs, for drivers, slots and call processes (Attached).
     """
 
     lease_s: float
@@ -54,7 +55,7 @@ class Outgoing(msgspec.Struct):
     """The encoded messages of a batch, and the links to open and close.
 
     `frames`: by link, in order. `accepted`, `acknowledged`: acknowledgements by link, which may be
-    sent later. `closing`: links to close. `opened`: links that are open now.
+    sent later. `closing`: links to close. `opened`: links to open once their frames are written.
     """
 
     frames: dict[int, list[bytes]] = {}
@@ -134,7 +135,7 @@ class Delivery:
     def release(self, out: Outgoing) -> None:
         """Write all frames, with one write for each link.
 
-        Acknowledgements for links without other frames are written now or soon.
+        Acknowledgements for links without other frames are written later (see `LINGER_S`).
         """
         # Merged with older ones that still linger: each number confirms all below it.
         self._accepted.update(out.accepted)

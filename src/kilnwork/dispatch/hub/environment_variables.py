@@ -1,8 +1,8 @@
 """Serves the values of variables that tasks take from Secrets and ConfigMaps.
 
-Used by `agents` and `submitters`. Values go from the API server to the process that has the
-attempt, over its link, and nowhere else: not to the machine, the journal or a log. An attempt gets
-only the values that its own spec names, from its own namespace.
+Used by `agents` and `submitters`. Values go from their source to the process that has the attempt,
+over its link, and nowhere else: not to the machine, the journal or a log. An attempt gets only the
+values that its own spec names, from its own namespace.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ NOWHERE = "this dispatcher has no Secrets and no ConfigMaps: kiln.start(secrets=
 
 
 class VariableSource(Protocol):
-    """Reads Secrets and ConfigMaps. Implemented by `cli.wiring` and `dispatch.process`."""
+    """Reads Secrets and ConfigMaps. Implemented by `cli.wiring` and `dispatch.local_secrets`."""
 
     async def read(
         self, namespace: str, source: env_sources.VariableSource

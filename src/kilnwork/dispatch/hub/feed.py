@@ -1,7 +1,7 @@
 """A feed: the keys that changed after a given number, in the order of their changes.
 
-Used by the hub for tasks and clusters. Keeps only the newest change of each key, so a slow reader
-gets one entry for many changes and never an old one.
+Used by the hub for tasks and clusters, and by `jobs`. Keeps only the newest change of each key, so
+a slow reader gets one entry for many changes and never an old one.
 """
 
 import asyncio

@@ -60,8 +60,8 @@ class HubOptions:
     renew_s: float = RENEW_S
     """Seconds between two renewals of a worker's lease: three tries fit one lease."""
     keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
-    """Limits on the age and number of finished tasks without an object that are kept, with their
-    output.
+    """Limits on the age, number and size of finished tasks without an object that are kept, with
+    their output.
     """
     max_backlog: int = MAX_BACKLOG
     executors: bool = True
@@ -80,8 +80,8 @@ class HubOptions:
     """The directory that contains the directories of blobs, by namespace."""
     clock_file: Path | None = None
     on_failure: Callable[[BaseException], None] = lambda error: None
-    """Called when the store cannot continue (another dispatcher took over, the file is broken): the
-    process should end, and the next one start from the journal.
+    """Called when the store cannot continue (another dispatcher took over, the file is broken), or
+    after a bug in the machine: the process should end, and the next one start from the journal.
     """
 
 
@@ -256,8 +256,8 @@ class Hub:
     async def retry(self, task: ids.TaskId, *, force: bool = False) -> None:
         """Start a new run of a finished spawned task; it is on disk when this returns.
 
-        Raises `RunRefused` if the task is unknown or unfinished, or has succeeded and `force` is
-        False.
+        Raises `RunRefused` if the task is unknown, unfinished or being deleted, or has succeeded
+        and `force` is False, or if its job is deleted or its spec cannot be read.
         """
         await self._retrying.retry(task, force=force)
 
@@ -266,9 +266,10 @@ class Hub:
 
         Either all new runs or none are on disk when this returns. Successes are reused: children of
         earlier runs become children of the new runs, and only the failed children run again, when
-        they are requested. Raises `RunRefused` if the task is unknown, unfinished or has succeeded.
-        `objects`: the caller can raise the `spec.run` of Task objects; if False and Task objects
-        are among the tasks, raises `RunRefused`.
+        they are requested. Raises `RunRefused` if the task is unknown, unfinished or has succeeded,
+        or if one of the tasks belongs to a job or is being deleted. `objects`: the caller can raise
+        the `spec.run` of Task objects; if False and Task objects are among the tasks, raises
+        `RunRefused`.
         """
         return await self._retrying.retry_failed(task, objects=objects)
 
@@ -323,8 +324,8 @@ class Hub:
         """Forget a finished task, with all its runs and output; this is on disk when the method
         returns.
 
-        Raises `RunRefused` if the task is unknown, unfinished, a Task object, or one that a user
-        may look up.
+        Raises `RunRefused` if the task is unknown, unfinished or a Task object, if its parent or a
+        task that takes its result is unfinished, or if it has an unfinished child.
         """
         row = self._core.reader.task_row(task)
         if row is None:
@@ -338,7 +339,7 @@ class Hub:
         """Fail all unfinished tasks of a deleted TaskCluster.
 
         `running`: False while the TaskCluster is still being deleted: fail only tasks that no
-        worker has.
+        worker has and that have not delegated to another task.
         """
         self._core.apply(inputs.CloseCluster(namespace, cluster, running))
         await self._core.flush()
@@ -434,7 +435,8 @@ class Hub:
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Return the path of an attempt's current log file, which need not exist.
 
-        The path of the older log file has `.1` appended.
+        The path of the older log file has `.1` appended. If only the journal has the output, this
+        writes it to the file first.
         """
         ref = attempts.AttemptRef(task, run, attempt)
         path = attempt_logs.path(self.logs.logs_dir or Path(os.devnull), ref)
@@ -463,9 +465,7 @@ class Hub:
 
     @property
     def at_work(self) -> bool:
-        """Return whether a task runs, or will run as soon as a connected worker has a slot for
-        it.
-        """
+        """Return whether there are unfinished tasks, and a worker that can be given tasks."""
         mem = self._core.machine.memory
         return bool(mem.tasks) and any(worker.ready for worker in mem.workers.values())
 
@@ -486,7 +486,7 @@ class Hub:
             self._clusters.publish(c.key for c in own)
 
     def failed(self, error: BaseException) -> None:
-        """End all waits after the store has failed for good (`commits.Observer`)."""
+        """End all waits after the store or the machine has failed for good (`commits.Observer`)."""
         self._disconnect(errors.HubStopped(f"the dispatcher failed: {error}"))
         self._on_failure(error)
 

@@ -1,6 +1,6 @@
 """Links of executors in this process: instructions go to them unencoded, observations come back.
 
-Used by the hub, one `ExecutorLink` for each executor. As over a connection, nothing is sent before
+Used by `peers`, one `ExecutorLink` for each executor. As over a connection, nothing is sent before
 it is on disk; reports are applied at once, and `finished` returns when its report is stored.
 """
 

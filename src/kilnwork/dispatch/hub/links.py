@@ -1,7 +1,7 @@
 """The dispatcher's end of one connection: decodes messages, and makes them wait until the peer has
 joined.
 
-Used by the hub, one `Link` for each connection. Messages go directly to the handler for that kind
+Used by `peers`, one `Link` for each connection. Messages go directly to the handler for that kind
 of peer (`receive`). Whatever a peer sends, only its own link is affected: a frame that cannot be
 decoded closes it with a `Refused` that gives the reason. While a peer does not read, the dispatcher
 does not read from it, so that nothing accumulates.
@@ -28,7 +28,7 @@ dropped.
 
 
 UNREAD_BYTES = 8 << 20
-"""Number of bytes that a peer has not read at which no more are read from it."""
+"""Number of bytes that a peer has left unread above which the dispatcher stops reading from it."""
 
 MAX_UNREAD_BYTES = 128 << 20
 """Maximum bytes that a peer leaves unread; with more it loses its link, and gets everything again

@@ -1,7 +1,8 @@
 """The connections of all peers: each is authenticated, and joins as its Hello says.
 
 Used by the hub. Each connection is a `links.Link`. An authenticated link hands its messages
-directly to `submitters` (drivers and slots) or to `agents` (workers).
+directly to `submitters` (from drivers, slots and call processes) or to `agents` (from workers,
+executor processes and sidecars).
 """
 
 from collections.abc import Callable

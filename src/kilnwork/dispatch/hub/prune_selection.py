@@ -1,7 +1,7 @@
-"""Selects the tasks that a prune may forget: finished, and not needed by any other task. Pure.
+"""Selects the tasks that a prune may forget: finished, and not needed by any other task.
 
-Used by `retention`. Goes through runs by age, so that a parent comes before its children: a tree is
-forgotten from its root down.
+Does no I/O. Used by `retention`. Goes through runs by age, so that a parent comes before its
+children: a tree is forgotten from its root down.
 """
 
 from collections.abc import Container, Iterable, Mapping

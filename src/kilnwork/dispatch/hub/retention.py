@@ -27,7 +27,9 @@ from kilnwork.kit import ids, retention_clock
 log = logging.getLogger(__name__)
 
 KEEP_S = 7 * 86_400.0
-"""Seconds: long enough to see on Monday what ran on Friday, short enough for a small disk."""
+"""Default seconds for which a finished task is kept: long enough to see on Monday what ran on
+Friday, short enough for a small disk.
+"""
 
 MIN_AGE_S = 60.0
 """Seconds for which a task that has ended is never forgotten: jobs and drivers may be about to read

@@ -105,10 +105,10 @@ class RetryRequests:
             raise errors.RunRefused(_OF_GONE_JOB.format(row.shown_name, short))
 
     def _is_of_job(self, source: bytes) -> bool:
-        """Return whether the task belongs to a job.
+        """Return whether a task with this source belongs to a job.
 
-        All tasks of a job share one source of the queue. The job decides which run of such a task
-        counts.
+        The source of all tasks of a job is the UUID of the job. The job decides which run of such a
+        task counts.
         """
         if not self._core.participants:
             return False

@@ -23,7 +23,7 @@ MAX_MESSAGE_LENGTH = 4096
 Handlers = dict[type, Callable[[links.Link, Any], None]]
 
 Pruner = Callable[[model.Pruning, bool], Awaitable[model.Pruned]]
-"""Forgets finished tasks, or only counts them (True), as `Hub.prune`."""
+"""Forgets finished tasks, or only counts them if the second argument is True, as `Hub.prune`."""
 
 _NO_PRUNING = "drivers of this dispatcher may not prune: use `kiln prune` with its server"
 

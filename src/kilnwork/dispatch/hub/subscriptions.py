@@ -1,8 +1,8 @@
-"""Subscriptions to changes of spawned tasks, for subscribers with thousands of tasks.
+"""Subscriptions to changes of tasks, for subscribers with thousands of tasks.
 
-Used by the hub, for `jobs`: changes of tasks are published in batches, after the commit that stores
-them. Unlike a reader of a feed, a subscriber runs on the same event loop, and reads all states
-again after a restart (`Participation.submit_now`).
+Used by the hub for `jobs`, and by `callback_results`. Changes of tasks are published in batches,
+after the commit that stores them. Unlike a reader of a feed, a subscriber runs on the same event
+loop, and reads all states again after a restart (`Participation.unfinished` and `states`).
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -25,8 +25,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """The current state of a run, as published to subscribers.
 
     `attempt`: how many attempts have started or are reserved. `worker`: the name of the Pod of the
-    worker. `over`: the state is final and stored; a final state that is not stored yet is not
-    published.
+    worker. `over`: the state is final. A final state that is not stored yet is not published.
     """
 
     task: ids.TaskId

@@ -17,7 +17,7 @@ from kilnwork.kit import ids
 
 MAX_ENDED = 1024
 """Maximum number of views of finished tasks that are kept, a kilobyte each. A view is requested
-soon after its task has ended, and so many Jobs of one task may end in one batch.
+soon after its task has ended, and about as many Jobs of one task may end in one batch.
 """
 
 

@@ -33,7 +33,7 @@ measurements. It is added a second time for a call whose arguments are kept.
 
 
 class _Ended(msgspec.Struct, frozen=True, gc=False):
-    """The short form of a finished call that was no child and had no key, without times and
+    """The short form of a successful call that is no child and has no key, without times and
     worker.
     """
 
@@ -56,7 +56,7 @@ _DROPPED = frozenset((
     "created", "exit_code", "failures", "finished", "losses", "parent", "source", "started",
     "stopped", "suspended",
 ))  # fmt: skip
-"""Names of the facts about a task that are dropped when it has ended."""
+"""Names of the facts about a task that its short form does not have."""
 _KEPT = operator.attrgetter(*_Ended.__struct_fields__[:-1])
 """Returns the fields of a record that are kept, in the order of `_Ended`."""
 _OTHERS = tuple(
@@ -342,7 +342,7 @@ class MemoryStore(row_reader.RowReader):
             family[task.child_key] = task
 
     def _end(self, task: records.Task) -> None:
-        """Shrink the record of a finished run to the fields that can still be read."""
+        """Count a finished run against the limit; keep only the short form of a successful call."""
         template, result = task.template, task.result
         size = OVERHEAD if result is None else OVERHEAD + len(result.data)
         # Otherwise the task may have to run again.

@@ -7,8 +7,8 @@ and `memory_store`, the memory of this process. An implementation guarantees:
   an earlier epoch is refused inside its transaction (`StaleEpoch`).
 - All or nothing: a batch is one transaction, whenever the process is killed.
 - Order: batches are written in the order of `write`, and their `done` is called in that order.
-- Durability: `done` is called after the batch is on disk, and only then may anything of it be
-  passed on. The reader sees what is written and nothing else.
+- Durability: `done` is called after the batch is on disk (in memory, for `memory_store`), and only
+  then may anything of it be passed on. The reader sees what is written and nothing else.
 - Finality: a run that has ended keeps its state, whatever a later batch says.
 - Duplicate ids: a second run with the same id and number is not written; the rest of its batch is.
 """
@@ -180,7 +180,10 @@ class RetentionReader(Protocol):
     """Finds tasks and blobs that may be deleted."""
 
     def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
-        """Return runs created before a given time, oldest first."""
+        """Return runs created before the wall time `before`, oldest first, from rows above `above`.
+
+        Returns at most `limit` runs, among them runs that must be kept (see `model.OldRun`).
+        """
         ...
 
     def child_states(self, parent: ids.TaskId, run: int) -> Iterable[tuple[str, int]]:
@@ -222,7 +225,9 @@ class Store(Protocol):
 
     @property
     def refused(self) -> str | None:
-        """Return the reason for which the current write has failed, or None. Cheap."""
+        """Return the reason for which the current write has failed, or None; does not access the
+        disk.
+        """
         ...
 
     @property

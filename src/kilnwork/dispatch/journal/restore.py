@@ -1,8 +1,8 @@
-"""Restores memory from rows of the journal: after a start, and for a new run of a task. Pure.
+"""Restores memory from rows of the journal: after a start, and for a new run of a task.
 
-Used by the hub. After a start, queued tasks wait again. Running tasks are held by workers that are
-not connected yet, whose leases get one full term from the end of the restore. None of that counts
-against a task's budgets.
+Does no I/O but through the readers that it is given. Used by the hub and `retry_selection`. After a
+start, queued tasks wait again. Running tasks are held by workers that are not connected yet, whose
+leases get one full term from the end of the restore. None of that counts against a task's budgets.
 """
 
 import logging

@@ -1,10 +1,11 @@
-"""Decides which tasks run again when a failed task is retried, and in what order. Pure.
+"""Decides which tasks run again when a failed task is retried, and in what order.
 
-Used by the hub. Tasks are connected if one takes the result of the other, has delegated to it, or
-has spawned it. All failed tasks that are connected with the retried task, through failed tasks, run
-again; successes are reused. A failed child runs again when the new run of its parent requests it,
-with the arguments of that request. A child runs before such a request only if it is the retried
-task, or if a task that is neither its parent nor its sibling needs it.
+Does no I/O but through the readers that it is given. Used by `hub.retry_requests`. Tasks are
+connected if one takes the result of the other, has delegated to it, or has spawned it. All failed
+tasks that are connected with the retried task, through failed tasks, run again; successes are
+reused. A failed child runs again when the new run of its parent requests it, with the arguments of
+that request. A child runs before such a request only if it is the retried task, or if a task that
+is neither its parent nor its sibling needs it.
 """
 
 import functools

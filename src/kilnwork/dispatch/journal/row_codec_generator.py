@@ -1,8 +1,8 @@
-"""The codec of stored tasks: functions and column lists, generated once from a declaration. Pure.
+"""The codec of stored tasks: functions and column lists, generated once from a declaration.
 
 Used by `task_rows`, whose `TaskRow` is the declaration: each of its fields is a column, and has a
 `Column` that declares how its value is read from a record and set on a record. The functions are
-compiled when the module is imported, so that no row is made by reflection.
+compiled when `task_rows` is imported, so that no row is made by reflection.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The reader that all stores share: makes views and other values of a few kinds of rows. Pure.
+"""The reader that all stores share: makes views and other values of a few kinds of rows.
 
 Used by `sqlite.queries` and `memory_store`, which implement the abstract methods, as another
 database would: each method finds rows of one kind. The hub and the server see a `port.Reader`.
@@ -102,7 +102,10 @@ class RowReader(abc.ABC):
 
     @abc.abstractmethod
     def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
-        """Return runs created before a given time, oldest first."""
+        """Return runs created before the wall time `before`, oldest first, from rows above `above`.
+
+        Returns at most `limit` runs, among them runs that must be kept (see `model.OldRun`).
+        """
 
     @abc.abstractmethod
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:

@@ -1,14 +1,14 @@
-"""Rows of the journal: the SQL values that a batch writes. Pure.
+"""Rows of the journal: the SQL values that a batch writes. No I/O.
 
-Used by the journal, which makes the rows of a batch on its owner's thread, since records change
-afterwards; `memory_store` uses it to find the blobs that a template needs. `task_rows` declares the
-columns of a task.
+Used by `sqlite.journal`, which makes the rows of a batch on its owner's thread, since records
+change afterwards. `memory_store` and `sqlite.queries` use some of the functions, such as the counts
+of tasks. `task_rows` declares the columns of a task.
 
 A call whose row is new, that is reserved for the first time, or that succeeds has a narrow
 statement of its own: nearly every call needs only these three.
 
-The number of tasks by function and state is stored too: `rows_to_write` gives the state changes of
-a batch and their sums, which the journal writes in the same transaction. A task is counted by its
+The number of tasks by function and state is stored too: this module gives the state changes of a
+batch and their sums, which the journal writes in the same transaction. A task is counted by its
 newest run, as lists show it.
 """
 
@@ -99,7 +99,9 @@ class Rows:
 
 
 def of_batch(batch: instructions.Batch) -> Rows:
-    """Return the rows of a batch, from its records as they are now."""
+    """Return the rows of a batch, from its records as they are now; sets `stored` of the
+    records.
+    """
     rows = Rows(
         workers=[_worker(worker) for worker in batch.workers],
         outputs=[value for output in batch.outputs for value in output],
@@ -190,7 +192,9 @@ def _add_followed(rows: Rows, task: records.Task) -> None:
 
 
 def is_whole_view(task: records.Task) -> bool:
-    """Return whether the view of a task needs only its row: it has no children and no losses."""
+    """Return whether the view of a task needs only its row: it has no children and no losses, not
+    even excused ones.
+    """
     return task.family is None and not (task.losses or task.excused)
 
 

@@ -1,7 +1,7 @@
-"""Declares the stored form of a task: each run is one row, from which its view is made. Pure.
+"""Declares the stored form of a task: each run is one row, from which its view is made.
 
-Used by the hub, `rows_to_write`, `restore`, both stores and `sqlite.statements`. `TaskRow` is the
-declaration: statements, the row of a record and the record of a row follow from its fields
+Does no I/O. Used by the hub and by the other modules of `journal`. `TaskRow` is the declaration:
+statements, the row of a record and the record of a row follow from its fields
 (`row_codec_generator`). A new field of a task is a field of the record (`machine.records.Task`, or
 `model.TaskFacts` if callers see it), a field of `TaskRow`, and a migration that adds the column.
 """
@@ -397,7 +397,9 @@ unchanged: Callable[[records.Task], bool] = row_codec_generator.unchanged_check(
 changed.
 """
 restore: Callable[[records.Task, TaskRow], None] = row_codec_generator.restorer(COLUMNS, _SCOPE)
-"""Sets all fields of a record that its row has, except for those that identify the task."""
+"""Sets the fields of a record whose columns are `restored`; the caller sets the others, such as the
+state.
+"""
 of_record: Callable[[records.Task], TaskRow] = row_codec_generator.row_maker(
     TaskRow, COLUMNS, _SCOPE
 )

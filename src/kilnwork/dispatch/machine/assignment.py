@@ -1,7 +1,7 @@
 """Decides where tasks run: reserves attempts, opens slots, sends calls ahead and takes them back.
-Pure.
 
-Used by `machine`, once for each batch. A worker has a capacity, its `slots`. The first
+Does no I/O. `machine` calls `assign` once for each batch; `waits`, `slot_lifecycle` and `workers`
+reserve attempts and kill slots through this module. A worker has a capacity, its `slots`. The first
 task in the queue gets the worker with most free capacity: a command at once, a call if a slot
 process is idle there. Where capacity is free but no process is idle, processes are opened. Where no
 capacity is free, calls that are known to be short are queued in the slots themselves (sent ahead),
@@ -31,11 +31,11 @@ _STARTING = reasons.Reason.STARTING
 _NO_INTENT = records.Intent.NONE
 
 SHORT_CALL_S = 0.010
-"""Calls with a mean duration of fewer seconds are sent ahead."""
+"""Calls whose mean duration is below this number of seconds may be sent ahead (see `short`)."""
 
 MAX_AHEAD_S = 0.050
-"""Maximum seconds of work that waits in a slot: short enough that the order of the work need not
-change.
+"""Maximum seconds of work that is queued in a slot: so short that queued calls need not be
+reordered when a more urgent task arrives.
 """
 
 MIN_PENDING_AHEAD_S = 10.0
@@ -47,11 +47,14 @@ MIN_AHEAD = 2
 MAX_AHEAD = 512
 
 MIN_MOVED_S = 0.005
-"""Minimum seconds of work that is moved to another slot."""
+"""Seconds of queued work in a slot above which a part of it is moved to an idle slot. Calls that
+are queued behind a blocked call are moved in any case.
+"""
 
 MAX_PROCESSES_PER_SLOT = 8
-"""Maximum number of processes of a worker per slot; those beyond the slots hold attempts that
-wait.
+"""Maximum number of processes of a worker per slot; those beyond the slots hold attempts that wait.
+It is exceeded only while no worker has an occupied slot: the waiting attempts may need a queued
+task.
 """
 
 SPARE_SLOT_S = 1.0
@@ -152,8 +155,9 @@ def _reserve_any(
     workers: Iterable[records.Worker],
     now: inputs.Moment,
 ) -> bool:
-    """Reserve an attempt on the worker with most free slots, for a call only where a slot is
-    idle.
+    """Reserve an attempt on the worker with most free slots, for a call only where a slot is idle.
+
+    Returns False if there is no such worker.
     """
     best, most = None, 0
     command = task.template is None
@@ -263,8 +267,8 @@ def _send_ahead(
     workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
-    """Queue short calls in slots that run short calls, and reserve one for each slot that is
-    opening.
+    """Queue short calls in slots that run short calls, but leave one task in the cluster's queue
+    for each slot that is opening.
     """
     queue = cluster.queue
     slots = [
@@ -361,9 +365,9 @@ def _take_back(
     workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
-    """Take half of the calls that are queued in the fullest slot back, for an idle or new slot.
+    """Take back half of the calls that are queued in the fullest slot, for an idle or new slot.
 
-    Does so only if these calls may run on any of the workers. A new slot is worth it only for calls
+    Takes back only calls that may run on any of the workers. A new slot is worth it only for calls
     that are queued behind a call that turned out to be long.
     """
     free = [worker for worker in workers if worker.busy < worker.slots]

@@ -1,7 +1,9 @@
-"""Handles reports of slots, and of Pods that run one call: ended, returned, yielded. Pure.
+"""Handles reports of slots, and of Pods that run one call: attempts that have ended, calls that are
+returned unstarted, and yielded values. No I/O.
 
 Used by `machine`. Only the newest attempt of a task may report, and only through the slot or Pod
-that runs it; a late report is acknowledged and changes nothing.
+that runs it. A late report is acknowledged; all that it can change is to prove that its attempt has
+ended.
 """
 
 from kilnwork.api import attempts, calls, reasons
@@ -153,7 +155,8 @@ def _outcome(end: calls.CallEnd) -> attempts.Outcome:
 def handle_returns(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.Moment) -> None:
     """Put attempts that a slot returns unstarted back into the queue, at its front.
 
-    If there are none nothing changes, so that no TakeBack follows from this report alone.
+    An empty report only shows that the slot has replied to the TakeBack. The cluster is not touched
+    then, so that no other TakeBack follows from this report alone.
     """
     slot = mem.slot_links.get(item.link)
     if slot is None:
@@ -168,7 +171,7 @@ def handle_returns(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.M
 
 
 def forward_yield(mem: memory.Memory, item: inputs.Yielded, now: inputs.Moment) -> None:
-    """Send a value that a generator has yielded to the submitters that watch the task."""
+    """Send a value that a generator has yielded to all submitters that get the task's result."""
     slot = mem.slot_links.get(item.link)
     ref = item.ref
     task = mem.attempt_behind(item.link, ref) if slot is None else slot.held.get(ref.task)

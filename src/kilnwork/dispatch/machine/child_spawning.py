@@ -1,8 +1,9 @@
 """Spawns children that a running attempt requests, and finds them when a later attempt repeats the
-request. Pure.
+request. No I/O.
 
-Used by `machine`. A child is identified by the parent's run and a key, so a parent that runs again
-finds the children of its previous attempt.
+Used by `machine`, and by `submissions`, which makes the children that are calls. A child is
+identified by the parent's run and a key, so a parent that runs again finds the children of its
+previous attempt.
 """
 
 import msgspec
@@ -25,7 +26,10 @@ _R = reasons.Reason
 
 
 def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
-    """Create or find the requested child, and respond. A repeated request changes nothing."""
+    """Create or find the requested child, and respond.
+
+    A request that the same attempt repeats changes nothing.
+    """
     parent = mem.tasks.get(item.parent.task)
     itself = mem.attempt_links.get(item.link) == item.parent
     refusal = _refusal(mem, item, parent, itself=itself)
@@ -163,6 +167,8 @@ def replace(
 ) -> None:
     """End the child of an earlier attempt, since its parent requests a different child with that
     key.
+
+    `known`: the record of the child; None: it is finished already, and only the journal has it.
     """
     # Otherwise only the journal has that child, and it is over.
     if known is not None:

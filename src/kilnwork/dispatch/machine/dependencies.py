@@ -1,8 +1,8 @@
-"""Tasks that depend on other tasks: they take their results, or have delegated to them. Pure.
+"""Tasks that depend on other tasks: they take their results, or have delegated to them. No I/O.
 
-Used by `machine`, `call_reports`, `submissions` and `restore`. No task is started or finished in
-the middle of another decision: ends are collected in memory and passed on by `settle`, so that a
-chain of a million failing dependents is a loop rather than a recursion.
+Used by `machine`, `call_reports`, `submissions` and `journal.restore`. No task is started or
+finished in the middle of another decision: ends are collected in memory and passed on by `settle`,
+so that a chain of a million failing dependents is a loop rather than a recursion.
 """
 
 import contextlib
@@ -263,7 +263,7 @@ def restore(mem: memory.Memory, values: Mapping[ids.TaskId, calls.Value]) -> Non
 
 
 def ready(mem: memory.Memory, tasks: Iterable[records.Task], now: inputs.Moment) -> None:
-    """Start or fail those of the new calls whose inputs have all ended; the other calls wait."""
+    """Queue or fail those of the new calls whose inputs have all ended; the other calls wait."""
     for task in tasks:
         if task.unmet:
             task_starts.enqueue(mem, task)

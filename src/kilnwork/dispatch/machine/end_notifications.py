@@ -1,4 +1,4 @@
-"""Notifies the parent, the submitters and the dependents of a task of its end. Pure.
+"""Notifies the parent, the submitters and the dependents of a task of its end. No I/O.
 
 Used by `task_ends`, `call_reports`, `submitters` and the modules that add children.
 """

@@ -1,7 +1,8 @@
-"""Families: the children of one run of a task, and how a task becomes a member of a family. Pure.
+"""Families: the children of one run of a task, and how a task becomes a member of a family.
 
-Used by `child_spawning`, `submissions` and `requested_reruns`, which decide who belongs to a
-family, and by `restore`. A run may take over the children of the previous run.
+Does no I/O. Used by `child_spawning`, `submissions` and `requested_reruns`, which decide who
+belongs to a family, and by `machine` and `journal.restore`. A run may take over the children of the
+previous run.
 """
 
 from kilnwork.api import attempts
@@ -50,7 +51,9 @@ def take_over(mem: memory.Memory, task: records.Task, earlier: inputs.Earlier | 
 
 
 def earlier_of(task: records.Task) -> inputs.Earlier | None:
-    """Return the children of a finished run in memory, with which the next run may continue."""
+    """Return the children of a finished run in memory, with which the next run may continue, or
+    None if it has none.
+    """
     family = task.family
     if family is None:
         return None

@@ -1,10 +1,13 @@
-"""Executors inside the manager: each is one peer that takes every attempt it is given. Pure.
+"""Executors inside the manager: how they join, and what executors and their attempts report.
 
-Used by `machine`. Executors that are processes of their own hold leases and are handled by
-`workers`. To the machine, an executor inside the manager is a worker without a lease or slots: it
-gets `RunAttempt` (ensure that this attempt exists) and `StopAttempt`, and reports starts and ends
-as an agent does. It cannot be lost separately from the dispatcher. The objects that it has created
+Does no I/O. Used by `machine`. To the machine, an executor inside the manager is a worker whose
+lease never ends and which has no slot processes; the number of its slots is its capacity. It gets
+`RunAttempt` (ensure that this attempt exists) and `StopAttempt`, and reports starts and ends as an
+agent does. It cannot be lost separately from the dispatcher. The objects that it has created
 outlive executor and dispatcher, and are found again by name.
+
+Executors that are processes of their own hold leases and join through `workers`; their observations
+are handled here too, as are the connections of the sidecars and call processes of attempts.
 """
 
 import hashlib

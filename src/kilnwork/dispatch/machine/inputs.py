@@ -123,7 +123,11 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """Forget these finished tasks, even before their end is written. An unfinished task stays."""
+    """Forget these finished tasks, even if the current batch has their end.
+
+    A task stays if it is unfinished, if its first row is in the current batch, or if its end is
+    being written.
+    """
 
     tasks: tuple[ids.TaskId, ...]
 
@@ -135,8 +139,8 @@ class Close(msgspec.Struct, frozen=True):
 class CloseCluster(msgspec.Struct, frozen=True):
     """Fail the unfinished tasks of a deleted TaskCluster.
 
-    `running`: False spares the tasks that a worker has, and the tasks that wait for the end of such
-    a task.
+    `running`: False spares the tasks that a worker has, and the tasks that have delegated to
+    another task.
     """
 
     namespace: str
@@ -216,7 +220,9 @@ class AttemptObserved(msgspec.Struct, frozen=True):
     parked: bool = False
     """Whether the attempt waits for something outside the executor, and takes no slot."""
     handover: bytes = b""
-    """Data with which the next attempt can continue that work, if this one is lost."""
+    """Data with which the next attempt can continue the work that this attempt has begun outside,
+    if this attempt is lost.
+    """
 
 
 class LinkClosed(msgspec.Struct, frozen=True):
@@ -245,7 +251,9 @@ class Renew(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """A worker has started the command of an attempt."""
+    """A worker, executor or slot has started an attempt. Slots report only the start of long
+    calls.
+    """
 
     link: int
     serial: int
@@ -263,10 +271,11 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 class StoredChild(msgspec.Struct, frozen=True):
-    """A child that is in the journal and not in memory, and therefore final.
+    """A child as the journal has it, usually not in memory and therefore final.
 
+    `child_spawning` also makes one from the record of a child in memory, which need not be final.
     `requested_by`: the newest attempt of its parent's run that requested it; 0 if it is a child of
-    an earlier run which the parent's run continues with. `run`: its newest run, which ended in
+    an earlier run which the parent's run continues with. `run`: its newest run, which is in
     `state`. `earlier`: the children of that run, if another run may follow.
     """
 
@@ -365,8 +374,9 @@ class Lookups(msgspec.Struct):
 
 
 class StoredCall(msgspec.Struct, frozen=True):
-    """A call that is in the journal and not in memory, and therefore final.
+    """A call as the journal has it, usually not in memory and therefore final.
 
+    `submissions` also makes one from the record of a call in memory, which need not be final.
     `arguments` (None: not a call) and `spec` show whether it is the same call. `requested_by`,
     `run`, `earlier`: as in `StoredChild`. `source`: the queue source of that run.
     """
@@ -460,7 +470,7 @@ class SlotGone(msgspec.Struct, frozen=True):
 
 
 class CallsEnded(msgspec.Struct, frozen=True):
-    """A slot reports that attempts have ended.
+    """A slot, or the process of a call in a Pod, reports that attempts have ended.
 
     `values`: the ends of those tasks to which the attempts delegated that are not in memory.
     """

@@ -20,7 +20,7 @@ Writes = Iterable[tuple[str, Iterable[Row]]]
 
 
 class RunAttempt(msgspec.Struct, frozen=True):
-    """Send a reserved attempt to its worker."""
+    """Send an attempt to its worker or executor, or to its sidecar, which needs the inputs."""
 
     link: int
     ref: attempts.AttemptRef
@@ -54,7 +54,9 @@ class Welcome(msgspec.Struct, frozen=True):
 
 
 class CloseLink(msgspec.Struct, frozen=True):
-    """Close a connection that a newer connection of the same peer has replaced."""
+    """Close a connection: a newer one of the same peer has replaced it, its worker is lost, its
+    lease has ended, or the peer has sent something invalid.
+    """
 
     link: int
     reason: str
@@ -76,7 +78,9 @@ class Respond(msgspec.Struct, frozen=True):
 
 
 class AttachPeer(msgspec.Struct, frozen=True):
-    """Accept a driver or slot. `unknown`: attempts that a slot must drop."""
+    """Accept a driver, a slot or the process of a call. `unknown`: attempts that the peer must
+    drop.
+    """
 
     link: int
     namespace: str
@@ -171,16 +175,17 @@ class Batch(msgspec.Struct):
     """The rows of one transaction, and the messages to send once it is on disk.
 
     `dirty`: tasks whose row is to be written, in order of first change. `past`: attempts that have
-    ended. `outputs`: row, attempt and its output, where that is short and complete. `workers`:
-    sessions with their first attempt. `cached`: results that may be reused: namespace, key, task,
-    time of end. `released`: tasks whose object is deleted. `forgotten`: tasks to delete with all
-    their rows, each with its row if it has no other; None: the journal looks for the rows.
+    ended without success. `outputs`: row, attempt and its output, where that is short and complete.
+    `workers`: sessions with their first attempt. `cached`: results that may be reused: namespace,
+    key, task, time of end. `released`: tasks whose object is deleted. `forgotten`: tasks to delete
+    with all their rows, each with its row if it has no other; None: the journal looks for the rows.
     `published`: tasks whose view changed without a row (progress, children). `finals`: tasks that
     became final; memory drops them after the commit.
 
     For calls, by link, so that each link gets one frame: `runs` in order (after the templates that
-    the link has not seen), each with its attempt number; `results`; `accepted` and `acknowledged`
-    numbers, and the links whose peer waits for the former (`awaited`). `templates`: new templates.
+    the link has not seen), each with its attempt number; `results`; `accepted`: the highest number
+    of a call that is accepted; `acknowledged`: the highest serial of a report. `awaited`: links
+    whose `accepted` is sent at once, since the peer waits for it. `templates`: new templates.
 
     `taken_over`: task, an earlier run of it, and the run that continues with that run's children.
     `superseded`: task, and the run of it that is its parent's child from now on in place of earlier

@@ -1,10 +1,11 @@
-"""The task state machine: inputs in, instructions out. Pure: no clock, no disk, no socket.
+"""The task state machine: inputs in, instructions out. No clock, no disk, no socket.
 
 Used by the hub, which gives it inputs (`handle`) and carries out its instructions (`take`). The
 decisions are in `task_starts` and `task_ends` (one task), `workers` and `slot_lifecycle` (where it
 can run), `assignment` (where it runs), `child_spawning`, `submitters` and `submissions` (who
 requests), `call_reports` and `waits` (reports of slots) and `dependencies`; legal moves are in the
-table of `transition_table`. Only unfinished tasks are in memory.
+table of `transition_table`. Only unfinished tasks are in memory, and finished ones until their end
+is stored.
 """
 
 import functools
@@ -91,7 +92,11 @@ class Machine:
         }
 
     def handle(self, item: inputs.Input, now: inputs.Moment) -> None:
-        """Apply an input. Raises `RunRefused` or `TaskTooLarge` for a Submit that is refused."""
+        """Apply an input.
+
+        Raises `RunRefused` for a Submit, Rerun or RetryFailed that is refused, and `TaskTooLarge`
+        for a Submit.
+        """
         # First, so that an IllegalTransition that the handler raises shows this input too.
         self.memory.remember(item, now)
         self._handlers[type(item)](item, now)

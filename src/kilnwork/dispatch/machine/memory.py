@@ -1,7 +1,7 @@
 """The memory that all parts of the machine share: its state, and the batch that is being gathered.
 
-Used by `machine` and its parts. Has no rules of its own except that its indexes stay consistent.
-Pure.
+Used by `machine` and its parts, and by `journal.restore`. Has no rules of its own except that its
+indexes stay consistent. Does no I/O and reads no clock.
 """
 
 import heapq
@@ -21,8 +21,8 @@ from kilnwork.dispatch.machine import inputs, instructions, prune_pins, records,
 from kilnwork.kit import ids
 
 MAX_BACKLOG = 1_000_000
-"""Maximum number of queued tasks of a cluster. While more are queued, submitted calls are not
-acknowledged, so that submitters wait.
+"""Number of queued tasks of a cluster above which submitted calls are not acknowledged, so that
+submitters wait.
 """
 
 RECENT_TEMPLATES = 4096
@@ -186,7 +186,7 @@ class Memory:
         self.closing = True
 
     def cluster(self, namespace: str, name: str) -> records.Cluster:
-        """Return the cluster of a TaskCluster or executor by its queue's name; create a new one.
+        """Return the cluster of a TaskCluster or executor by its queue's name, made if new.
 
         An executor has one queue for all namespaces, unless it is external.
         """

@@ -1,11 +1,11 @@
-"""Pins: finished tasks that a running prune must keep, since unfinished tasks need them. Pure.
+"""Pins: finished tasks that a running prune must keep, since unfinished tasks need them. No I/O.
 
 A prune goes on for minutes, one batch at a time, while tasks are submitted. Meanwhile
 `hub.retention` collects pins, and marks the tasks that it is about to delete as retiring.
-`dependencies`, `submissions` and `requested_reruns` pin the tasks that they begin to need, and
-refuse to need retiring tasks. Both run on one event loop, so a finished task is either pinned or
-retiring, and no accepted task misses a result that it needs, not even after a restart, which reads
-that result again.
+`machine`, `dependencies`, `submissions` and `requested_reruns` pin the tasks that they begin to
+need, and refuse to need retiring tasks. All of these run on one event loop, so a finished task is
+either pinned or retiring, and no accepted task misses a result that it needs, not even after a
+restart, which reads that result again.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """Records in the machine's memory: unfinished tasks, workers, clusters, families.
 
-Mutable, slotted, small: a million queued tasks are a million `Task` objects. Only the machine
-changes them; the hub reads them to make views and frames.
+Mutable, slotted, small: a million queued tasks are a million `Task` objects. The machine changes
+them; the hub reads them to make views and frames. Elsewhere, only `journal.restore` makes records,
+the store sets `Task.stored`, and `hub.task_views` sets `Task.shown`.
 """
 
 from collections import deque
@@ -16,7 +17,9 @@ from kilnwork.dispatch.machine import inputs, task_queue, transition_table
 from kilnwork.kit import ids
 
 ClusterKey = tuple[str, str]
-"""Namespace and name of a TaskCluster."""
+"""Namespace and name of a queue: of a TaskCluster, of a part of its workers, or of an executor,
+whose namespace is "" unless it is external.
+"""
 
 
 class Intent(IntEnum):
@@ -139,8 +142,9 @@ class Wait:
         attempt waits for them itself.
         """
         self.left = 1
-        """In place only: how many of these must end before the attempt goes on. Never too low: an
-        attempt that seems to go on gets no task to run in place, and holds a reservation.
+        """In place only: how many of the awaited tasks must still end before the attempt resumes.
+        Never too low: an attempt that seems to resume occupies its slot and gets no task to run in
+        place.
         """
 
 
@@ -218,9 +222,11 @@ class Worker:
         """How often the worker has joined. A timer that was set at a lower count is void."""
         self.lease_until = 0.0
         self.held: dict[ids.TaskId, Task] = {}
-        """Commands whose newest attempt the worker has."""
+        """Commands whose newest attempt the worker has; for an executor, calls too."""
         self.unproven: dict[attempts.AttemptRef, Task] = {}
-        """Final tasks for which the worker has not proved that no process is left."""
+        """Tasks by an attempt that was concluded although the worker has not proved that no process
+        of it is left.
+        """
         self.parked: set[ids.TaskId] = set()
         """Tasks of `held` that wait for something outside and take no slot (executors only)."""
         self.labels: dict[str, str] = {}
@@ -241,7 +247,7 @@ class Worker:
         self.occupied = 0
         """Number of the worker's slots that are occupied."""
         self.misses = 0
-        """Number of the last slots in a row that could not be opened."""
+        """Number of slots in a row, up to now, that could not be opened; counted to 10."""
         self.opens_at = 0.0
         """Monotonic time before which no other slot of the worker is opened."""
         self.spare_timer_set = False
@@ -249,8 +255,9 @@ class Worker:
 
     @property
     def connected(self) -> bool:
-        """Return whether the worker's attempts may resume, and run in place the tasks that they
-        wait for.
+        """Return whether the worker is connected and not about to leave.
+
+        Its waiting attempts may then run awaited tasks in place, even while it is drained.
         """
         return self.link != 0 and not self.leaving
 
@@ -305,11 +312,13 @@ class Cluster:
         self.base = base
         """The cluster whose workers this cluster uses; None: it has workers of its own."""
         self.required = required
-        """Labels that these workers must have."""
+        """Labels that a worker must have to run the tasks of this cluster."""
         self.portion: int | None = None
-        """Portion of the data that their nodes must hold; None: any."""
+        """Portion of the data that the node of a worker must hold; None: any."""
         self.portions: Mapping[str, frozenset[int]] = {}
-        """Portions that nodes hold, of a cluster whose tasks require portions."""
+        """Portions that each node holds, by name of the node, for the clusters whose base this
+        is.
+        """
         self.queues: deque[Cluster] = deque()
         """The cluster itself and all clusters whose base it is; empty if there are none."""
         self.queue: task_queue.Queue[Task] = task_queue.Queue()
@@ -335,8 +344,9 @@ class Cluster:
 class Task(model.TaskFacts, eq=False):
     """The newest run of a task that is not final, or whose end is not stored yet.
 
-    Worker, times and exit code belong to the newest attempt. The fields from `template` on are for
-    calls only.
+    `worker`, `reserved`, `attempt_started`, `exit_code` and `usage` belong to the newest attempt.
+    Of the fields from `template` on, only `dependents`, `submitter`, `number` and `watchers` are
+    also used for commands.
     """
 
     row: int

@@ -1,8 +1,8 @@
-"""Starts spawned tasks again as later runs, alone or with the failed tasks connected to them. Pure.
+"""Starts spawned tasks again as later runs, alone or with the failed tasks connected to them.
 
-Used by `machine`. A run may continue with the children of the previous run: children that succeeded
-are found unchanged, children that failed run again when they are requested (`submissions`,
-`child_spawning`).
+Does no I/O. Used by `machine`. A run may continue with the children of the previous run: children
+that succeeded are found unchanged, children that failed run again when they are requested
+(`submissions`, `child_spawning`).
 """
 
 from kilnwork.dispatch import errors
@@ -11,7 +11,9 @@ from kilnwork.kit import ids
 
 
 def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
-    """Admit a new run of a finished spawned task, or raise `RunRefused` if the task is running.
+    """Admit a new run of a finished spawned task.
+
+    Raises `RunRefused` if that run was started already, or if the task is being deleted.
 
     The run keeps its parent and the key that its driver gave, so that it is still shown and found
     under them. Unless it is `of_family`, it no longer counts as a child of the parent's run, whose
@@ -70,7 +72,7 @@ def _start(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
 
 
 def _join_family(mem: memory.Memory, task: records.Task, item: inputs.Rerun) -> bool:
-    """Make the task a child of its parent's run, if that run is in memory and can request it."""
+    """Make the task a child of its parent's run if that run is in memory; return whether it is."""
     ref, key = item.parent, item.key
     parent = None if ref is None else mem.tasks.get(ref.task)
     if ref is None or key is None or parent is None or parent.run != ref.run:

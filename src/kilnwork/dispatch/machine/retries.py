@@ -1,9 +1,9 @@
-"""Decides whether another attempt of a task follows, and when. Pure.
+"""Decides whether another attempt of a task follows, and when. Does no I/O and reads no clock.
 
-Used by `task_ends` and `restore`. There are two budgets: failures of user code count against
-`retry.maxAttempts`, losses that are not its fault against `retry.maxLosses`. An attempt that was
-taken back unstarted, or lost while the dispatcher was away, counts against neither, up to
-`MAX_EXCUSED`.
+Used by `task_ends` and `journal.restore`. There are two budgets: failures of user code count
+against `retry.maxAttempts`, losses that are not its fault against `retry.maxLosses`. An attempt
+that was taken back unstarted counts against neither. Nor do up to `MAX_EXCUSED` losses that are
+excused, such as losses before the start, or while the dispatcher was away.
 """
 
 from kilnwork.api import reasons
@@ -11,8 +11,8 @@ from kilnwork.api import task as api_task
 from kilnwork.kit import backoff, ids
 
 MAX_EXCUSED = 20
-"""Maximum number of attempts that count as neither failure nor loss. With more, something is wrong
-with the task or its workers, and each counts as a loss, so that it cannot go on for ever.
+"""Maximum number of losses of one task that are excused. With more, something is wrong with the
+task or its workers, and each further one counts, so that the task cannot go on for ever.
 """
 
 

@@ -1,8 +1,7 @@
 """Handles the lifecycle of slots: they join, disconnect and end, and their attempts are settled.
-Pure.
 
-Used by `machine`. The attempts of a slot are settled when its agent reports that its process has
-ended and its link was read to the end: only then is every report of the slot known.
+Does no I/O. Used by `machine`. The attempts of a slot are settled when its agent reports that its
+process has ended and its link was read to the end: only then is every report of the slot known.
 """
 
 from kilnwork.api import attempts, reasons
@@ -199,7 +198,7 @@ def check_silent_call(mem: memory.Memory, task: records.Task, now: inputs.Moment
 def _settle(
     mem: memory.Memory, slot: records.Slot, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """End the attempts of an ended slot or queue them again, so that the first keeps its place."""
+    """End the attempts of an ended slot, or queue them again in the same order."""
     waits = {wait.task for wait in slot.stack}
     running = mem.tasks.get(item.running.task) if item.running is not None else None
     # The agent looked at one moment, and the slot may have reported the end of that attempt since.
@@ -254,8 +253,9 @@ def _end_running(
 ) -> None:
     """Conclude the attempt that ran when its slot's process ended.
 
-    It is lost if another process killed the slot, otherwise failed by its own doing. Reason
-    WorkerLost means that the agent could not renew its lease, so the dispatcher was away.
+    It is lost if the slot was killed, by its agent or another process; otherwise it failed by its
+    own doing. Reason WorkerLost means that the agent could not renew its lease, so the dispatcher
+    was away.
     """
     if task.intent is not _I.NONE:
         _end_stopped(mem, task, item, now)
@@ -278,8 +278,8 @@ def _end_running(
 def _end_innocent(
     mem: memory.Memory, task: records.Task, item: inputs.SlotGone, now: inputs.Moment
 ) -> None:
-    """Queue again, uncounted, an attempt that had started when another attempt ended the slot's
-    process.
+    """Conclude an attempt that had started when its slot's process ended through no fault of its
+    own, as an excused loss.
     """
     reason, message = _R.WORKER_LOST, "its slot ended under another task"
     if item.reason == _R.WORKER_LOST:

@@ -1,8 +1,8 @@
-"""Keeps track of which slots of a worker are occupied. Pure.
+"""Keeps track of which slots of a worker are occupied. Does no I/O and decides nothing.
 
-Used by `assignment`, `task_ends`, `slot_lifecycle` and `waits`, which decide. A slot is occupied
-while it opens, and while it has an attempt that does not wait for other tasks, or whose wait in
-place has ended.
+Used by the other parts of the machine that handle slots, such as `assignment`, `task_ends`,
+`slot_lifecycle`, `workers` and `waits`. A slot is occupied while it opens, and while it has an
+attempt that does not wait for other tasks, or whose wait in place has ended.
 """
 
 from kilnwork.dispatch.machine import memory, records
@@ -59,8 +59,10 @@ def remove(mem: memory.Memory, slot: records.Slot) -> None:
 def release_attempt(
     mem: memory.Memory, task: records.Task, slot: records.Slot, *, proof: bool
 ) -> None:
-    """Take the newest attempt of `task` out of `slot`; without proof of its end the slot stays
-    occupied.
+    """Take the newest attempt of `task` out of `slot`.
+
+    Without proof of its end, it counts as busy on the worker (`Worker.unproven`) until there is
+    one.
     """
     if slot.held.pop(task.id, None) is None:
         return

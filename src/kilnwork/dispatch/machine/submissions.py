@@ -1,4 +1,4 @@
-"""Accepts calls that submitters submit in batches. Pure.
+"""Accepts calls that submitters submit in batches. Does no I/O and reads no clock.
 
 Used by `machine`. A call that is already known is found instead of made again: by id, by a key, or
 by its parent's run and key. JSON arguments are compared; pickled arguments cannot be, since equal
@@ -280,7 +280,9 @@ def _find_or_create(
 
 
 def _key_of(call: calls.CallItem, template: records.Template) -> str | None:
-    """Return the key by which a child or a keyed call is found again."""
+    """Return the key by which a child or a keyed call is found again, or None for any other
+    call.
+    """
     if call.key is not None:
         return f"={call.key}"
     if call.parent is None:
@@ -317,11 +319,12 @@ def _may_be_retried(
     template: records.Template,
     submitter: records.Submitter,
 ) -> bool:
-    """Return whether a keyed call failed before this driver's session began, so that it may run
-    again.
+    """Return whether a keyed call failed in another session than that of `submitter`, so that it
+    may run again.
 
     It may run with other arguments and another version of its function. A failure within the
-    session is final: a call that is sent twice runs once.
+    session is final: a call that is sent twice runs once. A task that is being deleted does not run
+    again.
     """
     state = known.value.state
     if not state.final or state is _S.SUCCESS or known.source == submitter.source:
@@ -448,8 +451,10 @@ def _submit_child(
 def _parent(
     mem: memory.Memory, submitter: records.Submitter, call: calls.CallItem
 ) -> records.Task | None:
-    """Return the task whose newest attempt requests a child: it runs in this slot, or is this
-    Pod.
+    """Return the task whose newest attempt requests a child, or None if it may not.
+
+    The attempt must run in the slot that submits, or be the Pod that submits, and its stop must not
+    have been requested.
     """
     ref = call.parent
     if ref is None:

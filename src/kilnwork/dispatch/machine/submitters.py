@@ -1,7 +1,8 @@
-"""Drivers and slots as submitters: they attach, define templates, watch tasks and cancel them.
-Pure.
+"""Drivers, slots and Pods of calls as submitters: they define templates, watch tasks and cancel
+them.
 
-Used by `machine`, and by `submissions`, which accepts the calls that they submit.
+Does no I/O. Used by `machine`, by `submissions`, which accepts the calls that they submit, and by
+`in_process_executors`, for the Pods of calls. Slots attach in `slot_lifecycle`.
 """
 
 from kilnwork.api import calls, reasons
@@ -22,8 +23,8 @@ DEFAULT_CLUSTER = "default"
 """Name of the cluster where tasks of a driver run unless they name another."""
 
 MAX_TEMPLATES = 65_536
-"""Maximum number of templates of one link: several times as many as a driver needs whose
-unconfirmed calls have one each.
+"""Maximum number of templates of one link: several times as many as a driver needs, even if each of
+its unconfirmed calls has a template of its own.
 """
 
 
@@ -40,7 +41,7 @@ def attach(mem: memory.Memory, item: inputs.Attach) -> None:
 
 
 def detach(mem: memory.Memory, link: int) -> None:
-    """Handle the closed link of a driver, whose tasks continue."""
+    """Handle the closed link of a driver or call process, whose tasks continue."""
     submitter = mem.submitters.pop(link, None)
     if submitter is not None:
         # Tasks still refer to this record, but report to it no more.

@@ -1,8 +1,8 @@
-"""Ends attempts and tasks: stopped, finished, lost, retried, killed with their children. Pure.
+"""Ends attempts and tasks: stopped, finished, lost, retried, killed with their children. No I/O.
 
-Used by `machine`, `workers` and `child_spawning`. Every function takes the shared memory first, and
-`now`. An attempt that ends is concluded once. The consequences depend on why it was being stopped
-(the *intent*), on its outcome, and on the budgets in `retries`.
+Used by `machine` and most of its parts, and by `journal.restore`. An attempt that ends is concluded
+once. The consequences depend on why it was being stopped (the *intent*), on its outcome, and on the
+budgets in `retries`.
 """
 
 import msgspec
@@ -203,7 +203,7 @@ _GO_ON = (_I.NONE, _I.TIMEOUT)
 def take_back(
     mem: memory.Memory, task: records.Task, now: inputs.Moment, *, message: str = ""
 ) -> None:
-    """Put a task back into the queue that its slot has not started and never will.
+    """Put a task that its slot never started back into the queue, or end it if it is being stopped.
 
     This counts as no attempt.
     """
@@ -230,8 +230,8 @@ def _wait_again(
 
 
 def release(mem: memory.Memory, task: records.Task, *, proof: bool) -> None:
-    """Free the task's slot; without proof of the attempt's end it stays occupied while the worker
-    lives.
+    """Free the task's slot. Without proof of the attempt's end, the worker's capacity stays taken
+    until there is a proof or the worker is lost.
     """
     worker = task.worker
     if task.slot is not None:
@@ -359,9 +359,7 @@ def _lose(
     *,
     excused: bool,
 ) -> None:
-    """Handle the loss of an attempt; it counts unless the attempt never ran or the loss is
-    excused.
-    """
+    """Handle the loss of an attempt; it counts unless it is excused, up to `MAX_EXCUSED` times."""
     # The next attempt needs no proof: a worker ends its attempts before its lease ends here.
     if excused and task.excused < retries.MAX_EXCUSED:
         task.excused += 1

@@ -1,4 +1,4 @@
-"""The queue of one cluster: decides which of its waiting tasks is next. Pure.
+"""The queue of one cluster: decides which of its waiting tasks is next. No I/O.
 
 Used by the machine; `assignment` chooses where the task runs. Highest priority first. Within one
 priority, sources (drivers' sessions, each with the children of its tasks) take turns, so that a

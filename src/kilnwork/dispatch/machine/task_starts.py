@@ -1,7 +1,7 @@
-"""Begins tasks: admits, queues and starts them. Pure; `task_ends` ends them.
+"""Begins tasks: admits and queues them, and records their starts. Does no I/O and reads no clock.
 
-Used by `machine` and its parts; `assignment` reserves attempts. Every function takes the shared
-memory first.
+Used by `machine` and its parts, by `journal.restore`, and by the hub for the limit of size.
+`assignment` reserves attempts; `task_ends` ends them.
 """
 
 import msgspec
@@ -93,7 +93,7 @@ def watch_deadlines(mem: memory.Memory, task: records.Task, now: inputs.Moment) 
 
 
 def enqueue(mem: memory.Memory, task: records.Task, *, front: bool = False) -> None:
-    """Queue a pending task for a slot, unless it is suspended."""
+    """Queue a pending task for a slot, unless it is suspended or waits for its inputs."""
     if task.suspended:
         task.due = 0.0
         _hold(mem, task)
@@ -139,7 +139,7 @@ def suspend(mem: memory.Memory, task: records.Task) -> None:
 def resume(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     """Let attempts of a suspended task start again.
 
-    Its timeouts restart, so the time during which it was suspended does not count.
+    If it is pending, its timeouts restart, so the time until now does not count.
     """
     task.suspended = False
     mem.mark(task)

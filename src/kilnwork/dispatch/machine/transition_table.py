@@ -1,4 +1,4 @@
-"""The table of legal transitions: which state may follow which, for tasks and for attempts. Pure.
+"""The table of legal transitions: which state may follow which, for tasks and for attempts.
 
 Used by `memory.Memory.move` and `move_attempt`, which make every state change; a change that is not
 in the table raises an error. `docs/explanation/semantics.md` shows the same table.

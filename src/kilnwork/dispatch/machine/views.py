@@ -1,7 +1,7 @@
-"""Views of facts that only memory knows: why a task waits, and clusters with their workers. Pure.
+"""Views of facts that only memory knows: why a task waits, and clusters with their workers.
 
-Used by the hub, and for the message of a task that has waited too long. The store's reader returns
-the stored part of a view; this module adds the facts in memory.
+Does no I/O. Used by the hub, and by `task_ends` for the message of a task that has waited too long.
+The store's reader returns the stored part of a view; this module adds the facts in memory.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """Attempts that wait for other tasks: they free their slots, and may run these tasks in place.
-Pure.
 
-Used by `machine`. A wait *in place* runs the awaited tasks on top of the waiting task, in the same
-slot, one at a time; so a chain of waits needs no other process. For this, awaited tasks (and the
-tasks that these need or have delegated to) may leave the queue of the same cluster out of turn.
+Does no I/O. Used by `machine` and `dependencies`. A wait *in place* runs the awaited tasks on top
+of the waiting task, in the same slot, one at a time; so a chain of waits needs no other process.
+For this, awaited tasks (and the tasks that these need or have delegated to) may leave the queue of
+the same cluster out of turn.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from kilnwork.kit import ids
 _R = reasons.Reason
 
 UNKNOWN = 1 << 40
-"""Number of tasks that must end before a wait is over, if that is not known."""
+"""Stands for the number of tasks that must end before a wait is over, where it is not known."""
 
 
 def begin(mem: memory.Memory, item: inputs.Waiting, now: inputs.Moment) -> None:

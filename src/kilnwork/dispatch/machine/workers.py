@@ -1,9 +1,10 @@
-"""Handles the lifecycle of workers: they join, renew, lose their link, come back, are lost. Pure.
+"""Handles the lifecycle of workers: they join, renew, lose their link, come back, are lost.
 
-Used by `machine`. An executor process is a worker too. Four things prove that a worker's processes
-are gone: a new session of the same Pod (the container runtime ended the old container first), the
-container's end without a restart, the end of the Pod, the worker's own report. An ended lease
-proves nothing, but it fences: results of the worker's attempts are refused from then on.
+Does no I/O. Used by `machine`, `slot_lifecycle`, `call_reports` and `journal.restore`. An executor
+process is a worker too. Four things prove that a worker's processes are gone: a new session of the
+same Pod (the container runtime ended the old container first), the container's end without a
+restart, the end of the Pod, the worker's own report. An ended lease proves nothing, but it fences:
+results of the worker's attempts are refused from then on.
 """
 
 from kilnwork.api import attempts, reasons
@@ -158,7 +159,9 @@ def expect_return(mem: memory.Memory, slot: records.Slot, now: inputs.Moment) ->
 
 
 def expect(worker: records.Worker, task: records.Task) -> None:
-    """Record, after a start, that this worker or a slot of it has the newest attempt of a task."""
+    """Record, after a start of the dispatcher, that this worker or a slot of it has the newest
+    attempt of a task.
+    """
     task.worker = worker
     # No slot of it has connected yet, so it is not known which slot has a call.
     if task.template is None or worker.cluster.is_executor:

@@ -58,7 +58,7 @@ _INVALID = (
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """The kind, namespace and name of an attempt's object, whether or not it exists."""
+    """The kind and name of an attempt's object, whether or not it exists."""
 
     kind: api_resources.Resource
     name: str
@@ -373,8 +373,8 @@ class ObjectExecutor:
             return None
 
     async def _place(self, attempt: port.Attempt) -> _Place | None:
-        """Return the kind, namespace and name that the attempt's object has or would have; None if
-        its kind is not served.
+        """Return the kind and name that the attempt's object has or would have; None if its kind is
+        not served or its manifest is invalid.
         """
         known = self._places.get(attempt.ref)
         if known is not None:

@@ -1,4 +1,5 @@
-"""Watcher of the objects of attempts, with one reflector per kind, started at its first use.
+"""Watcher of the objects of attempts, with one reflector per kind and watched namespace, started at
+the first use of the kind.
 
 Used by `executor`. Only objects with our label are watched. If a kind is no longer served, its
 reflector keeps retrying at long intervals until the kind comes back; meanwhile `get` returns None.

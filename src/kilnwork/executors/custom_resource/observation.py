@@ -1,8 +1,8 @@
-"""Derivation of the state of an attempt from its Kubernetes object. Pure.
+"""Derivation of the state of an attempt from its Kubernetes object.
 
-Used by `executor`. The status of the object counts only until we asked the object to end: a later
-failure may come from the clean-up. If the object is gone, or only our finalizer keeps it, all other
-finalizers have done their work, which is proof that the attempt has ended.
+No I/O. Used by `executor`. The status of the object counts only until we asked the object to end: a
+later failure may come from the clean-up. If the object is gone, or only our finalizer keeps it, all
+other finalizers have done their work, which is proof that the attempt has ended.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,9 @@
 """The kinds that an API server serves, and the kinds among them that tasks may create.
 
-Used by `executor` before it creates an object, and by `follower` when the manager starts. Kinds
-come and go with their CustomResourceDefinitions: a served kind is remembered until a request fails,
-a missing kind is requested again after `AGAIN_S`, however many attempts wait for it.
+Used by `executor` before it creates an object, by `follower` when the manager starts, by the
+SyncSet controller, and by `http.knative_services`. Kinds come and go with their
+CustomResourceDefinitions: a served kind is remembered until a request fails, a missing kind is
+requested again after `AGAIN_S`, however many attempts wait for it.
 """
 
 import asyncio
@@ -159,8 +160,8 @@ class Kinds:
         return Absent(message)
 
     async def _of_version(self, api_version: str) -> list[api_resources.Resource]:
-        """Return the namespaced kinds of an API group version; none if the version is not
-        served.
+        """Return the kinds of an API group version that have all verbs an executor needs,
+        namespaced or not; none if the version is not served.
         """
         group, _, version = api_version.rpartition("/")
         root = f"/apis/{group}/{version}" if group else f"/api/{version}"

@@ -1,7 +1,7 @@
 """Readers, which interpret the status of an object: the port `Reader`, and the reader by the rules
 of a task.
 
-Used by `executor`. Pure: one object, no clock.
+Used by `executor`, and by `executors.workflow` for its own reader. Does no I/O and reads no clock.
 """
 
 import enum

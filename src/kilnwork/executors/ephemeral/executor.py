@@ -18,9 +18,9 @@ from kilnwork.kube import cache, client, errors
 
 ADD_TRIES = 6
 ADD_AGAIN_S = 0.01
-"""First delay in seconds before an attempt to add a container is repeated, doubled each time. The
-patch for the first container of a Pod creates the list, later patches append to it, so that one of
-two concurrent first patches fails."""
+"""Unit in seconds of the delays before the addition of a container is tried again: 2 units, then 4,
+and so on. The patch for the first container of a Pod creates the list, later patches append to it,
+so that one of two concurrent first patches fails."""
 
 LOOK_S = 1.0
 """Interval in seconds at which a worker is asked again to end a container that has not ended."""
@@ -104,7 +104,7 @@ class EphemeralExecutor:
             self._wake(ref)
 
     def is_used_up(self, seen: pod.Pod) -> bool:
-        """Return whether the Pod of a worker has too many containers and must be replaced."""
+        """Return whether a worker's Pod has too many containers or bytes and must be replaced."""
         return limits.is_used_up(seen, self._sizes.get(seen.metadata.uid, 0))
 
     async def ensure(self, attempt: port.Attempt) -> port.Observation:

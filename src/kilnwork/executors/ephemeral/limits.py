@@ -1,8 +1,9 @@
-"""The limit of ephemeral containers and of bytes, at which a worker's Pod is replaced. Pure.
+"""The limit of ephemeral containers and of bytes, at which a worker's Pod is replaced.
 
-Used by `executor`, and by the controller of TaskClusters, which drains such a Pod and replaces it.
-Ephemeral containers stay in the object of their Pod for ever, and each change of the Pod carries
-all of them: etcd takes 1.5 MiB, and long before that every task costs more than the one before.
+No I/O. Used by `executor`, and by the controller of TaskClusters, which drains such a Pod and
+replaces it. Ephemeral containers stay in the object of their Pod for ever, and each change of the
+Pod carries all of them: etcd takes 1.5 MiB, and long before that every task costs more than the one
+before.
 """
 
 from kilnwork.api import pod

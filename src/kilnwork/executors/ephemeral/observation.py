@@ -1,7 +1,8 @@
-"""Derivation of the state of an attempt from the status of its ephemeral container. Pure.
+"""Derivation of the state of an attempt from the status of its ephemeral container.
 
-Used by `executor`. Exit codes, signals and memory mean the same as for containers of any Pod, and
-an end of the whole Pod is a loss. Whether the attempt has a result is reported by its worker.
+No I/O. Used by `executor`. Exit codes, signals and memory mean the same as for containers of any
+Pod, and an end of the whole Pod is a loss. Whether the attempt has a result is reported by its
+worker.
 """
 
 import msgspec

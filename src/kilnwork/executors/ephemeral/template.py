@@ -1,9 +1,9 @@
-"""Construction of the ephemeral container of an attempt, as JSON, and search of the attempt by the
-container's name. Pure.
+"""Construction of the ephemeral container of an attempt, as JSON, and of the attempt's identity
+from the container's name.
 
-Used by `executor`. The container mounts the volume through which the worker passes the files of the
-attempt, and has the worker's security context; the Pod's service account token is mounted by name,
-since Kubernetes does not mount it into ephemeral containers.
+No I/O. Used by `executor`. The container mounts the volume through which the worker passes the
+files of the attempt, and has the worker's security context; the Pod's service account token is
+mounted by name, since Kubernetes does not mount it into ephemeral containers.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Errors that end an HTTP attempt before its response can be judged.
+"""The error that ends an HTTP attempt without success: before a response, or by the verdict on it.
 
-Used within this package. Each has the reason that the task shows.
+Used within this package. It has the reason that the task shows.
 """
 
 from kilnwork.api import reasons

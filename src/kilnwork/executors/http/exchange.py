@@ -1,7 +1,7 @@
 """One HTTP request and its response, on a connection that can be aborted with proof of its end.
 
-Used by `attempt`. Redirects are not followed here. Exceptions of aiohttp are converted to
-`AttemptFailed`.
+Used by `attempt`; `request_builder`, `results` and `har` use its values. Redirects are not followed
+here. Exceptions of aiohttp are converted to `AttemptFailed`.
 """
 
 import asyncio
@@ -198,7 +198,7 @@ class Exchange:
     async def run(self, request: Outgoing) -> Received:
         """Send the request and read the whole response. Raises `AttemptFailed`.
 
-        After a cancellation, `cut` proves that the connection is gone.
+        After a cancellation, call `cut` to prove that the connection is gone.
         """
         token = guarded_connector.current.set(self)
         try:
@@ -266,7 +266,9 @@ class Exchange:
             body.write(piece)
 
     async def cut(self) -> bool:
-        """Abort the connection; return True as proof that it is gone."""
+        """Abort the connection; return whether it is certain that it is gone, after at most
+        `CUT_S`.
+        """
         transport, protocol = self._transport, self._protocol
         self._transport = None
         if transport is None:

@@ -1,8 +1,8 @@
-"""One attempt of a task with `spec.function`, which first waits until its Service is ready and has
-a Pod.
+"""One attempt of a task with `spec.function`, which first waits until its Service is ready, and
+sends the request again while no Pod serves it, if that is harmless.
 
-Used by `service`. In all other respects it is an HTTP attempt, except for the request that ends its
-work (docs/decisions/0037).
+Used by `service`. It may also end its work by a request of its own (docs/decisions/0037). In all
+other respects it is an HTTP attempt.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ from aiohttp import abc
 from kilnwork.kit import egress
 
 MAX_IDLE_S = 15.0
-"""How long a connection is kept for the next request to the same server."""
+"""Seconds for which an idle connection is kept for the next request to the same server."""
 
 MAX_SPOILED = 10
 """Maximum number of connections to try to a server that sends data that was not requested."""
@@ -113,8 +113,8 @@ class GuardedConnector(aiohttp.TCPConnector):
         traces: list[Any],
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.connector.Connection:
-        """Return a connection for the current exchange. Raises TimeoutError and the exceptions of
-        aiohttp.
+        """Return a connection for the current exchange. Raises AddressRefused, TimeoutError and the
+        exceptions of aiohttp.
         """
         exchange = current.get()
         place = req.url.host or "", req.url.port or 0

@@ -1,8 +1,8 @@
-"""The log of an HTTP attempt as HAR 1.2, with all requests and responses, as `kiln logs` shows it.
-Pure.
+"""The log of an HTTP attempt as HAR 1.2, with its requests and responses, as `kiln logs` shows it.
 
-Used by `attempt`. It contains no secrets: neither the inserted values, nor, if they are long enough
-to differ from other text, copies of them in a server's response.
+Used by `attempt`. No I/O, except that a large body is read from its file. The log contains no
+secrets: neither the inserted values, nor, if they are long enough to differ from other text, copies
+of them in a server's response.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """The Services of Knative: whether a Service is ready for requests, and its URL.
 
-Used by `attempt` before it sends the request of a `spec.function`. Services are only read, by one
+Used by `function` before it sends the request of a `spec.function`. Services are only read, by one
 reflector per namespace, started at its first use: a request to a ready Service asks no server.
 """
 

@@ -1,8 +1,8 @@
 """Construction of the request of a task, with its secrets, and of the redirected and polling
-requests after it. Pure.
+requests after it.
 
-Used by `attempt`. If HAR has two places for the same fact: a query parameter of the URL is not
-added again from `queryString`, and headers `Cookie` and `Content-Type` take precedence over
+No I/O. Used by `attempt`. HAR has two places for some facts. A query parameter of the URL is not
+added again from `queryString`, and the headers `Cookie` and `Content-Type` take precedence over
 `cookies` and `mimeType`.
 """
 
@@ -52,7 +52,8 @@ def build_request(
     """Return the request for a template whose variables are replaced.
 
     `key`: idempotency key, sent if the task says that its request is idempotent. `callback`: URL
-    for the result, "" for none.
+    for the result, "" for none. Raises ValueError if the URL or the body is invalid, and what
+    `reveal` raises.
     """
     request = template.request
     headers, secret = _headers(request, reveal)

@@ -1,8 +1,7 @@
 """The rules by which a response is judged: success with a result, failure, or work that continues.
-Pure.
 
-Used by `attempt`. Conditions see `{status, headers, body}`; without `successCondition` a status
-from 200 to 299 is a success.
+No I/O. Used by `results` and `attempt`. Conditions see `{status, headers, body}`; without
+`successCondition` a status from 200 to 299 is a success.
 """
 
 import math

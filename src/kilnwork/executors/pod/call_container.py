@@ -1,6 +1,6 @@
-"""The container that runs the Python call of an attempt in a Pod of its own. Pure.
+"""The container that runs the Python call of an attempt in a Pod of its own.
 
-Used by `template` for tasks with `call` and `pod`. The container runs
+No I/O. Used by `template` for tasks with `call` and `pod`. The container runs
 `kilnwork.worker.pod_call`, which talks to the manager itself: it mounts the token that the sidecar
 mounts in other Pods, and the Pod has no sidecar.
 """

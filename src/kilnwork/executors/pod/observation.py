@@ -1,9 +1,10 @@
-"""Derivation of the state of an attempt from the status of its Pod. Pure.
+"""Derivation of the state of an attempt from the status of its Pod.
 
-Used by `executor`; `states_reference` has the table. The final phase decides about success and
-failure: a container that was restarted after running out of memory and then succeeded has succeeded
-(https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/). What Kubernetes itself ends
-(eviction, preemption, a node that is lost or shuts down) is a loss and not a failure of the task.
+No I/O. Used by `executor`; `states_reference` has the table. The final phase decides about success
+and failure: a container that was restarted after running out of memory and then succeeded has
+succeeded (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/). What Kubernetes
+itself ends (eviction, preemption, a node that is lost or shuts down) is a loss and not a failure of
+the task.
 """
 
 from collections.abc import Iterator

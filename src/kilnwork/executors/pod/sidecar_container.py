@@ -1,11 +1,11 @@
 """The sidecar that implements the worker contract in a Pod, and the parts of the Pod's spec that it
-needs. Pure.
+needs.
 
-Used by `template` and `executor`. A native sidecar (KEP-753) of the worker's image starts before
-the other containers and ends after them; it shares a volume with them, which contains the files of
-docs/reference/worker-contract.md, and reports the result as its termination message. It alone has a
-token, which Kubernetes binds to the Pod: the manifest contains no secret, and no other container
-needs a service account.
+No I/O. Used by `template` and `executor`. A native sidecar (KEP-753) of the worker's image starts
+before the other containers and ends after them; it shares a volume with them, which contains the
+files of docs/reference/worker-contract.md, and reports the result as its termination message. It
+alone has a token, which Kubernetes binds to the Pod: the manifest contains no secret, and no other
+container needs a service account.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Builds the Pod of an attempt, as JSON, and finds the attempt that a Pod belongs to. Pure.
+"""Builds the Pod of an attempt, as JSON, and finds the attempt that a Pod belongs to.
 
-Used by `executor`. Only some errors of a template are refused here; the API server reports the
-others.
+No I/O. Used by `executor`; other executors of objects and the status of Tasks use its names and
+metadata. Only some errors of a template are refused here; the API server reports the others.
 """
 
 import functools

@@ -1,8 +1,8 @@
-"""Reader of Argo Workflows, which interprets and ends a Workflow for its task. Pure.
+"""Reader of Argo Workflows, which interprets and ends a Workflow for its task.
 
-Used by `executors.custom_resource`. Reads `status.phase`, `message` and `outputs`, which exist
-however large the workflow is; `status.nodes`, which Argo compresses or moves elsewhere if there are
-many, only if it is uncompressed.
+No I/O. Used by `executors.custom_resource`. Reads `status.phase`, `message` and `outputs`, which
+exist however large the workflow is; `status.nodes`, which Argo compresses or moves elsewhere if
+there are many, only if it is uncompressed.
 """
 
 from collections.abc import Iterator

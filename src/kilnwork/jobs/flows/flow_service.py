@@ -1,10 +1,11 @@
 """Service of flows for the SyncSet controller: starts, pauses, ends, shows and deletes runs of
 flows.
 
-There is one service per dispatcher, on the dispatcher's event loop, beside the engine: each step is
-a job of the engine (`step_item_source`). The service is a planner of the engine's batches: when the
-job of a step ends, it runs `run_planning` in the same batch and adds the jobs that follow to it. A
-coroutine method returns when its effect is on disk. All methods may be repeated.
+There is one service per dispatcher, on the dispatcher's event loop, beside the engine: each step
+that runs tasks is a job of the engine (`step_item_source`). The service is a planner of the
+engine's batches: when the job of a step ends, it runs `run_planning` in the same batch, and adds
+the jobs of the next steps to that batch. A coroutine method returns when its effect is on disk. All
+methods may be repeated.
 """
 
 import asyncio
@@ -40,12 +41,12 @@ from kilnwork.kit import clock as clocks
 log = logging.getLogger(__name__)
 
 MAX_DEFINITION_BYTES = 16 << 20
-"""Maximum size of a flow with its parameters and shards."""
+"""Maximum size in bytes of a flow with its parameters and shards."""
 
 SHOW_S = 0.25
-"""Maximum delay until progress of a step's tasks is published. The controller, which then examines
-the whole SyncSet, writes such changes once a second. Decisions of the plan are published at
-once."""
+"""Maximum delay in seconds until progress of a step's tasks is published. The controller examines
+the whole SyncSet for each such change, and writes its status at most once a second. Decisions of
+the plan are published at once."""
 
 MAX_REMEMBERED = 512
 """Maximum number of views of finished runs kept in memory."""
@@ -119,7 +120,8 @@ class FlowRuns:
         self._set_timer()
 
     def stop(self) -> None:
-        """End all waiting calls with an error. Call this only after the engine has stopped."""
+        """Stop the timers, and end all calls of `changes` with an error. Call this only after the
+        engine has stopped."""
         for timer in (self._timer, self._stale_timer):
             if timer is not None:
                 timer.cancel()
@@ -136,7 +138,8 @@ class FlowRuns:
     async def start(self, new: run_types.NewFlowRun) -> run_types.FlowRunView:
         """Start a run, and return its view. If the run was started before, nothing is changed.
 
-        Raises `InvalidJob` (the message begins with the path of the field), `JobsStopped`.
+        Raises `InvalidJob` (the message begins with the path of the field), `JobsStopped`, and
+        `NoSuchJob` if the run was deleted meanwhile.
         """
         self._engine.check_running()
         known = self.view(new.key)
@@ -222,9 +225,9 @@ class FlowRuns:
         self, key: run_types.FlowKey, shards: Mapping[str, list[Any]]
     ) -> run_types.NewFlowRun | None:
         """Replace the shards of snapshots, given by name, and return the definition of the run, or
-        None if the run has ended.
+        None if the run has ended or there is no such run.
 
-        Snapshots that a step has named already stay unchanged. Raises `InvalidJob` if the
+        Snapshots that are used by a step that has begun stay unchanged. Raises `InvalidJob` if the
         definition is too large.
         """
         run = self._find_unfinished(key)
@@ -241,7 +244,10 @@ class FlowRuns:
     # queries of the controller
 
     def view(self, key: run_types.FlowKey) -> run_types.FlowRunView | None:
-        """Return the view of a run as stored on disk, or None if there is no such run."""
+        """Return the view of a run, or None if there is no such run.
+
+        It is as stored on disk, with the current counts of unfinished jobs.
+        """
         known, run = self._stored_view(key), self._live.get(key)
         if known is None or run is None or key not in self._views or not run.open_jobs:
             return known
@@ -412,7 +418,7 @@ class FlowRuns:
         self._feed.publish(stale)
 
     def _remember(self, view: run_types.FlowRunView) -> run_types.FlowRunView:
-        """Keep the view of a finished run, which is requested repeatedly."""
+        """Keep the view of a finished run, which is requested repeatedly, and return the view."""
         if view.phase.final:
             self._finished_views[view.key] = view
             if len(self._finished_views) > MAX_REMEMBERED:

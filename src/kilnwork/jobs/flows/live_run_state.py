@@ -1,8 +1,8 @@
 """Records of a flow's run in memory: its step instances and their values.
 
-Changed by `run_planning`; `row_storage` writes the changes. The key of an instance is its path in
-the flow with the numbers of rounds, such as `price`, `checks.var` or `solve[3].iterate`; "" is the
-run itself.
+Changed by `run_planning` and `reopening`; `row_storage` writes the changes. The key of an instance
+is its path in the flow with the numbers of rounds, such as `price`, `checks.var` or
+`solve[3].iterate`; "" is the run itself.
 """
 
 import re
@@ -56,8 +56,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     run: int = 1
     """Run of the generation in which the instance began."""
     job_run: int = 1
-    """Minimum run of the instance's job, counted by the job itself; a job that has succeeded may be
-    in an earlier run."""
+    """Minimum run number of the instance's job. The job counts its runs itself; a job that has
+    succeeded may be in an earlier run."""
     counts: run_types.TaskCounts = run_types.TaskCounts()
     """Counts of the instance's job, once it has ended."""
 
@@ -67,8 +67,8 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     started: float
     made: str = ""
-    """Epoch of the dispatcher that started the run, and its row: distinguishes it from an earlier
-    run of the same generation that was deleted."""
+    """Epoch of the dispatcher that started the run, and the run's row, as `EPOCH.ROW`. Together
+    they distinguish the run from an earlier run of the same generation that was deleted."""
     stage: FlowStage = FlowStage.DO
     phase: run_types.FlowPhase = run_types.FlowPhase.RUNNING
     """Outcome of the run; Running while the outcome is undecided."""
@@ -102,7 +102,7 @@ class JobEnd(NamedTuple):
     cause: str = ""
     counts: run_types.TaskCounts = run_types.TaskCounts()
     value: bytes | None = None
-    """The result, or the list of results, as JSON, if a step reads it."""
+    """The result, or the list of results, as JSON; None if no step reads it."""
 
 
 class StartJob(NamedTuple):
@@ -165,7 +165,7 @@ class Run:
         self.redefined = False
         """Whether `new` has changes that are not in the journal."""
         self.shown_version = 0
-        """Highest version of the ended jobs: the version of the run is never below it."""
+        """Highest version of the jobs that have ended; the version of the run is never lower."""
         self.open_jobs: dict[str, None] = {}
         """Keys of the instances whose jobs are unfinished, oldest first."""
         self._values: dict[str, bytes] = {}

@@ -1,9 +1,8 @@
 """Reopening of a run that has failed: decides which step instances continue, and which begin again.
-Pure.
 
-Used by `flow_service`. Instances that succeeded or were skipped are unchanged, with everything
-inside them; so are the branches that a fork did not need. `catch` and `finally` are run again at
-the next end of the run.
+No I/O. Used by `flow_service`. Instances that succeeded or were skipped are unchanged, with
+everything inside them; so are the branches that a fork did not need. `catch` and `finally` are run
+again at the next end of the run.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,10 +19,11 @@ ENDS = frozenset({run_types.FlowPhase.FAILED, run_types.FlowPhase.KILLED})
 
 
 class Reopening(NamedTuple):
-    """Keys of the step instances to run again, in the order in which they began."""
+    """The step instances to run again, by key, in the order in which they began."""
 
     again: dict[str, int]
-    """Instances that continue, with the run that the job of each must have; 1 if it has no job."""
+    """Instances that continue, with the minimum run number of the job of each; 1 if it has no
+    job."""
     restarted: tuple[str, ...]
     """Instances whose records are deleted, so that they begin again."""
 

@@ -1,7 +1,8 @@
 """Tables of flows in the journal: reads rows, and collects rows to be written.
 
-Used by `flow_service`. The statements are in `dispatch/journal/sqlite/sql/flows.sql`. The collected
-rows are written in the same batch as the rows of the runs' jobs.
+Used by `flow_service`, `step_jobs` and `step_results`. The statements are in
+`dispatch/journal/sqlite/sql/flows.sql`. The collected rows are written in the same batch as the
+rows of the runs' jobs.
 """
 
 import uuid as uuids

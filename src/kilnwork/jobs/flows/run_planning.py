@@ -1,10 +1,10 @@
-"""Plan of a flow's run: decides from the records of the run what to do next. Pure: no clock, no
-disk, no engine.
+"""Plan of a flow's run: decides from the records of the run what to do next.
 
-Used by `flow_service` and `kilnwork.testing`. `advance` returns instructions. It may be called at
-any time; it does not begin a step twice, so that after a crash the records lead to the same
-instructions. The functions below it record events: a job has ended, a time limit has passed, a user
-pauses or ends the run.
+It uses no clock and no engine, and no disk except that a `Run` reads values from the journal. Used
+by `flow_service`, `step_jobs` and `kilnwork.testing`. `advance` returns instructions. It may be
+called at any time; it does not begin a step twice, so that after a crash the records lead to the
+same instructions. The functions below `advance` record events: a job has ended, a time limit has
+passed, a user pauses or ends the run.
 
 The plan does not wait for a step that it stops: the following steps begin at once, but the run is
 over only when all its jobs have ended.
@@ -18,10 +18,10 @@ from kilnwork.api import flow_expressions, flow_program, reasons
 from kilnwork.jobs.flows import live_run_state, run_types, scope, step_work_builder
 
 FINALLY_S = 600.0
-"""Time limit for the steps of `finally`, so that a run that has ended does not stay forever."""
+"""Time limit in seconds for all steps of `finally` together, so that every run ends."""
 
 MAX_VALUE_BYTES = 4 << 20
-"""Maximum size of a fork's value, the same as that of the results of a step."""
+"""Maximum size in bytes of a fork's value, the same as that of the results of a step."""
 
 MAX_MESSAGE = 2000
 """Maximum length of a message in characters, since the message of a step is repeated in each step
@@ -36,8 +36,8 @@ _FINALLY = "finally"
 
 
 def advance(run: live_run_state.Run, *, now: float) -> list[live_run_state.Instruction]:
-    """Return the instructions to carry out now. The records are changed as if they had been carried
-    out."""
+    """Return the instructions to carry out now. The records are changed as if the instructions had
+    been carried out."""
     planner = _Planner(run, now)
     before = None
     while before is not run.state.stage:
@@ -58,8 +58,8 @@ def job_ended(run: live_run_state.Run, key: str, end: live_run_state.JobEnd) -> 
 
 
 def timed_out(run: live_run_state.Run, key: str) -> None:
-    """Record that a step instance has exceeded its time limit. The key "" stands for the steps of
-    `do`.
+    """Record that a step instance has exceeded its time limit. The key "" stands for all steps of
+    `do`, "finally" for all steps of `finally`.
     """
     run.late.add(key)
 

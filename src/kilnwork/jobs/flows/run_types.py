@@ -35,7 +35,8 @@ class FlowPhase(StrEnum):
 
 
 class InstanceState(StrEnum):
-    """State of a step instance. All states but the first two are final."""
+    """State of a step instance. All states but the first two are final, unless the run is
+    retried."""
 
     WAITING = "Waiting"
     RUNNING = "Running"
@@ -43,7 +44,8 @@ class InstanceState(StrEnum):
     FAILED = "Failed"
     SKIPPED = "Skipped"
     KILLED = "Killed"
-    """The step was stopped, because its result was no longer needed."""
+    """The step was stopped: its result was not needed any more, or a step around it or the run was
+    to end."""
 
 
 class SnapshotRef(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -75,10 +77,12 @@ class NewFlowRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     by_shard: tuple[str, ...] = ()
     """Snapshots that are delivered by portion: a node has only the shards of its portions."""
     run: int = 1
-    """Run of the generation, which may have had earlier runs before its flow began."""
+    """Number of the run within the generation, which may have had runs that ended before its flow
+    began."""
     portions: dict[str, int] = {}
-    """Number of portions of these snapshots' shards, by group. The task of a shard goes to a worker
-    whose node has its portion (`data.pond.shards.portion`)."""
+    """Number of portions into which the shards of the snapshots in `by_shard` are divided, by
+    group. The task of a shard goes to a worker whose node has the shard's portion
+    (`data.pond.shards.portion`)."""
     memo: bool = True
     """Whether deterministic steps use results of earlier generations."""
     priority: int = 0

@@ -1,6 +1,7 @@
-"""Scope: resolves the names in an expression at one place of a flow. Pure.
+"""Scope: resolves the names in an expression at one place of a flow.
 
-Used by the plan.
+Used by `run_planning` and `step_work_builder`. No I/O, except that a `Run` reads values from the
+journal.
 """
 
 from collections.abc import Mapping

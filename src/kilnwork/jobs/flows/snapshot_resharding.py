@@ -1,4 +1,4 @@
-"""Resharding: replaces the shards of a run's snapshots while it runs. Pure.
+"""Resharding: replaces the shards of a run's snapshots while the run is unfinished. No I/O.
 
 Used by `flow_service`. The shards of a snapshot stay unchanged once a step that names the snapshot
 has begun: steps may pair the results of one step with the shards of another, and a step that

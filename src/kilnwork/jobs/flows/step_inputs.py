@@ -1,8 +1,9 @@
-"""Inputs of the tasks of one step instance, as JSON; the same wherever a flow runs. Pure.
+"""Inputs of the tasks of one step instance, as JSON; the same wherever a flow runs. No I/O.
 
-Used by the plan, which makes a `StepWork` when the step starts, by the job of the step, and by
-`kilnwork.testing`. Expressions that do not depend on the item are evaluated once for all tasks; the
-other expressions are evaluated when an item gets its task, from values stored with the step.
+Used by `step_work_builder`, which makes a `StepWork` when the step begins, by the job of the step,
+and by `kilnwork.testing`. Expressions that do not depend on the item are evaluated once for all
+tasks; the other expressions are evaluated when an item gets its task, from values stored with the
+step.
 """
 
 import hashlib
@@ -39,8 +40,8 @@ class StepWork(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     items: tuple[msgspec.Raw, ...] = ()
     """The items, each as JSON."""
     portions: int = 0
-    """If not 0, the items are shards, and the data is divided into this many portions: the task of
-    a shard needs a worker next to the shard's portion. 0: any worker."""
+    """If not 0, the items are shards, and their snapshot is divided into this many portions: the
+    task of a shard needs a worker on a node that has the shard's portion. 0: any worker."""
     max_failed: int = 0
     parallel: int | None = None
     wanted: bool = False

@@ -1,9 +1,9 @@
 """Step items: a step instance as a job of the engine, with a single task, or with one task per
 item.
 
-Used by `flow_service`, which passes `StepSources` to the engine. Item n of a flow's step has number
-n - 1. An item ends when its task ends. `step_inputs` makes the inputs of the tasks; the engine
-decides when the step has ended.
+Used by `flow_service`, which passes `StepSources` to the engine. Item n of the job is item n - 1 of
+the step, which users see. An item ends when its task ends. `step_inputs` makes the inputs of the
+tasks; the engine decides when the step has ended.
 """
 
 from collections.abc import Callable
@@ -44,9 +44,9 @@ _O = filejobs.PartOutcome
 _SUCCEEDED, _FAILED = _O.SUCCEEDED, _O.FAILED
 
 MAX_RESULT_BYTES = 4 << 20
-"""Maximum size of the list of a step's results, which is in the journal and in memory while the run
-is unfinished. A list that is larger than the inputs of a task may be (`api.input_assembly`) can be
-passed only to a call."""
+"""Maximum size in bytes of the list of a step's results, which is in the journal and in memory
+while the run is unfinished. A list that exceeds the limit for a task's inputs
+(`api.input_assembly`) can be passed only to a call."""
 
 ReadResult = Callable[[ids.TaskId], attempts.Payload | None]
 """Returns the result of a task that has succeeded; None if it returned nothing."""
@@ -87,7 +87,7 @@ class StepSources:
     """Factory of the item sources of steps (`rows.SourceKind`).
 
     `blobs`: the directory of large values, with a subdirectory per namespace; `read_result` is
-    called when a task ends.
+    called when a task of a step whose results are read has succeeded.
     """
 
     nouns = "shards"

@@ -1,7 +1,8 @@
 """Jobs of the steps of runs: creates, stops and follows them in the engine, and reads their
 results.
 
-Used by `flow_service`. It reports the outcomes to the plan, and decides nothing itself.
+Used by `flow_service`. `StepJobs` reports the outcomes of jobs to `run_planning`, and decides
+nothing itself.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from kilnwork.kit import ids
 _R = reasons.FlowReason
 
 MAX_DEFINITION_BYTES = 16 << 20
-"""Maximum size of the definition of a step: its items and inputs."""
+"""Maximum size in bytes of the items and shared inputs of a step together."""
 
 
 class StepJobs:
@@ -120,7 +121,8 @@ class StepJobs:
         return found._replace(reason=known.reason, message=known.message)
 
     def follow(self, run: live_run_state.Run, key: str) -> None:
-        """Follow the job of a step again after a restart or reopening."""
+        """Follow the job of a step again after a restart or reopening; run the job again if the
+        reopening needs that."""
         uuid = job_uuid(run, key)
         job = self._engine.find(uuid)
         if job is None:
@@ -245,10 +247,11 @@ class StepJobs:
 
 
 def job_uuid(run: live_run_state.Run, key: str) -> bytes:
-    """Return the UUID of a step's job, which is always the same for the same repetition of a step.
+    """Return the UUID of the job of a step instance.
 
-    It differs between runs, also when a deleted generation is started again, and between
-    repetitions of the step.
+    The UUID stays the same while the instance continues, also in later runs of the generation. It
+    differs if the instance has begun again in a later run, or if the generation was deleted and
+    started again.
     """
     new, number = run.new, run.records[key].run
     name = f"{new.generation}/{run.state.made}/{key}"

@@ -1,8 +1,8 @@
 """Results of the tasks of a step: read when the step's job has ended, and stored with the run.
 
-Used by `step_jobs`. Results are read in batches: results that were noted when the tasks ended come
-from memory, the others from the journal. Results of deterministic steps are stored for later
-generations.
+Used by `step_jobs`; the limits also by `testing.inline_flows`. Results are read in batches: results
+that were noted when the tasks ended come from memory, the others from the journal. Results of
+deterministic steps are stored for later generations.
 """
 
 from collections.abc import Callable
@@ -29,8 +29,8 @@ TOO_LARGE = (
 class StepResults:
     """Reader of the results of one step's job. `keep` stores a result for later generations.
 
-    `trouble` is the reason why the results cannot be used, in which case the step fails; "" if they
-    can.
+    `trouble` is the reason why the results cannot be used; "" if they can be. With a `trouble`, a
+    step whose results other steps read fails.
     """
 
     def __init__(
@@ -63,7 +63,8 @@ class StepResults:
         return self._found[0]
 
     def read_more(self) -> bool:
-        """Read another batch of results. Return whether there are more."""
+        """Read another batch of results. Return whether to continue: there are more results, and
+        they are still needed."""
         end = min(self._next + READS, self._size)
         for number in range(self._next, end):
             found = self._find_result(number)

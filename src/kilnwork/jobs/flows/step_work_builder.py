@@ -1,7 +1,7 @@
 """Creation of a step's work when the step begins: template, inputs and items, computed from the
-values so far. Pure.
+values so far.
 
-Used by the plan.
+Used by `run_planning`. No I/O, except that a `Run` reads values from the journal.
 """
 
 from typing import Any

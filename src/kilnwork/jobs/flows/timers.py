@@ -1,7 +1,8 @@
-"""Timers of step instances: deadlines on the monotonic clock.
+"""Timers of runs and step instances: deadlines on the monotonic clock.
 
-Used by `flow_service`. A change of the wall clock does not change the time of a step, except for
-the time in which no dispatcher was running.
+Used by `flow_service`. Setting the wall clock does not change a deadline. Only the time that has
+passed before a deadline is set, for example while no dispatcher was running, is measured by the
+wall clock.
 """
 
 import heapq
@@ -14,9 +15,7 @@ K = TypeVar("K")
 
 
 class Timers(Generic[K]):
-    """Deadlines by key of the step instance. The caller ignores the keys of instances that have
-    ended.
-    """
+    """Deadlines by key. The caller ignores the keys of step instances that have ended."""
 
     def __init__(self, clock: clocks.Clock) -> None:
         self._clock = clock

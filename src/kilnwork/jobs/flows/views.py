@@ -1,7 +1,7 @@
 """Views of runs of flows: made from their records, and from the jobs in memory for running steps.
-Pure.
 
-Used by `flow_service`.
+Used by `flow_service`, `step_jobs`, `snapshot_resharding` and `testing.inline_flows`. No I/O,
+except that a `Run` reads values from the journal.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,8 +39,8 @@ def run_view(run: live_run_state.Run) -> run_types.FlowRunView:
 
 
 class OpenJob(NamedTuple):
-    """State of an unfinished job of a step. `running`: number of the job's tasks that are
-    running.
+    """State of a step's job whose end the plan does not know yet. `running`: number of the job's
+    tasks that are running.
     """
 
     counts: run_types.TaskCounts

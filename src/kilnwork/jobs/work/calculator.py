@@ -4,8 +4,7 @@ Used by `builtins`. A record is `{"id", "value1", "value2", "op"}`; the result i
 `result` added, compact, in this order. Accepted input and number format follow the worker of
 fbeltrao/aksjobscheduler (Json.NET on .NET Core 2.1) byte for byte: a double is written with 15
 significant digits if they read back as the same number, else with 17 (.NET's format "R" before .NET
-Core 3.0), always with a fraction or an exponent; values that are not numbers are written as
-strings.
+Core 3.0), always with a fraction or an exponent; NaN and the infinities are written as strings.
 """
 
 import math
@@ -17,7 +16,7 @@ import msgspec
 from kilnwork.data import errors
 
 MISSING = b"null"
-"""How a missing id or operator is written."""
+"""JSON for a missing id or operator."""
 
 _DIGITS = 15
 _PLAIN_FROM, _PLAIN_BELOW = 1e-4, 1e15

@@ -1,10 +1,11 @@
 """Command mappers: programs that read records on stdin, one per line, and print results on stdout,
 line by line.
 
-Used by `mapper_factory`. The rules for commands are in docs/reference/mappers.md. The unit of work
-is the part: it is not known which results belong to which record. A record is bad only if the
-command reports it, on file descriptor 3, by its number on stdin. The reports are kept until the
-command has ended; then the part is read again for the content of the bad records.
+Used by `mapper_factory`; `environment` and `CommandOutput` also for reducers. The rules for
+commands are in docs/reference/mappers.md. The unit of work is the part: it is not known which
+results belong to which record. A record is bad only if the command reports it, on file descriptor
+3, by its number on stdin. The reports are kept until the command has ended; then the part is read
+again for the content of the bad records.
 """
 
 import bisect

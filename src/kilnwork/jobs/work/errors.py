@@ -1,4 +1,4 @@
-"""Errors of work on a part: one class per reaction.
+"""Errors of work on a part: one class for each way in which callers react.
 
 A record that cannot be read is `kilnwork.data.errors.BadRecord`.
 """
@@ -40,4 +40,5 @@ class MapperUnusable(WorkError):
 
 
 class CommandFailed(WorkError):
-    """A command did not read all its input, or did not exit with code 0."""
+    """A command did not read all its input, did not exit with code 0, left its stdout open in
+    another process, or reported bad records in a way that cannot be used."""

@@ -1,6 +1,7 @@
 """Import of the function of a mapper or reducer: by its name, or from a blob with its code.
 
-Used by `mapper_factory` and `reduce` in slots, which run in the mapper's environment already.
+Used by `mapper_factory` and `reduce` in slots, which run in the mapper's environment already, and
+by the CLI, which checks a function before it uploads a file.
 """
 
 import inspect

@@ -1,8 +1,8 @@
 """Mapper port: takes the records of a part in order, and writes their results.
 
-Used by `part`, which passes the records, and implemented by `builtins`, `function_mappers` and
-`command_mappers`. The result of a part must depend on its records only, not on how they are divided
-into batches.
+Used by `part` and `files.part_work`, which pass the records, and implemented by `builtins`,
+`function_mappers` and `command_mappers`. The result of a part must depend on its records only, not
+on how they are divided into batches.
 """
 
 from collections.abc import Callable, Iterable

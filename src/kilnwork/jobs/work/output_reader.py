@@ -40,7 +40,7 @@ def outputs_of(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[Pa
     """Return the outputs of these (part, run) pairs, in the order of the pairs, without reading the
     outputs.
 
-    Raises `OutputDamaged` if a part has not succeeded.
+    Raises `OutputDamaged` if a part has no readable commit record, or has not succeeded.
     """
     found = []
     for number, run in parts:
@@ -65,8 +65,8 @@ def _checked(commit: filejobs.Commit | None, number: int, run: int) -> PartOutpu
 
 
 def find_missing(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[filejobs.Damaged]:
-    """Return the parts whose outputs are missing or have a wrong size; the content of outputs is
-    not read.
+    """Return the parts whose commit record or outputs are missing or unusable. Of the outputs only
+    the size is checked, not the content.
     """
     found = []
     for number, run in parts:
@@ -114,7 +114,7 @@ class PartOutputReader:
         return self._pieces((each.commit, each.output) for each in found)
 
     def read_errors(self, found: list[PartOutput]) -> Iterator[bytes]:
-        """Yield the bad records of all parts, in pieces."""
+        """Yield the bad records of all parts, in pieces. Raises as `read_outputs`."""
         return self._pieces((each.commit, each.errors) for each in found if each.errors is not None)
 
     def sum_outputs(

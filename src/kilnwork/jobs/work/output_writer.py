@@ -1,7 +1,8 @@
 """Outputs of a part: lines of results, lines about bad records, and counts of both.
 
-Used by the mappers, which write the outputs, and by `part` and `reduce`, which publish them. Both
-files are unfinished objects of a store until `finish`.
+Used by the mappers, which write the outputs, and by `part` and `reduce`, which publish them; also
+by `files.part_work`, which keeps them in memory. In a store, both files are unfinished objects
+until `finish`.
 """
 
 import base64

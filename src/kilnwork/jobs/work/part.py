@@ -2,7 +2,7 @@
 
 Its result is a commit record; the outcome of the task proves nothing. The name of the output is
 unique to this attempt, so that an abandoned attempt that continues does no harm: another attempt
-has committed before it, and its own commit is rejected (`kilnwork.data.part_commits`). It can be
+has committed before it, and its own commit is rejected (`kilnwork.data.part_commits`). `run` can be
 repeated at any time.
 """
 

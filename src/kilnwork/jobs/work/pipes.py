@@ -32,7 +32,7 @@ TURN_MS = 100
 """Maximum delay in milliseconds until a request to stop is noticed while the command computes."""
 
 PATIENCE_S = 10.0
-"""How many seconds, after the command has exited, we wait for further output from a process that it
+"""How many seconds without output we wait, after the command has exited, for a process that it
 started and that still holds its stdout."""
 
 MARKER = "KILN_COMMAND_ID"

@@ -1,4 +1,4 @@
-"""Reducing of the outputs of all parts to one result: `run` is the call of a job's reducing task.
+"""Reducing of the outputs of all parts to one result: `run` is the call of a job's finalizer.
 
 Without a reducer the result is the concatenation of the outputs in the order of parts: all of it is
 read and verified, but large outputs are not copied (`filejobs.OUTPUTS`). A reducer is a mapper that

@@ -1,6 +1,7 @@
 """Encoding of results: one line each, in JSON unless the mapper returns a line that is complete.
 
-Used by `function_mappers` and `reduce`. Not for commands, which print lines.
+Used for the results of functions and of built-in mappers, and for CSV rows that are passed to
+commands. The results of commands are lines already.
 """
 
 from collections.abc import Callable

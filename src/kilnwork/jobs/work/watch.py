@@ -1,6 +1,7 @@
-"""Watch: reports progress while a part is mapped, and raises Cancelled if the task is to stop.
+"""Watch: reports progress while a part is mapped or outputs are reduced, and raises Cancelled if
+the task is to stop.
 
-Used by `part` and `reduce`.
+Used by `part`, `reduce` and `files.part_work`.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ class Watch:
     """Function that reports progress, and raises Cancelled if the task is to stop.
 
     Call it with the number of the next record, as often as convenient. `first`: number of the first
-    record; `count`: number of records, or of another `unit`.
+    record; `count`: number of records. With another `unit`, such as bytes, both count that unit.
     """
 
     def __init__(

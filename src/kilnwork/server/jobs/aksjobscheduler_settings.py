@@ -1,6 +1,7 @@
 """Environment variables and sizing of fbeltrao/aksjobscheduler, for users who migrate from it.
 
-Pure; used under `kiln up --source-compat` only. Names and defaults are those of its code.
+The variables are read under `kiln up --source-compat` only. Names and defaults are those of the
+code of aksjobscheduler.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 from kilnwork.kit import errors
 
 PARAMETERS = ("aci", "gpu", "gpuQuantity", "batch")
-"""Parameters of POST /jobs in aksjobscheduler that do not change how a job runs here."""
+"""Parameters of POST /jobs in aksjobscheduler that do not change how a job runs here; `batch=1` is
+refused.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

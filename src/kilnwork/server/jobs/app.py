@@ -48,7 +48,7 @@ class App:
     """ASGI app of the Jobs API. Create it in a running event loop, and call `close` at the end.
 
     `jobs` is the service of file jobs, which must be started before the app is created and stopped
-    after it is closed. `clusters` lists the existing namespaces.
+    after it is closed. `clusters` lists the existing namespaces and TaskClusters.
     """
 
     def __init__(
@@ -118,11 +118,9 @@ class App:
 
 
 def match_frequent_path(path: str) -> dict[str, str] | None:
-    """Return the path parameters of the two most frequent paths, in a tenth of the time that the
-    routing table takes.
+    """Return the path parameters if `path` is `/jobs` (no parameters) or `/jobs/{job}`, else None.
 
-    These are the parameters of `/jobs/{job}`, no parameters for `/jobs`, and None for all other
-    paths.
+    These two paths are the most frequent, and this takes a tenth of the time of the routing table.
     """
     if path == _JOBS:
         return {}
@@ -133,8 +131,8 @@ def match_frequent_path(path: str) -> dict[str, str] | None:
 def make_resources(
     shared: context.HandlerContext, uploaded: upload_handlers.Files
 ) -> dict[str, http_resource_base.Resource]:
-    """Return the resource of each path. The first path that matches is used, so that frequent paths
-    come first.
+    """Return the resource of each path. The first path that matches is used: `/jobs/openapi.json`
+    precedes `/jobs/{job}`, and frequent paths precede rare ones.
     """
     show, download = job_views.JobViews(shared), downloads.Downloads(shared)
     steer, new = control.Control(shared), submit.Submit(shared, uploaded)

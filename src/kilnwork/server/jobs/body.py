@@ -1,9 +1,9 @@
 """Request bodies as they arrive, and the pipe that passes a body to its sink.
 
-Used by uploads. The event loop only collects; hashing, indexing and writing happen in threads, on
-one batch while the next one arrives: two cores are used, and no request holds more than two
-batches. A sink that does not keep up stops the reading from the network: uvicorn pauses a
-connection once 64 KiB of its body are waiting.
+Used by all handlers that read a body; `file_bodies` uses its threads. The event loop only collects;
+hashing, indexing and writing happen in threads, on one batch while the next one arrives: two cores
+are used, and no request holds more than two batches. A sink that does not keep up stops the reading
+from the network: uvicorn pauses a connection once 64 KiB of its body are waiting.
 """
 
 import asyncio

@@ -73,7 +73,7 @@ class HandlerContext:
         self, request: http_resource_base.JobRequest, verb: str, *, name: str = ""
     ) -> str:
         """Check that the caller may do `verb` on jobs in the request's namespace, and return the
-        namespace. Raises 401, 403.
+        namespace. Raises 400, 401, 403.
         """
         namespace = request.namespace
         if request.user is None:
@@ -119,7 +119,7 @@ class HandlerContext:
     async def find_job(
         self, request: http_resource_base.JobRequest, verb: str
     ) -> file_job_types.JobView:
-        """Return the job that the path names. Raises 401, 403, 404."""
+        """Return the job that the path names. Raises 400, 401, 403, 404, and `SeveralJobs`."""
         ref = request.param("job")
         namespace = await self.check(request, verb, name=ref)
         view = self.jobs.job(namespace, ref)
@@ -145,7 +145,7 @@ class HandlerContext:
 
     def clusters_of(self, namespace: str) -> frozenset[str]:
         """Return the names of the TaskClusters in a namespace, as of at most a second ago. Raises
-        NotFound.
+        NotFound, and NotReady while the server starts.
         """
         now = self.clock.monotonic()
         until, known = self._places.get(namespace, (0.0, frozenset()))

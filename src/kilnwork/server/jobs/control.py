@@ -1,6 +1,7 @@
 """Operations on a job: cancel, suspend, resume, retry, change, delete.
 
-Used by `app`. Each response is the job after the operation, which is on disk.
+Used by `app`. When the response is sent, the operation is on disk. The response is the job after
+the operation, except that of a deletion, which has no body.
 """
 
 from collections.abc import Awaitable, Callable

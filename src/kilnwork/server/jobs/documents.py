@@ -1,6 +1,6 @@
 """Jobs and parts as JSON documents: fields of aksjobscheduler first, then newer ones.
 
-Pure; used by every response, and by the OpenAPI page, which is generated from these structs.
+Pure; used by `context` and `job_views`, and by `openapi`, which generates schemas from the structs.
 Members without a value are left out, as in aksjobscheduler.
 """
 
@@ -23,7 +23,9 @@ class JsonDocument(
 
 
 class FileFacts(JsonDocument, frozen=True, kw_only=True):
-    """A file that can be downloaded. `lines`: number of its line ends."""
+    """A file that can be downloaded. `lines`: number of its lines, for an input that of its
+    records.
+    """
 
     bytes: int
     lines: int

@@ -1,9 +1,9 @@
 """Downloads of a job's files: its result, the results of single parts, its errors, its input.
 
-Used by `app`. A response consists of one or several files of the store, one after the other. Their
-sizes and digests are known beforehand, so that Content-Length, entity tag and ranges (RFC 9110 §14)
-apply to the whole. A file that differs from its record is refused, or the connection is cut: a 200
-is never short.
+Used by `app` and `job_views`. A response consists of one or several files of the store, in order.
+Their sizes and digests are known beforehand, so that Content-Length, entity tag and ranges (RFC
+9110 §14) apply to the whole. A file that differs from its record is refused, or the connection is
+cut: a 200 is never short.
 """
 
 import asyncio

@@ -2,7 +2,8 @@
 RFC 2046 §5.1).
 
 Nothing is spooled: the content of the field `file` is passed on as it arrives. Parsed by
-python-multipart. Used by the handlers of uploads. Blocks; used by one thread at a time.
+python-multipart. Used by `submit`, in one thread at a time. Blocks if the receiver of the file
+does.
 """
 
 import contextlib

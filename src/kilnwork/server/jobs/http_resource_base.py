@@ -1,7 +1,7 @@
 """Requests and resources of the Jobs API, between Starlette's router and the handlers.
 
-Used by every module of this package. A `Resource` is a path with its methods; it responds to
-OPTIONS, and with 405 and `Allow` (RFC 9110 §15.5.6) to unsupported methods.
+Used by `app` and by all handlers. A `Resource` is a path with its methods; it responds to OPTIONS,
+and with 405 and `Allow` (RFC 9110 §15.5.6) to unsupported methods.
 """
 
 import enum

@@ -1,7 +1,8 @@
 """Fields and headers that the API accepts and ignores: each gets a warning that names it.
 
 Pure; used by `submit`, `documents` and `http_resource_base`. A warning is a `Warning` header with
-code 299, as in Kubernetes (KEP-1693), and a line in `warnings` of the job's document.
+code 299, as in Kubernetes (KEP-1693). The response of POST /jobs has all of them in `warnings` of
+the job's document, too; later documents have only those about the spec.
 """
 
 from collections.abc import Iterable, Mapping

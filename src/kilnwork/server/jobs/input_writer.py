@@ -1,8 +1,8 @@
 """Intake of a job's input: indexes the input and writes it to the store as it arrives.
 
-Used by uploads, in threads. The input is invisible until it is complete. A small input stays in
-memory: the service stores it in the job's row, which saves three synced files for each of thousands
-of small jobs.
+Used by `submit` and `upload_handlers`; only small inputs are processed on the event loop, others in
+threads. The input is invisible until it is complete. A small input stays in memory: the service
+stores it in the job's row, which saves three synced files for each of thousands of small jobs.
 """
 
 import hashlib

@@ -1,6 +1,7 @@
 """Job views: handlers that send documents of single jobs, pages of jobs, parts, and the manifest.
 
-Used by `app`. They read memory or do one indexed read; only `?wait=` waits.
+Used by `app`. The handlers read from memory or by an index; of the views, only `?wait=` waits for a
+change.
 """
 
 from urllib import parse

@@ -24,8 +24,9 @@ class Outcome(StrEnum):
 
 
 class Parameter(NamedTuple):
-    """One row of the table. `means`: a short description. `default`: behaviour without it. `names`:
-    synonyms."""
+    """One row of the table. `names`: the parameters that the row describes, synonyms or of the same
+    kind. `means`: a short description. `default`: behaviour without them.
+    """
 
     names: tuple[str, ...]
     means: str

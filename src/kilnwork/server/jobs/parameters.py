@@ -1,8 +1,8 @@
 """Parses the parameters of a request into a job's spec: flat parameters, and `spec` as a whole.
 
-Pure; used by uploads. Flat names are those of the fields of `FileJobSpec` and its members; the
-parameters `aci`, `gpu` and `gpuQuantity` of aksjobscheduler become placement. A parameter overrides
-the same field of `spec`.
+Pure; used by `submit`, and by the OpenAPI page for its schemas. Most flat names are those of fields
+of `FileJobSpec` and its members; a flat parameter overrides the same field of `spec`. The
+parameters `aci` and `gpu` of aksjobscheduler set the placement, unless it is given.
 """
 
 import functools
@@ -52,7 +52,7 @@ MAPPERS = ("mapper", "command", "batchRecords", "reducer")
 KNOWN = (SPEC, *FLAT, *MAPPERS, *aksjobscheduler_settings.PARAMETERS)
 
 _MAX_REMEMBERED = 2000
-"""Maximum length in characters of parameters whose spec is cached."""
+"""Maximum total length in characters of the values of parameters whose spec is cached."""
 
 MAX_SPEC_BYTES = 64 << 10
 """Maximum size of a spec as JSON: each document of the job contains it, and thousands of those are
@@ -73,7 +73,7 @@ def parse_spec(
     given: Mapping[str, str], *, compat: aksjobscheduler_settings.Source | None
 ) -> filejobs.FileJobSpec:
     """Return the job's spec. Raises BadRequest, whose message has the parameter, its value, and
-    what is expected.
+    what is expected, and UnprocessableContent for `batch=1`.
     """
     items = tuple(given.items())
     if len("".join(given.values())) <= _MAX_REMEMBERED:
@@ -224,8 +224,8 @@ def _command(text: str) -> list[str]:
 
 
 def _apply_placement(document: _Object, given: Mapping[str, str]) -> None:
-    """Set the placement from the parameters of aksjobscheduler: `aci` is exactly 1, `gpu` is a
-    type.
+    """Set the placement, unless it is given, from the parameters of aksjobscheduler: `aci` counts
+    if it is 1, `gpu` if it is not empty. Raises UnprocessableContent for `batch=1`.
     """
     if given.get("batch") == "1":
         raise errors.UnprocessableContent("batch=1: there is no Azure Batch here; leave it out")

@@ -1,7 +1,7 @@
 """Parsing of range requests and conditional requests (RFC 9110).
 
-Pure; used by downloads and documents. A request for several ranges gets the whole representation,
-which is a valid response (§14.2) and sufficient for NDJSON.
+Pure; used by `file_bodies`, `context` and `control`. A request for several ranges gets the whole
+representation, which is a valid response (§14.2) and sufficient for NDJSON.
 """
 
 import re

@@ -1,7 +1,8 @@
-"""Limits on concurrent transfers, and on the request rate of each user. Used by uploads.
+"""Limits on concurrent transfers, and on the rate at which each user creates jobs.
 
-Each user has a token bucket (RFC 6585 §4: 429 with Retry-After). There is no queue: a client that
-exceeds its rate has to retry later.
+Created by `app`; used by the handlers of uploads and downloads. Each user has a token bucket for
+new jobs (RFC 6585 §4: 429 with Retry-After). There is no queue: a client that exceeds its rate has
+to retry later.
 """
 
 from collections import OrderedDict
@@ -20,7 +21,7 @@ block others."""
 
 
 class RequestLimits:
-    """Limits on each user's request rate and concurrent transfers, as set in
+    """Limits on each user's rate of new jobs and concurrent transfers, as set in
     `settings.JobsApiSettings`.
     """
 
@@ -32,7 +33,7 @@ class RequestLimits:
         self._downloads = _Shares("downloads", chosen.downloads)
 
     def admit(self, user: str) -> None:
-        """Count one request of a user. Raises TooManyRequests if the user exceeds the request
+        """Count a user's request for a new job. Raises TooManyRequests if the user exceeds the
         rate.
         """
         rate = self._settings.posts_per_second

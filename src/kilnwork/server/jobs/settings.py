@@ -1,6 +1,6 @@
 """Settings of the Jobs API: limits, and emulation of aksjobscheduler, which kilnwork replaces.
 
-Created by the composition root; read by every module of this package.
+Created by the composition roots; read by `app` and the handlers.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ class JobsApiSettings:
     """Maximum size of one upload as it is sent; None: limited by disk space."""
     most_stored_bytes: int | None = 1 << 40
     """Maximum size of one input as it is stored, against archives that unpack to more than any
-    client wants."""
+    client wants; None: no limit.
+    """
     unpacked_bytes: int | None = 64 << 30
     """Maximum size to which gzip may unpack; None: no limit. 64 GiB keep a core busy for ten
     minutes."""
@@ -35,8 +36,9 @@ class JobsApiSettings:
     files_per_user: int = 1000
     """Maximum number of incomplete uploads to `/files` of one user."""
     files_bytes_per_user: int | None = None
-    """Maximum total size of one user's uploads to `/files`; None: three quarters of the disk's free
-    space."""
+    """Maximum total size of one user's uploads to `/files`; None: three quarters of the space that
+    is free on the disk or used by these uploads.
+    """
     posts_per_second: float | None = None
     """Maximum rate of new jobs of one user; None: no limit."""
     burst: int = 100

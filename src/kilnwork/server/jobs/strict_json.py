@@ -2,7 +2,7 @@
 integer.
 
 JSON Schema treats numbers in the same way (draft 2020-12, 6.1.1), and some JSON libraries have only
-floating-point numbers. Pure.
+floating-point numbers. Does no I/O.
 """
 
 import json

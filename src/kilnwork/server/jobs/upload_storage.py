@@ -1,7 +1,7 @@
 """Storage of the uploads to `/files`: bytes and state of each upload.
 
-Used by `upload_handlers`, which handles requests; everything here blocks. An upload is
-`_uploads/NAMESPACE/ID/` in the store, with `state.json` and its bytes below `data`.
+Used by `upload_handlers`, which handles requests, and by `upload_quotas`; all methods block. An
+upload is `_uploads/NAMESPACE/ID/` in the store, with `state.json` and its bytes below `data`.
 """
 
 import re

@@ -1,6 +1,7 @@
 """SQLite connections of the journal: opening, transactions, migrations, and translation of errors.
 
-Used by `journal` and `queries`. Knows tables only through `statements`.
+Used by `journal` and `queries`, and by `jobs.old_database_import` for another database. Knows
+tables only through `statements`.
 """
 
 import os
