@@ -192,13 +192,17 @@ class _Process:
     def _call_all(
         self, key: str, work: step_inputs.StepWork, spent: list[float]
     ) -> live_run_state.JobEnd:
+        call = work.template.call
+        if call is None:
+            path = live_run_state.step_path(key)
+            raise InvalidFlow(f"step {path} is no call: only those run in this process")
         inputs = step_inputs.Inputs(work)
         found: list[bytes] = []
         failed, first, cause, trouble = 0, "", "", ""
         for number in range(work.size):
             self._spent_s = 0.0
             try:
-                found.append(self._call(key, work, inputs.encode_inputs(number)))
+                found.append(self._call(key, work, call.function, inputs.encode_inputs(number)))
             except _NotJson as error:
                 trouble = trouble or str(error)
                 found.append(b"null")
@@ -231,12 +235,9 @@ class _Process:
             return live_run_state.JobEnd(False, _R.RESULT_TOO_LARGE, trouble, cause, counts)
         return live_run_state.JobEnd(True, "", "", cause, counts, value if work.wanted else None)
 
-    def _call(self, key: str, work: step_inputs.StepWork, given: bytes) -> bytes:
-        template = work.template
-        if template.call is None:
-            raise InvalidFlow(f"step {work.name} is no call: only those run in this process")
-        function = self._function(template.call.function)
-        args, kwargs = msgspec.json.decode(step_inputs.encode_arguments(template, given))
+    def _call(self, key: str, work: step_inputs.StepWork, name: str, given: bytes) -> bytes:
+        function = self._function(name)
+        args, kwargs = msgspec.json.decode(step_inputs.encode_arguments(work.template, given))
         retry = work.retry or api_task.Retry()
         self._called += 1
         task = ids.TaskId(self._called.to_bytes(16))
@@ -254,7 +255,7 @@ class _Process:
             self.attempts.setdefault(live_run_state.step_path(key), []).append(written)
             data = exact_json.encode(value)
             if data is None or len(data) > step_results.MAX_BYTES:
-                raise _NotJson(f"the result of {template.call.function} is no JSON, or too large")
+                raise _NotJson(f"the result of {name} is no JSON, or too large")
             return data
         raise AssertionError("max_attempts is at least 1")
 

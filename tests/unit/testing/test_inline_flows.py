@@ -36,6 +36,11 @@ def test_sleeping_takes_no_time_of_the_test() -> None:
     assert time.monotonic() - began < 30.0
 
 
+def test_step_that_is_no_call_is_refused() -> None:
+    with pytest.raises(inline_flows.InvalidFlow, match="step a is no call"):
+        run({"a": {"command": ["true"]}})
+
+
 @pytest.mark.parametrize(("seconds", "reason"), [(2.0, ""), (2.5, "TimedOut")])
 def test_attempt_may_take_its_time_and_no_more(seconds: float, reason: str) -> None:
     view = run({"a": step(seconds, attemptSeconds=2)})

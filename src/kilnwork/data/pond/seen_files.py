@@ -32,9 +32,13 @@ class PinJournal:
         self._path = path
         self._seen: dict[str, Seen] = {}
         self._lines = 0
+        self._is_line_incomplete = False
+        """Whether the last line has no line end: its writer was killed, or the disk was full."""
         decoder = msgspec.json.Decoder(Seen)
         try:
-            for line in path.read_bytes().split(b"\n")[:-1]:
+            *lines, rest = path.read_bytes().split(b"\n")
+            self._is_line_incomplete = bool(rest)
+            for line in lines:
                 self._lines += 1
                 try:
                     seen = decoder.decode(line)
@@ -52,9 +56,10 @@ class PinJournal:
     def add(self, seen: Seen) -> None:
         """Record a file whose blob is on disk. Raises OSError."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        line = b"\n" * self._is_line_incomplete + msgspec.json.encode(seen) + b"\n"
         descriptor = os.open(self._path, flags, 0o600)
         try:
-            os.write(descriptor, b"\n" * (self._lines == 0) + msgspec.json.encode(seen) + b"\n")
+            self._is_line_incomplete = os.write(descriptor, line) < len(line)
         finally:
             os.close(descriptor)
         self._lines += 1
@@ -66,3 +71,4 @@ class PinJournal:
             lines = [msgspec.json.encode(seen) + b"\n" for seen in files.values()]
             data_directories.write_private(self._path, b"".join(lines))
             self._lines, self._seen = len(lines), dict(files)
+            self._is_line_incomplete = False

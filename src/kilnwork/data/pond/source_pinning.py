@@ -164,4 +164,5 @@ class _Pinning:
                 path: seen for path, seen in found.items() if self._journal.find(path, seen.stamp)
             }
             self._journal.keep_only(settled)
+            self._store.touch_source(self._key)
         return Pinned(manifest=made, received=self._received)

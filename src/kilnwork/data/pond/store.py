@@ -252,6 +252,12 @@ class PondStore:
         """Return the identities of the sources that were pinned on this node."""
         return tuple(sorted(path.stem for path in (self.root / "sources").glob("*.ndjson")))
 
+    def touch_source(self, identity: str) -> None:
+        """Record that a source was pinned now, also if its pin journal has not changed."""
+        now = self._clock.wall()
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(self.root / "sources" / f"{identity}.ndjson", (now, now))
+
     def _forget_sources(self) -> None:
         """Delete the pin journals of sources that were not pinned for a long time; a new pin reads
         all their files.

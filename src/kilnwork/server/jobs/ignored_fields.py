@@ -43,7 +43,7 @@ _HEEDED: dict[tuple[str, str], tuple[bytes, ...]] = {
     **{("GET", f"/jobs/{{job}}/{name}"): _TAGS for name in ("results", "errors", "input")},
     **{
         ("POST", f"/jobs/{{job}}/{name}"): _TAGS
-        for name in ("cancel", "pause", "resume", "redrive")
+        for name in ("cancel", "suspend", "pause", "resume", "retry", "redrive")
     },
 }
 

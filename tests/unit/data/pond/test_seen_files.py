@@ -1,6 +1,7 @@
 """Recorded facts on a source's files are kept over restarts of the agent; incomplete lines are
 not."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,26 @@ def test_incomplete_lines_are_ignored(path: Path) -> None:
     journal = seen_files.PinJournal(path)
     assert journal.find("a", "1") == seen("a")
     assert journal.find("b", "1") is None
+
+
+def test_record_after_an_incomplete_line_is_kept(path: Path) -> None:
+    seen_files.PinJournal(path).add(seen("a"))
+    with path.open("ab") as file:
+        file.write(b'["b","1"')
+    seen_files.PinJournal(path).add(seen("c"))
+    journal = seen_files.PinJournal(path)
+    assert journal.find("a", "1") == seen("a")
+    assert journal.find("c", "1") == seen("c")
+
+
+def test_record_after_a_short_write_is_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, line: write(file, line[:5]))
+    journal = seen_files.PinJournal(path)
+    journal.add(seen("a"))
+    monkeypatch.undo()
+    journal.add(seen("b"))
+    assert seen_files.PinJournal(path).find("b", "1") == seen("b")
 
 
 def test_files_removed_from_source_are_forgotten(path: Path) -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from kilnwork.server.jobs import ignored_fields
 
+ACTIONS = ("cancel", "suspend", "pause", "resume", "retry", "redrive")
+
 
 @pytest.mark.parametrize(
     ("method", "path", "header", "warned"),
@@ -13,7 +15,7 @@ from kilnwork.server.jobs import ignored_fields
         ("PATCH", "/files/{file}", b"upload-offset", False),
         ("POST", "/files", b"upload-offset", True),
         ("HEAD", "/jobs/{job}/results", b"if-match", False),
-        ("POST", "/jobs/{job}/cancel", b"if-match", False),
+        *(("POST", f"/jobs/{{job}}/{name}", b"if-match", False) for name in ACTIONS),
         ("POST", "/jobs", b"if-match", True),
         ("POST", "/jobs", b"range", False),
     ],
