@@ -114,7 +114,7 @@ class Database:
         try:
             connection = self._open()
             loaded = self._load(connection)
-        except (apsw.Error, OSError, errors.StoreBroken, database_loss_check.ContentLost) as error:
+        except Exception as error:  # noqa: BLE001 - `start` waits for it and raises it
             self._ready.put(self._explain(error))
             return
         self._ready.put(loaded)
@@ -129,9 +129,9 @@ class Database:
         if isinstance(error, errors.StoreBroken):
             return error
         text = f"cannot use the database {self._path}: {error}"
-        if isinstance(
-            error, (apsw.NotADBError, apsw.CorruptError, database_loss_check.ContentLost)
-        ):
+        damaged = isinstance(error, (apsw.NotADBError, apsw.CorruptError))
+        # Any other error is ContentLost, or comes from a row that cannot be read.
+        if damaged or not isinstance(error, (apsw.Error, OSError, MemoryError)):
             text += (
                 "; nothing was deleted. Put a backup in its place, or move "
                 f"{self._path.name}* elsewhere and start again, without any object"

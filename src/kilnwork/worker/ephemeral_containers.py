@@ -92,11 +92,12 @@ class ContainerAttempt(attempt.Attempt):
 
     async def _execute(self, place: directories.AttemptDirectory) -> attempts.Outcome:
         tools = self._tools
-        if self._halt is not None:
-            return outcome_rules.halted_outcome(self._halt, at=tools.clock.wall())
         variables = tools.environment.of_container(self._run, place)
         server = await self._serve(place)
         try:
+            # Only now, with no await before the request: from then on `halt` sends StopContainer.
+            if self._halt is not None:
+                return outcome_rules.halted_outcome(self._halt, at=tools.clock.wall())
             self._wanted = messages.StartContainer(self.ref, tuple(variables.items()))
             tools.link.send(self._wanted)
             outcome = await self._end

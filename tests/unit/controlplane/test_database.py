@@ -114,3 +114,15 @@ def test_file_that_is_no_database_is_not_changed(tmp_path: Path) -> None:
     with pytest.raises(errors.StoreBroken, match="nothing was deleted"):
         OpenedDatabase(tmp_path / "c.db").database.start()
     assert (tmp_path / "c.db").read_bytes() == b"x" * 8192
+
+
+def test_damaged_row_is_refused_naming_the_file_and_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "c.db"
+    write_rows(path, put(1), remove(2, body(1)))
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE change SET previous = x'7b' WHERE sequence = 2")
+    connection.close()
+    opened = OpenedDatabase(path)
+    with pytest.raises(errors.StoreBroken, match=r"c\.db: .*Put a backup in its place"):
+        opened.database.start()
+    opened.database.stop()

@@ -1,13 +1,28 @@
-"""Finding and ending the processes of containers that share ours."""
+"""Attempts in containers of their own, and finding and ending the processes of such containers."""
 
+import asyncio
+import contextlib
 import os
 import subprocess
+import types
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kilnwork.worker import ephemeral_containers, orphans
+from kilnwork.api import attempts, task
+from kilnwork.channel import messages
+from kilnwork.kit import clock, ids
+from kilnwork.worker import (
+    attempt,
+    directories,
+    environment,
+    ephemeral_containers,
+    orphans,
+    outcome_rules,
+)
 from support import waiting
 
 POD = str(uuid.uuid4())
@@ -63,3 +78,35 @@ async def test_new_worker_kills_processes_in_its_own_pod_only(
     await ephemeral_containers.clear(POD)
     assert two[0].wait(timeout=5) == -9
     assert two[1].poll() is None
+
+
+class HaltedWhileServing(ephemeral_containers.ContainerAttempt):
+    """An attempt that is halted while the server on its socket starts."""
+
+    async def _serve(self, place: directories.AttemptDirectory) -> attempt.ClosableServer:
+        self.halt(outcome_rules.Halt(attempts.Ending.STOPPED, "Killed", ""), grace_s=30)
+        return await super()._serve(place)
+
+
+async def test_attempt_halted_before_its_request_starts_no_container(tmp_path: Path) -> None:
+    made = directories.Directories()
+    sent: list[messages.FromWorker] = []
+
+    def report(make: Callable[[int], messages.FromWorker]) -> None:
+        sent.append(make(1))
+
+    tools: Any = types.SimpleNamespace(
+        cluster="c",
+        clock=clock.ManualClock(),
+        link=types.SimpleNamespace(send=sent.append, report=report),
+        directories=made,
+        environment=environment.Environment({}, mounts=tmp_path, pod_uid=POD),
+    )
+    ref = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 1)
+    run = messages.Run(ref, "ns", "t", task.TaskSpec(command=("true",)), None)
+    with contextlib.closing(made):
+        async with asyncio.timeout(5):
+            await HaltedWhileServing(run, tools).run()
+    (finished,) = sent
+    assert isinstance(finished, messages.Finished)
+    assert finished.outcome.ending is attempts.Ending.STOPPED

@@ -120,7 +120,10 @@ def read_options(query: dict[str, str], *, now: float) -> log_reader.LogOptions:
     if "sinceSeconds" in query:
         since = max(0.0, now - min(_number(query, "sinceSeconds", least=1), 1 << 53))
     if "sinceTime" in query:
-        since = clock.parse_rfc3339(query["sinceTime"])
+        try:
+            since = clock.parse_rfc3339(query["sinceTime"])
+        except ValueError as error:
+            raise ValueError(f"sinceTime: {error}") from error
     return log_reader.LogOptions(
         follow=parse_flag(query.get("follow")),
         tail_lines=_number(query, "tailLines", least=0) if "tailLines" in query else None,

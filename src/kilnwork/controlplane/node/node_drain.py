@@ -6,7 +6,6 @@ created again at once, end with the node.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 
 from kilnwork.api import api_resources
@@ -49,12 +48,12 @@ async def _evict(kube: client.Client, pod: pod_types.Pod, say: Say) -> None:
         await kube.create_sub(api_resources.PODS, name, "eviction", eviction, namespace)
     except errors.TooManyRequests as error:
         say(f"{_name(pod)} may not be evicted yet: {error}")
-    except errors.Conflict:
-        return  # the Pod has changed: it is evicted again in a later round
-    except errors.ApiError:
-        # Without the eviction API the Pod is deleted instead, as by kubectl.
-        with contextlib.suppress(errors.NotFound, errors.Conflict):
-            await kube.delete(api_resources.PODS, name, namespace, uid=pod.metadata.uid)
+    except (errors.NotFound, errors.Conflict):
+        return  # the Pod is gone, or has changed: then it is evicted again in a later round
+    except errors.ApiError as error:
+        if error.status == 0:
+            raise  # no response: the caller calls `drain` again, or reports it
+        say(f"{_name(pod)} cannot be evicted: {error}")
 
 
 def _is_daemon(pod: pod_types.Pod) -> bool:

@@ -137,10 +137,19 @@ class Lifecycle(_Struct, frozen=True):
     stop_signal: Any = None
 
 
+_PROBE_DEFAULTS = {
+    "timeout_seconds": 1,
+    "period_seconds": 10,
+    "success_threshold": 1,
+    "failure_threshold": 3,
+}
+"""As set by SetDefaults_Probe of the API server."""
+
+
 class Probe(_Struct, frozen=True):
     """Probe of core/v1. Times are in seconds.
 
-    Defaults are those of the API server; 0 means the default.
+    Defaults are those of the API server (`_PROBE_DEFAULTS`); 0 means the default.
     """
 
     exec: ExecAction | None = None
@@ -148,11 +157,16 @@ class Probe(_Struct, frozen=True):
     tcp_socket: TcpAction | None = None
     grpc: dict[str, Any] | None = None
     initial_delay_seconds: int = 0
-    timeout_seconds: int = 1
-    period_seconds: int = 10
-    success_threshold: int = 1
-    failure_threshold: int = 3
+    timeout_seconds: int = 0
+    period_seconds: int = 0
+    success_threshold: int = 0
+    failure_threshold: int = 0
     termination_grace_period_seconds: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, default in _PROBE_DEFAULTS.items():
+            if getattr(self, name) == 0:
+                msgspec.structs.force_setattr(self, name, default)
 
 
 class Port(_Struct, frozen=True):

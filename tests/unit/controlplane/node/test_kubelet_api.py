@@ -95,6 +95,8 @@ async def test_healthz_returns_ok(world: World) -> None:
         ("/containerLogs/ns/p/main?previous=true", 400, "previous terminated container not found"),
         ("/containerLogs/ns/p/main?tailLines=x", 400, 'tailLines: "x" is not a number'),
         ("/containerLogs/ns/p/main?tailLines=-1", 400, "tailLines: must be greater than or equal"),
+        ("/containerLogs/ns/p/main?sinceTime=x", 400, "sinceTime: "),
+        ("/containerLogs/ns/p/main?sinceTime=2026-01-02T03:04:05", 400, "sinceTime: "),
         ("/containerLogs/ns%2Fp/p/main", 404, "is not here"),
         ("/exec/ns/p/main", 404, "404 page not found"),
     ],

@@ -88,3 +88,9 @@ def test_deletion_grace_period_overrides_that_of_the_spec(
 )
 def test_automount_of_account_can_be_disabled(spec: dict[str, Any], *, uses: bool) -> None:
     assert pod(**spec).uses_account is uses
+
+
+def test_zero_in_a_probe_means_the_default() -> None:
+    zeros = ("timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+    assert msgspec.convert(dict.fromkeys(zeros, 0), pod_types.Probe) == pod_types.Probe()
+    assert msgspec.convert({"periodSeconds": 1}, pod_types.Probe).period_seconds == 1

@@ -40,8 +40,8 @@ def test_readiness_success_threshold_is_respected() -> None:
     assert verdicts(probe, "++-+-++") == [None, True, False, None, None, None, True]
 
 
-def test_threshold_of_zero_counts_as_one() -> None:
-    assert verdicts(pod_types.Probe(failure_threshold=0), "-") == [False]
+def test_threshold_of_zero_means_the_default() -> None:
+    assert verdicts(pod_types.Probe(failure_threshold=0), "+---") == [True, None, None, False]
 
 
 def test_port_is_found_by_number_or_name() -> None:
