@@ -6,11 +6,14 @@ created again at once, end with the node.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 from kilnwork.api import api_resources
 from kilnwork.controlplane.node import pod_types
 from kilnwork.kube import client, errors
+
+log = logging.getLogger(__name__)
 
 LOOK_S = 0.25
 AGAIN_LOOKS = 20
@@ -54,6 +57,8 @@ async def _evict(kube: client.Client, pod: pod_types.Pod, say: Say) -> None:
         if error.status == 0:
             raise  # no response: the caller calls `drain` again, or reports it
         say(f"{_name(pod)} cannot be evicted: {error}")
+        # `say` may go nowhere: a removal that was requested by a mark on the Node has no terminal.
+        log.warning("Pod not evicted yet", extra={"pod": _name(pod), "error": str(error)})
 
 
 def _is_daemon(pod: pod_types.Pod) -> bool:
