@@ -275,7 +275,7 @@ class Agents:
             self._confirmations[message.ref] = stored_end
 
     def _progress(self, link: links.Link, message: messages.Progress) -> None:
-        progress = model.Progress(message.fraction, message.message)
+        progress = model.Progress(message.fraction, message.message[:MAX_MESSAGE_LENGTH])
         self._core.apply(inputs.AttemptProgress(link.number, message.ref, progress))
 
     def _observed(self, link: links.Link, message: messages.Observed) -> None:
