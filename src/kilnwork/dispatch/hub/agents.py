@@ -378,12 +378,12 @@ def bounded(outcome: attempts.Outcome) -> attempts.Outcome:
     """Return an outcome whose texts are truncated to the length that may be stored."""
     result = outcome.result
     if result is not None and len(result.data) > attempts.MAX_INLINE_BYTES:
-        return attempts.Outcome(
-            attempts.Ending.FAILED,
-            reasons.Reason.RESULT_TOO_LARGE,
-            f"{len(result.data)} bytes; at most {attempts.MAX_INLINE_BYTES} are kept",
-            outcome.exit_code,
-            proof=outcome.proof,
+        return msgspec.structs.replace(
+            outcome,
+            ending=attempts.Ending.FAILED,
+            reason=reasons.Reason.RESULT_TOO_LARGE,
+            message=f"{len(result.data)} bytes; at most {attempts.MAX_INLINE_BYTES} are kept",
+            result=None,
         )
     if len(outcome.message) > MAX_MESSAGE_LENGTH:
         message = outcome.message[:MAX_MESSAGE_LENGTH]

@@ -44,3 +44,20 @@ def test_progress_message_is_truncated() -> None:
     assert isinstance(applied, inputs.AttemptProgress)
     assert applied.progress.fraction == 0.5
     assert applied.progress.message == "x" * agents.MAX_MESSAGE_LENGTH
+
+
+def test_attempt_with_too_large_a_result_fails_with_its_times_and_usage() -> None:
+    outcome = attempts.Outcome(
+        attempts.Ending.SUCCEEDED,
+        "Succeeded",
+        exit_code=0,
+        result=attempts.Payload(attempts.JSON, bytes(attempts.MAX_INLINE_BYTES + 1)),
+        started=5.0,
+        finished=9.0,
+        usage=attempts.Usage(1.0, 2),
+    )
+    bounded = agents.bounded(outcome)
+    assert (bounded.ending, bounded.reason) == (attempts.Ending.FAILED, "ResultTooLarge")
+    assert bounded.result is None
+    assert (bounded.exit_code, bounded.started, bounded.finished) == (0, 5.0, 9.0)
+    assert bounded.usage == attempts.Usage(1.0, 2)
