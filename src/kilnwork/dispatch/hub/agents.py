@@ -277,7 +277,7 @@ class Agents:
             self._confirmations[message.ref] = stored_end
 
     def _progress(self, link: links.Link, message: messages.Progress) -> None:
-        progress = model.Progress(message.fraction, message.message)
+        progress = model.Progress(message.fraction, message.message[:MAX_MESSAGE_LENGTH])
         self._core.apply(inputs.AttemptProgress(link.number, message.ref, progress))
 
     def _observed(self, link: links.Link, message: messages.Observed) -> None:
@@ -383,12 +383,12 @@ def bounded(outcome: attempts.Outcome) -> attempts.Outcome:
     """
     result = outcome.result
     if result is not None and len(result.data) > attempts.MAX_INLINE_BYTES:
-        return attempts.Outcome(
-            attempts.Ending.FAILED,
-            reasons.Reason.RESULT_TOO_LARGE,
-            f"{len(result.data)} bytes; at most {attempts.MAX_INLINE_BYTES} are kept",
-            outcome.exit_code,
-            proof=outcome.proof,
+        return msgspec.structs.replace(
+            outcome,
+            ending=attempts.Ending.FAILED,
+            reason=reasons.Reason.RESULT_TOO_LARGE,
+            message=f"{len(result.data)} bytes; at most {attempts.MAX_INLINE_BYTES} are kept",
+            result=None,
         )
     if len(outcome.message) > MAX_MESSAGE_LENGTH:
         message = outcome.message[:MAX_MESSAGE_LENGTH]

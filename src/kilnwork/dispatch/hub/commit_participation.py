@@ -83,7 +83,7 @@ class Participation:
                 self._views.follow(task)
             # In that case the input has changed nothing: that run, or a later one, is over.
             if row is not None and row.run >= submission.spec.run:
-                existing.append(subscriptions.of_view(self._views.of_row(row)))
+                existing.append(subscriptions.of_row(row, self._views.of_row(row)))
             if known is not None:
                 existing.append(subscriptions.of_record(known))
         if unknown:
@@ -187,5 +187,7 @@ class Participation:
         """Return the states of the newest runs of `tasks` as they are on disk, without unknown
         tasks.
         """
-        views = map(self.view, tasks)
-        return [subscriptions.of_view(view) for view in views if view is not None]
+        rows = map(self._core.reader.task_row, tasks)
+        return [
+            subscriptions.of_row(row, self._views.of_row(row)) for row in rows if row is not None
+        ]

@@ -11,6 +11,7 @@ import msgspec
 
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
+from kilnwork.dispatch.journal import task_rows
 from kilnwork.dispatch.machine import instructions, records
 from kilnwork.kit import ids
 
@@ -24,8 +25,10 @@ _FINAL = (_SUCCESS, _FAILED, _KILLED)
 class Change(msgspec.Struct, frozen=True, gc=False):
     """The current state of a run, as published to subscribers.
 
-    `attempt`: how many attempts have started or are reserved. `worker`: the name of the Pod of the
-    worker. `over`: the state is final. A final state that is not stored yet is not published.
+    `attempt`: how many attempts have started or are reserved. `losses`: how many losses count
+    against `retry.maxLosses`. `worker`: the name of the Pod of the worker. `started`: start of the
+    newest attempt. `over`: the state is final. A final state that is not stored yet is not
+    published.
     """
 
     task: ids.TaskId
@@ -109,11 +112,13 @@ def of_record(task: records.Task) -> Change:
     )  # fmt: skip
 
 
-def of_view(view: model.TaskView) -> Change:
-    """Return the state of a task that is in the journal."""
+def of_row(row: task_rows.TaskRow, view: model.TaskView) -> Change:
+    """Return the state of a task that is in the journal, from its row and the view of that row."""
+    # From the row, as in `of_record`: the losses of a view include excused ones, and its start is
+    # the first one of the run.
     return Change(
         view.task, view.run, view.state, view.reason, view.message, view.attempts, view.failures,
-        view.losses, view.worker, view.started, view.suspended, view.stopped,
+        row.losses, view.worker, row.attempt_started, view.suspended, view.stopped,
         view.children.total > 0,
     )  # fmt: skip
 

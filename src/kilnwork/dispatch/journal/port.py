@@ -171,7 +171,8 @@ class ListReader(Protocol):
     def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:
         """Return all attempts of one run of a task, oldest first.
 
-        `run`: the number of the run; None: the newest run.
+        Leaves out attempts that a slot has given back unstarted. `run`: the number of the run;
+        None: the newest run.
         """
         ...
 

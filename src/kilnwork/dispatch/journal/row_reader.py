@@ -158,14 +158,17 @@ class RowReader(abc.ABC):
     def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:
         """Return all attempts of one run of a task, oldest first.
 
-        `run`: the number of the run; None: the newest run.
+        Leaves out attempts that a slot has given back unstarted. `run`: the number of the run;
+        None: the newest run.
         """
         row = self.task_row(task, run=run)
         if row is None:
             return []
         found = self.past_attempts(row)
         # The newest attempt is only on the row of the task, until it has ended without success.
-        if row.attempt and row.attempt not in {view.ref.attempt for view in found}:
+        # A lost attempt without a row of its own was given back by its slot.
+        given_back = row.attempt_state == transition_table.AttemptState.LOST
+        if row.attempt and not given_back and row.attempt not in {one.ref.attempt for one in found}:
             found.append(_newest_attempt(row))
         return found
 

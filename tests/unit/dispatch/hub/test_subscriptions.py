@@ -3,7 +3,9 @@
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import subscriptions
-from support import scripted_calls, view_samples
+from kilnwork.dispatch.journal import task_rows
+from kilnwork.dispatch.machine import records
+from support import scripted_calls
 
 _S = api_task.State
 
@@ -38,20 +40,31 @@ def test_end_is_published_only_with_its_batch() -> None:
     assert change.over
 
 
+def stored(record: records.Task) -> subscriptions.Change:
+    """Return the change of a record that only the journal has."""
+    row = task_rows.of_record(record)
+    return subscriptions.of_row(row, task_rows.view(row, api_task.ChildCounts()))
+
+
 def test_states_of_a_change() -> None:
+    world, task = scripted_calls.world_with_call(slots=0)
+    record = world.task(task)
     for state in _S:
-        change = subscriptions.of_view(view_samples.waiting(state=state))
+        record.state = state
+        change = stored(record)
         assert change.over is state.final
         assert change.active is (state in (_S.STAGING, _S.RUNNING, _S.KILLING))
 
 
-def test_view_and_record_give_the_same_change() -> None:
-    view = view_samples.running(attempt=3, unstarted=1, failures=1, losses=2)
-    change = subscriptions.of_view(view)
-    assert (change.attempt, change.failures, change.losses, change.worker) == (2, 1, 2, "w-0")
+def test_row_and_record_give_the_same_change() -> None:
     world, task = scripted_calls.world_with_call(slots=1)
-    of_record = subscriptions.of_record(world.task(task))
-    assert (of_record.attempt, of_record.worker, of_record.parent) == (1, "w1", False)
+    record = world.task(task)
+    record.attempt, record.unstarted, record.failures, record.losses = 3, 1, 1, 2
+    record.started, record.attempt_started = 5.0, 7.0
+    change = stored(record)
+    assert (change.attempt, change.failures, change.losses, change.worker) == (2, 1, 2, "w1")
+    assert (change.started, change.parent) == (7.0, False)
+    assert change == subscriptions.of_record(record)
 
 
 def test_finished_and_unknown_tasks_are_left_out() -> None:

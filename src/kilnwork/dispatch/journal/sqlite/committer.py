@@ -173,14 +173,22 @@ class Committer:
                 if not self._commit_with_retries(work.commit):
                     return
                 # Before the checkpoint, so that the owner prepares the next batch meanwhile.
-                self._call_soon(work.done)
+                if not self._call_owner(work.done):
+                    return
                 self._checkpoint()
-        # `call_soon_threadsafe` raises this for a closed loop.
-        except RuntimeError:
-            log.warning("the loop ended before its writer", extra={"file": self._path.name})
         except Exception as error:  # noqa: BLE001 - handed to the owner, who ends its service
             failure = error
-            self._call_soon(lambda: self._on_failure(failure))
+            self._call_owner(lambda: self._on_failure(failure))
+
+    def _call_owner(self, callback: Callable[[], None]) -> bool:
+        """Have `callback` called on the owner's loop. Returns False if the loop is closed."""
+        try:
+            self._call_soon(callback)
+        # `call_soon_threadsafe` raises this for a closed loop. A commit may raise it as well.
+        except RuntimeError:
+            log.warning("the loop ended before its writer", extra={"file": self._path.name})
+            return False
+        return True
 
     def _commit_with_retries(self, commit: Callable[[], None]) -> bool:
         """Commit, and retry while the disk is full or fails.

@@ -77,7 +77,7 @@ class Queries(row_reader.RowReader):
 
         Reads over a connection of its own, so that it may run in a thread beside other reads.
         """
-        with contextlib.closing(connections.reading(self._path)) as connection:
+        with self._own_connection() as connection:
             found: list[Any] = connection.execute(
                 _SQL["failed_dependents"], (namespace,)
             ).fetchall()
@@ -131,7 +131,7 @@ class Queries(row_reader.RowReader):
         """
         first, last = (bytes.fromhex(digits.ljust(32, filler)) for filler in "0f")
         end = bytes.fromhex(digits[len(digits) % 2 :])
-        with contextlib.closing(connections.reading(self._path)) as connection:
+        with self._own_connection() as connection:
             begins = connection.execute(_SQL["begins_with"], (namespace, first, last, limit))
             found: list[Any] = begins.fetchall()
             ends = connection.execute(_SQL["ends_with"], (namespace, end, digits.upper(), limit))
@@ -143,7 +143,7 @@ class Queries(row_reader.RowReader):
 
         Reads over a connection of its own, so that it may run in a thread beside other reads.
         """
-        with contextlib.closing(connections.reading(self._path)) as connection:
+        with self._own_connection() as connection:
             used = (connection.execute(_SQL["blob_used"], (digest,)).get for digest in digests)
             return {digest for digest, known in zip(digests, used, strict=True) if known}
 
@@ -152,7 +152,7 @@ class Queries(row_reader.RowReader):
 
         Reads over a connection of its own, as `referenced`.
         """
-        with contextlib.closing(connections.reading(self._path)) as connection:
+        with self._own_connection() as connection:
             found = (connection.execute(_SQL["blobs_of"], (task,)) for task in tasks)
             return {(namespace, digest) for rows in found for namespace, digest in rows}
 
@@ -182,6 +182,15 @@ class Queries(row_reader.RowReader):
         """
         for parent, run, declared, state, number in self._all("family_sizes", ()):
             yield parent, run, bool(declared), state, number
+
+    @contextlib.contextmanager
+    def _own_connection(self) -> Iterator[apsw.Connection]:
+        """Open a connection for one read, which may run in a thread beside other reads."""
+        with (
+            connections.readable(self._path),
+            contextlib.closing(connections.reading(self._path)) as connection,
+        ):
+            yield connection
 
     def _all(self, name: str, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
         """Read all rows of a statement at once, so that no read transaction stays open."""

@@ -131,6 +131,41 @@ def test_error_that_no_retry_mends_is_reported(tmp_path: Path) -> None:
     assert written.close() == 1
 
 
+def test_runtime_error_of_a_commit_is_reported(tmp_path: Path) -> None:
+    written = Written(tmp_path / "some.db")
+
+    def commit() -> None:
+        raise RuntimeError("dictionary changed size during iteration")
+
+    written.put(commit)
+    assert isinstance(written.failures[0], RuntimeError)
+    assert written.close() == 0
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_closed_loop_ends_the_thread_with_a_warning(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    is_refused: bool,  # noqa: FBT001
+) -> None:
+    written = Written(tmp_path / "some.db")
+    written.committer.close()
+
+    def call_soon(_: Callable[[], None]) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    def commit() -> None:
+        if is_refused:
+            raise apsw.ConstraintError("UNIQUE constraint failed")
+
+    again = committer.Committer(written.connection, written.path, retry_s=0.01)
+    again.start(call_soon, on_failure=written.failures.append)
+    again.put(commit, lambda: pytest.fail("the loop is closed"))
+    again.close()
+    assert [one.message for one in caplog.records] == ["the loop ended before its writer"]
+    assert written.close() == 0
+
+
 def test_small_commits_do_not_make_the_log_longer(tmp_path: Path) -> None:
     written = Written(tmp_path / "some.db", log_pages=4000)
     lengths = []
