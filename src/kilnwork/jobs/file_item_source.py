@@ -296,7 +296,7 @@ class FileItems:
     def failure(self, job: live_job_state.Job) -> tuple[str, str] | None:
         """Return reason and message of a failure if the job has too many bad records, else None.
 
-        Where no bad records are allowed, one is too many.
+        Where no bad records are allowed, a part that fails ends the job, whatever the reason.
         """
         spec, counts = _file_spec(job.spec), job.counts
         bad, most = self.progress.failed, spec.max_failed_records
