@@ -33,7 +33,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 def wanted(attempt: port.Attempt, executor: str) -> Wanted:
     """Return the object to create for an attempt, with its variables substituted.
 
-    Raises `object_manifests.InvalidManifest`, `substitution.InvalidTemplate` or
+    Raises `object_task_manifests.InvalidManifest`, `substitution.InvalidTemplate` or
     `json_limits.LimitExceeded`.
     """
     body, field = object_task_manifests.manifest_of(attempt.spec)
