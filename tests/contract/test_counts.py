@@ -127,7 +127,7 @@ class Operations(RuleBasedStateMachine):
 
         A submission for an unfinished task repeats its run and is not accepted. The same holds
         while its end is unwritten: the machine goes by what the journal has of the earlier run
-        (`reruns._is_under_way`).
+        (`requested_reruns._is_under_way`).
         """
         known = self.live.get(number)
         if known is None:

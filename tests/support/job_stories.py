@@ -1,8 +1,8 @@
 """Random stories of one file job: its steps are carried out late, out of order, or lost in a crash.
 
-Used by tests of `jobs.step_planning` and `jobs.facts`. Nothing waits or writes here: the store is a
-dict of commit records, the journal a dict of tasks, a row and pages. Workers are killed, paused and
-wake late; users cancel, pause and redrive.
+Used by tests of `jobs.step_planning` and `jobs.transitions`. Nothing waits or writes here: the
+store is a dict of commit records, the journal a dict of tasks, a row and pages. Workers are killed,
+paused and wake late; users cancel, pause and redrive.
 """
 
 import random

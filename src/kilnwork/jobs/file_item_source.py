@@ -298,8 +298,8 @@ class FileItems:
     def failure(self, job: live_job_state.Job) -> tuple[str, str] | None:
         """Return reason and message of a failure if the job has too many bad records, else None.
 
-        With `badRecords: fail`, the first failed part ends the job while other parts are
-        unfinished.
+        With `badRecords: fail`, the first failed part, whatever its reason, ends the job while
+        other parts are unfinished.
         """
         spec, counts = _file_spec(job.spec), job.counts
         bad, most = self.progress.failed, spec.max_failed_records

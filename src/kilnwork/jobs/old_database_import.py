@@ -54,7 +54,7 @@ SELECT row, uuid, id, namespace, name, user, created, key_user, key, fingerprint
         'failed', bad, 'skipped', skipped, 'done_bytes', done_bytes,
         'output', json(CAST(output AS TEXT)), 'errors', json(CAST(errors AS TEXT))
     ) AS BLOB),
-    failures, losses, deleting, version + :lost, 0, NULL
+    failures, losses, deleting, version + :lost, 0, NULL, succeeded
 FROM job WHERE row = :row
 """
 """Columns in the order of `rows.JobRow`. `:lost`: the journal is a different one, which will reuse

@@ -57,6 +57,7 @@ class JobRow(NamedTuple):
     version: int
     turn: int
     admitted: float | None
+    successes: int
 
 
 class SourceKind(Protocol):
@@ -144,6 +145,7 @@ def job_columns(job: live_job_state.Job) -> tuple[Value, ...]:
         job.version,
         REFUSED if job.refused else int(job.waits),
         job.admitted,
+        job.successes,
     )
 
 
@@ -167,7 +169,7 @@ def to_job(row: JobRow, kind: SourceKind, definition: bytes) -> live_job_state.J
     counts = found.counts
     counts.succeeded, counts.failed, counts.cancelled = row.succeeded, row.failed, row.cancelled
     found.failures, found.loss_count = row.failures, row.losses
-    found.successes = row.succeeded
+    found.successes = row.successes
     found.deleting, found.version = bool(row.deleting), row.version
     found.waits, found.refused = row.turn == WAITS, row.turn == REFUSED
     found.admitted = row.admitted

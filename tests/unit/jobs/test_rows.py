@@ -3,7 +3,7 @@
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.jobs import file_job_types, index_item_source, live_job_state, rows
+from kilnwork.jobs import file_job_types, index_item_source, live_job_state, rows, transitions
 from support import index_records
 
 SOURCES = index_item_source.IndexSources()
@@ -21,11 +21,21 @@ def test_job_read_from_row_equals_written_job() -> None:
     job.run, job.base_run, job.started, job.finished = 3, 2, 5.0, 9.0
     job.counts.succeeded, job.counts.failed, job.counts.cancelled = 1, 2, 1
     job.failures, job.loss_count, job.version, job.reason = 7, 8, 99, "IndexesFailed"
+    job.successes = 1
     back = rows.to_job(row_of(job), SOURCES, msgspec.json.encode(job.source.definition))
     assert rows.job_columns(back) == rows.job_columns(job)
     assert (back.size, back.id, back.successes) == (4, job.id, 1)
     assert not back.dirty
     assert {event.value for event in back.followed} == {"Running", "Failed"}
+
+
+def test_row_stores_that_nothing_succeeded_since_redrive() -> None:
+    job = index_records.job(4)
+    job.stage, job.verdict = live_job_state.Stage.FINISHED, filejobs.PartOutcome.FAILED
+    job.counts.succeeded, job.counts.failed, job.successes = 1, 3, 1
+    transitions.redrive(job, now=7.0)
+    back = rows.to_job(row_of(job), SOURCES, msgspec.json.encode(job.source.definition))
+    assert (back.counts.succeeded, back.successes) == (1, 0)
 
 
 def test_row_stores_turn() -> None:

@@ -88,6 +88,16 @@ async def test_bad_record_fails_job_with_policy_fail(tmp_path: Path) -> None:
         assert (done.parts.succeeded, done.parts.failed) == (1, 1)
 
 
+async def test_any_failed_part_fails_job_with_policy_fail(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        world.dispatcher.slots = 1
+        world.dispatcher.broken = failing(2)
+        view = await world.create(lines(20), itemsPerPart=1, badRecords="fail")
+        done = await world.finished(view.id)
+        assert (done.phase, done.reason) == (_P.FAILED, "PartFailed")
+        assert (done.parts.succeeded, done.parts.failed) == (1, 1)
+
+
 async def test_always_failing_mapper_does_not_run_for_every_part(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         world.dispatcher.broken = failing(*range(1, 101))

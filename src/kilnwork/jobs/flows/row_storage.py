@@ -160,6 +160,7 @@ class FlowWrites:
             self._add("put_flow_value", run.row, key, value)
         run.dirty = run.redefined = False
         run.changed.clear()
+        run.changed_values.clear()
         run.dropped.clear()
 
     def delete(self, run: live_run_state.Run) -> None:

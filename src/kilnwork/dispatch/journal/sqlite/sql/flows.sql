@@ -1,5 +1,5 @@
 -- Statements of the tables of flows, as those of jobs in `jobs.sql`; columns are in the order of
--- `kilnwork.jobs.flows.tables`.
+-- `kilnwork.jobs.flows.row_storage`.
 
 -- name: next_flow_row
 -- Of the next run.

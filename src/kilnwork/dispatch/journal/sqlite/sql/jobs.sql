@@ -12,9 +12,9 @@ INSERT INTO job (
     row, uuid, id, namespace, name, user, created, key_user, key, fingerprint, source, items, blobs,
     spec, phase, stage, prepared, verdict, reason, message, run, base_run, started, finished,
     expires, succeeded, failed, cancelled, progress, failures, losses, deleting, version, turn,
-    admitted
+    admitted, successes
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-          ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+          ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_job_input
 -- What new jobs read.
@@ -28,9 +28,9 @@ UPDATE job SET
     started = v.column10, finished = v.column11, expires = v.column12, succeeded = v.column13,
     failed = v.column14, cancelled = v.column15, progress = v.column16, failures = v.column17,
     losses = v.column18, deleting = v.column19, version = v.column20,
-    turn = v.column21, admitted = v.column22
-FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) AS v
-WHERE job.row = v.column23;
+    turn = v.column21, admitted = v.column22, successes = v.column23
+FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) AS v
+WHERE job.row = v.column24;
 
 -- name: forget_job_key
 -- The job is gone for everybody: its idempotency key is free.
