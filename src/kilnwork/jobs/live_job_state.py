@@ -148,7 +148,7 @@ class Job:
     loss_count: int
     """`failures`: number of failed attempts of items; `loss_count`: of lost attempts."""
     successes: int
-    """Number of items that have succeeded since the last redrive; after a restart, in all runs."""
+    """Number of items that have succeeded since the last redrive."""
     slots: int
     """Number of slots of the job's TaskCluster when it was last looked up."""
     tasks: dict[int, ItemTask]
