@@ -34,8 +34,8 @@ from kilnwork.kit import asgi
 
 log = logging.getLogger(__name__)
 
-OPEN_PATHS = ("/healthz", "/readyz", "/livez", "/version")
-"""Paths that need no credential."""
+OPEN_PATHS = ("/healthz", "/readyz", "/livez", "/version", "/version/")
+"""Paths that need no credential; paths below them do."""
 
 
 class Mount(NamedTuple):
@@ -104,7 +104,7 @@ class _App:
 
     async def _serve(self, sent: asgi.Request, response: asgi.Response) -> None:
         # Before authentication, as health probes have no credential.
-        if _is_open(sent.path):
+        if sent.path in OPEN_PATHS:
             await _open_path(sent, response)
             return
         named = requests.headers(sent)
@@ -251,10 +251,6 @@ def _selected_name(request: requests.ApiRequest) -> str:
     return text.removeprefix(prefix) if text.startswith(prefix) and "," not in text else ""
 
 
-def _is_open(path: str) -> bool:
-    return path.startswith(OPEN_PATHS) and any(_is_below(path, p) for p in OPEN_PATHS)
-
-
 def _is_below(path: str, prefix: str) -> bool:
     """Return whether a path equals a prefix or is below it.
 
@@ -264,7 +260,7 @@ def _is_below(path: str, prefix: str) -> bool:
 
 
 async def _open_path(request: asgi.Request, response: asgi.Response) -> None:
-    if request.path == "/version":
+    if request.path.startswith("/version"):
         await responses.document(response, discovery.version())
     else:
         await response.text(200, "ok")
