@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import api_resources
+from kilnwork.api import api_resources, selectors
 from kilnwork.controlplane import errors, store
 from kilnwork.controlplane.apiserver import (
     authn,
@@ -240,15 +240,17 @@ def _attributes(request: requests.ApiRequest) -> authz.Attributes:
 
 
 def _selected_name(request: requests.ApiRequest) -> str:
-    """Return NAME of the query parameter `fieldSelector=metadata.name=NAME`, or "".
+    """Return the name that `fieldSelector` requires with `metadata.name=NAME`, or "".
 
     The resourceNames of RBAC rules apply to this name.
     """
     if request.verb not in ("list", "watch", "deletecollection"):
         return ""
-    text = request.query.text("fieldSelector")
-    prefix = "metadata.name="
-    return text.removeprefix(prefix) if text.startswith(prefix) and "," not in text else ""
+    try:
+        fields = selectors.parse_fields(request.query.text("fieldSelector"))
+    except selectors.SelectorError:
+        return ""
+    return fields.exact("metadata.name") or ""
 
 
 def _is_below(path: str, prefix: str) -> bool:
