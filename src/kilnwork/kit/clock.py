@@ -6,6 +6,7 @@ for people and records; monotonic time is for leases and deadlines and never jum
 """
 
 import functools
+import re
 import time
 from datetime import UTC, datetime
 from typing import Protocol
@@ -62,6 +63,13 @@ END_S = 253_402_300_800.0
 """The first second of the year 10000 of UTC: the first time that cannot be written."""
 
 
+_RFC3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
+    r"(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-5][0-9])"
+)
+"""Form of a time that `metav1.Time` reads; datetime.fromisoformat reads other forms, too."""
+
+
 def rfc3339(seconds: float) -> str:
     """Format a time as `metav1.Time`: whole seconds, UTC, as Kubernetes writes
     creationTimestamp.
@@ -84,15 +92,14 @@ def _to_the_second(seconds: int) -> str:
 
 
 def parse_rfc3339(text: str) -> float:
-    """Return seconds since the epoch for an RFC 3339 time.
+    """Return seconds since the epoch for an RFC 3339 time, with T and Z in upper case.
 
     Raises ValueError for anything else, and for times in the years 0 and 10000 of UTC, which
     `rfc3339` could not write.
     """
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(f"{text!r} has no time zone: write it as 2026-01-02T03:04:05Z")
-    seconds = moment.timestamp()
+    if not _RFC3339.fullmatch(text):
+        raise ValueError(f"{text!r} is no time in RFC 3339: write it as 2026-01-02T03:04:05Z")
+    seconds = datetime.fromisoformat(text).timestamp()
     if not FIRST_S <= seconds < END_S:  # a fraction may have been rounded up
         raise ValueError(f"{text!r} is in no year from 1 to 9999 of UTC")
     return seconds

@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
 
-SOON_S = 0.5
 LATER_S = 5.0
 """Seconds until the next pass after an obstacle."""
 

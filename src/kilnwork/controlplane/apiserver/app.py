@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import api_resources
+from kilnwork.api import api_resources, selectors
 from kilnwork.controlplane import errors, store
 from kilnwork.controlplane.apiserver import (
     authn,
@@ -34,8 +34,8 @@ from kilnwork.kit import asgi
 
 log = logging.getLogger(__name__)
 
-OPEN_PATHS = ("/healthz", "/readyz", "/livez", "/version")
-"""These paths, and the paths below them, need no credential."""
+OPEN_PATHS = ("/healthz", "/readyz", "/livez", "/version", "/version/")
+"""Paths that need no credential; paths below them do."""
 
 
 class Mount(NamedTuple):
@@ -104,7 +104,7 @@ class _App:
 
     async def _serve(self, sent: asgi.Request, response: asgi.Response) -> None:
         # Before authentication, as health probes have no credential.
-        if _is_open(sent.path):
+        if sent.path in OPEN_PATHS:
             await _open_path(sent, response)
             return
         named = requests.headers(sent)
@@ -240,19 +240,17 @@ def _attributes(request: requests.ApiRequest) -> authz.Attributes:
 
 
 def _selected_name(request: requests.ApiRequest) -> str:
-    """Return NAME of the query parameter `fieldSelector=metadata.name=NAME`, or "".
+    """Return the name that `fieldSelector` requires with `metadata.name=NAME`, or "".
 
     The resourceNames of RBAC rules apply to this name.
     """
     if request.verb not in ("list", "watch", "deletecollection"):
         return ""
-    text = request.query.text("fieldSelector")
-    prefix = "metadata.name="
-    return text.removeprefix(prefix) if text.startswith(prefix) and "," not in text else ""
-
-
-def _is_open(path: str) -> bool:
-    return path.startswith(OPEN_PATHS) and any(_is_below(path, p) for p in OPEN_PATHS)
+    try:
+        fields = selectors.parse_fields(request.query.text("fieldSelector"))
+    except selectors.SelectorError:
+        return ""
+    return fields.exact("metadata.name") or ""
 
 
 def _is_below(path: str, prefix: str) -> bool:
@@ -264,7 +262,7 @@ def _is_below(path: str, prefix: str) -> bool:
 
 
 async def _open_path(request: asgi.Request, response: asgi.Response) -> None:
-    if request.path == "/version":
+    if request.path.startswith("/version"):
         await responses.document(response, discovery.version())
     else:
         await response.text(200, "ok")

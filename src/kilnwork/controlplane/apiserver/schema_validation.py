@@ -336,7 +336,7 @@ def _is_time(text: str) -> bool:
         clock.parse_rfc3339(text)
     except ValueError:
         return False
-    return "T" in text.upper()
+    return True
 
 
 def _type_name(value: Any) -> str:

@@ -63,7 +63,7 @@ def issue_token(
 ) -> meta.JsonObject:
     """Return the TokenRequest with its status. Raises StatusError for an invalid request.
 
-    A node gets only tokens that are bound to a Pod, as with NodeRestriction.
+    A node gets only tokens that are bound to a Pod that runs on it, as with NodeRestriction.
     """
     spec = _read(body)
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
@@ -73,11 +73,11 @@ def issue_token(
     if given_name and given_name != name:
         text = "must match the service account name if specified"
         raise statuses.invalid(RESOURCE, name, [causes.invalid("metadata.name", given_name, text)])
+    if not user.is_admin and "system:nodes" in user.groups:
+        problem = _node_problem(spec.bound_object_ref, namespace, reader, user)
+        if problem is not None:
+            raise statuses.refused(api_resources.SERVICE_ACCOUNTS, name, problem)
     bound = _bound(spec.bound_object_ref, account, reader)
-    if bound is None and not user.is_admin and "system:nodes" in user.groups:
-        raise statuses.refused(
-            api_resources.SERVICE_ACCOUNTS, name, "node requested token not bound to a pod"
-        )
     audiences = spec.audiences or [tokens.API_AUDIENCE]
     minted = minter.mint(
         namespace,
@@ -135,6 +135,24 @@ def _check_seconds(seconds: int) -> None:
     else:
         return
     raise statuses.invalid(RESOURCE, "", [cause])
+
+
+def _node_problem(
+    reference: _Reference | None, namespace: str, reader: lookup_interface.Lookup, user: authn.User
+) -> str | None:
+    """Return why NodeRestriction refuses a token to a node, or None if it does not.
+
+    A Pod that does not exist is left to `_bound`.
+    """
+    if reference is None or reference.kind != "Pod":
+        return "node requested token not bound to a pod"
+    if not reference.uid:
+        return "node requested token with a pod binding without a uid"
+    pod = reader.get(api_resources.PODS, namespace, reference.name)
+    node = ((pod or {}).get("spec") or {}).get("nodeName")
+    if pod is not None and (not node or user.name != f"system:node:{node}"):
+        return "node requested token bound to a pod scheduled on a different node"
+    return None
 
 
 def _bound(

@@ -136,7 +136,7 @@ class Kinds:
         """
         if any("." not in name for name in self.allowed.names if name != EVERY_CUSTOM_KIND):
             for found in await self._of_version("v1"):
-                if self.allowed.allows(found):
+                if found.namespaced and self.allowed.allows(found):
                     yield found
         groups = object_decoding.whole((await self._client.raw("GET", "/apis")).body, _Groups)
         for group in groups.groups:

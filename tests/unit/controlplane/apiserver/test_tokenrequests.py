@@ -14,8 +14,10 @@ from support import memory_lookup
 ACCOUNT = {"metadata": {"name": "sa", "namespace": "ns", "uid": "sa-uid"}}
 POD = {
     "metadata": {"name": "p", "namespace": "ns", "uid": "pod-uid"},
-    "spec": {"serviceAccountName": "sa"},
+    "spec": {"serviceAccountName": "sa", "nodeName": "local"},
 }
+SECRET = {"metadata": {"name": "s", "namespace": "ns", "uid": "secret-uid"}}
+NODE_OBJECT = {"metadata": {"name": "local", "uid": "node-uid"}}
 NODE = authn.User("system:node:local", groups=("system:nodes", "system:authenticated"))
 
 
@@ -32,7 +34,11 @@ def issue_token(
         {} if spec is None else {"spec": spec},
         account=ACCOUNT,
         minter=token_issuer,
-        reader=memory_lookup.MemoryLookup((api_resources.PODS, POD)),
+        reader=memory_lookup.MemoryLookup(
+            (api_resources.PODS, POD),
+            (api_resources.SECRETS, SECRET),
+            (api_resources.NODES, NODE_OBJECT),
+        ),
         user=user,
     )
 
@@ -81,7 +87,45 @@ def test_invalid_token_requests_are_rejected(
     assert text in caught.value.message
 
 
-def test_node_gets_only_tokens_bound_to_pods(token_issuer: tokens.TokenIssuer) -> None:
+@pytest.mark.parametrize(
+    "reference",
+    [
+        None,
+        {"kind": "Secret", "apiVersion": "v1", "name": "s", "uid": "secret-uid"},
+        {"kind": "Node", "apiVersion": "v1", "name": "local", "uid": "node-uid"},
+    ],
+)
+def test_node_gets_only_tokens_bound_to_pods(
+    token_issuer: tokens.TokenIssuer, reference: dict[str, str] | None
+) -> None:
     with pytest.raises(statuses.StatusError, match="not bound to a pod") as caught:
-        issue_token(token_issuer, {}, user=NODE)
+        issue_token(token_issuer, {"boundObjectRef": reference}, user=NODE)
     assert caught.value.code == 403
+
+
+def test_node_must_give_the_uid_of_the_pod(token_issuer: tokens.TokenIssuer) -> None:
+    reference = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
+    with pytest.raises(statuses.StatusError, match="without a uid") as caught:
+        issue_token(token_issuer, {"boundObjectRef": reference}, user=NODE)
+    assert caught.value.code == 403
+
+
+@pytest.mark.parametrize("name", ["system:node:other", "local"])
+def test_node_gets_no_tokens_bound_to_pods_of_other_nodes(
+    token_issuer: tokens.TokenIssuer, name: str
+) -> None:
+    reference = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "pod-uid"}
+    user = authn.User(name, groups=NODE.groups)
+    with pytest.raises(statuses.StatusError, match="on a different node") as caught:
+        issue_token(token_issuer, {"boundObjectRef": reference}, user=user)
+    assert caught.value.code == 403
+
+
+def test_other_users_get_tokens_bound_to_secrets(token_issuer: tokens.TokenIssuer) -> None:
+    reference = {"kind": "Secret", "apiVersion": "v1", "name": "s"}
+    response = issue_token(
+        token_issuer, {"boundObjectRef": reference}, user=authn.User("ann", groups=())
+    )
+    claims = token_issuer.verify(response["status"]["token"])
+    assert claims is not None
+    assert claims.bound == tokens.Bound("Secret", "s", "secret-uid")

@@ -89,3 +89,21 @@ async def test_malformed_api_version_is_never_part_of_a_url(
 ) -> None:
     assert isinstance(await kinds.find(odd, "Book"), served_kinds.Absent)
     assert api.asked == []
+
+
+async def test_all_allowed_yields_only_namespaced_kinds(api: Api, time: clock.ManualClock) -> None:
+    verbs = sorted(served_kinds._NEEDED)
+    api.pages["/api/v1"] = {
+        "resources": [
+            {"name": "configmaps", "kind": "ConfigMap", "namespaced": True, "verbs": verbs},
+            {"name": "namespaces", "kind": "Namespace", "namespaced": False, "verbs": verbs},
+        ]
+    }
+    api.pages["/apis"] = {
+        "groups": [{"name": "my.domain", "versions": [{"groupVersion": "my.domain/v1"}]}]
+    }
+    shelf = {"name": "shelves", "kind": "Shelf", "namespaced": False, "verbs": verbs}
+    api.pages["/apis/my.domain/v1"] = {"resources": [*BOOKS["resources"], shelf]}
+    allowed = custom_resource.AllowedKinds(["configmaps", "namespaces", "*"])
+    kinds = custom_resource.Kinds(api, allowed, time=time)  # type: ignore[arg-type]
+    assert [one.kind async for one in kinds.all_allowed()] == ["ConfigMap", "Book"]
