@@ -336,10 +336,14 @@ class _Parser:
         kind = self._peek()
         if kind not in ("p", "P"):
             return None
-        name, closed, _ = self._text[self._at + 1 :].partition("}")
-        self._at += len(name) + 2
-        name = name.removeprefix("{")
-        if not closed or name[:1] not in _CATEGORIES or name[1:] not in ("", *_CATEGORIES[name[0]]):
+        braced, closed, _ = self._text[self._at + 1 :].partition("}")
+        self._at += len(braced) + 2
+        name = braced.removeprefix("{")
+        if (
+            not (closed and braced.startswith("{"))
+            or name[:1] not in _CATEGORIES
+            or name[1:] not in ("", *_CATEGORIES[name[0]])
+        ):
             self._fail(f"has \\{kind} without a category of Unicode, as in \\{kind}{{Lu}}")
         return name, kind == "p"
 

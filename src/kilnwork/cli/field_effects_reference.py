@@ -34,8 +34,8 @@ An ephemeral container with a field that the node refuses waits: `CreateContaine
 Every refusal names the field. A value that asks for nothing special (`privileged: false`,
 `dnsPolicy: ClusterFirst`) is no reason to warn. The API server of `kiln up` warns at the write,
 with a header `Warning: 299`, which kubectl and `kiln` print. Other API servers cannot; so a
-condition of the object says it too: `FieldsIgnored` of a Task or TaskCluster, and, with a kube
-event, `kilnwork.dev/FieldsIgnored` of a Pod on a node of ours.
+condition of the object says it too: `FieldsIgnored` of a TaskCluster, Job or JobConfig, and, with
+a kube event, `kilnwork.dev/FieldsIgnored` of a Pod on a node of ours.
 """
 
 _PODS = """\
@@ -61,6 +61,7 @@ def _lines() -> Iterator[str]:
         (kinds.TASK_CLAIMS.kind, kind_field_effects.TASK_CLAIM),
         (kinds.JOBS.kind, kind_field_effects.JOB),
         (kinds.JOB_CONFIGS.kind, kind_field_effects.JOB_CONFIG),
+        (kinds.SYNC_SETS.kind, kind_field_effects.SYNC_SET),
         (kinds.DATA_PONDS.kind, kind_field_effects.DATA_POND),
     ):
         yield f"## {kind}\n"

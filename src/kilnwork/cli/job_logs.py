@@ -24,6 +24,7 @@ from kilnwork.cli import (
     session,
     task_logs,
 )
+from kilnwork.jobs import index_job_types
 from kilnwork.kit import coroutines
 from kilnwork.kube import errors as kube_errors
 
@@ -33,7 +34,9 @@ MAX_SHOWN = 20
 _LOOK_S = 0.5
 """Pause between two checks for newly started indexes."""
 
-_NO_TASK = "Waiting"
+_State = index_job_types.IndexState
+
+_NO_TASK = _State.WAITING
 
 
 class Prefixed:
@@ -150,16 +153,12 @@ def _number(parallelism: Mapping[str, Any], index: str, total: int) -> int | Non
 
 async def _all(s: session.Session, found: job_lookup.Item, query: Mapping[str, str]) -> None:
     name, total = found["metadata"]["name"], job_fields.counts(found).total
-    chosen: dict[int, dict[str, Any]] = {}
-    for state in ("Failed", None):
-        listed = job_lists.list_indexes(s, name, state=state, limit=MAX_SHOWN * 2)
-        async with contextlib.aclosing(listed) as each:
-            async for item in each:
-                if item["state"] != _NO_TASK and len(chosen) < MAX_SHOWN:
-                    chosen.setdefault(int(item["number"]), item)
+    items = await _started(s, name, limit=MAX_SHOWN)
+    chosen = sorted(items, key=lambda item: (item["state"] != _State.FAILED, item["number"]))
+    del chosen[MAX_SHOWN:]
     if not chosen:
         click.echo(f"nothing was printed yet: {job_fields.sentence(found)}", err=True)
-    for item in chosen.values():
+    for item in chosen:
         await _copy(s, item, query)
     if total > len(chosen) > 0:
         click.echo(
@@ -167,6 +166,21 @@ async def _all(s: session.Session, found: job_lookup.Item, query: Mapping[str, s
             "shows another",
             err=True,
         )
+
+
+async def _started(s: session.Session, name: str, *, limit: int) -> list[dict[str, Any]]:
+    """Return the indexes of a Job that have a task, at most `limit` of each state.
+
+    States are asked for in the order in which an index has them, so that an index whose state
+    changes meanwhile is not missed.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    for state in _State:
+        if state != _NO_TASK:
+            listed = job_lists.list_indexes(s, name, state=state, limit=limit)
+            async with contextlib.aclosing(listed) as each:
+                found.update({int(item["number"]): item async for item in each})
+    return list(found.values())
 
 
 async def _copy(s: session.Session, item: Mapping[str, Any], query: Mapping[str, str]) -> None:
@@ -179,7 +193,10 @@ async def _copy(s: session.Session, item: Mapping[str, Any], query: Mapping[str,
 
 
 async def _follow(s: session.Session, name: str, query: Mapping[str, str]) -> None:
-    """Print the output of the first MAX_SHOWN indexes that have a task, until the Job finishes."""
+    """Print the output of up to MAX_SHOWN indexes that have a task, until the Job finishes.
+
+    When more have one at a time, those that run go first.
+    """
     background, warned, last_text = coroutines.BackgroundWork("logs"), False, ""
     followed: dict[int, asyncio.Task[Any]] = {}
     try:
@@ -189,19 +206,18 @@ async def _follow(s: session.Session, name: str, query: Mapping[str, str]) -> No
             if not followed and (text := job_fields.sentence(found)) != last_text:
                 click.echo(f"nothing was printed yet: {text}", err=True)
                 last_text = text
-            listed = job_lists.list_indexes(s, name, limit=MAX_SHOWN * 2)
-            async with contextlib.aclosing(listed) as each:
-                async for item in each:
-                    number = int(item["number"])
-                    if item["state"] == _NO_TASK or number in followed:
-                        continue
-                    if len(followed) < MAX_SHOWN:
-                        copying = _copy(s, item, query)
-                        followed[number] = background.start(f"index {number}", copying)
-                    elif not warned:
-                        warned = True
-                        another = f"`kiln logs -f job/{name} --index N` follows another"
-                        click.echo(f"only {MAX_SHOWN} indexes are followed: {another}", err=True)
+            items = [] if warned else await _started(s, name, limit=MAX_SHOWN + 1)
+            for item in sorted(items, key=lambda i: (i["state"] != _State.RUNNING, i["number"])):
+                number = int(item["number"])
+                if number in followed:
+                    continue
+                if len(followed) < MAX_SHOWN:
+                    copying = _copy(s, item, query)
+                    followed[number] = background.start(f"index {number}", copying)
+                elif not warned:
+                    warned = True
+                    another = f"`kiln logs -f job/{name} --index N` follows another"
+                    click.echo(f"only {MAX_SHOWN} indexes are followed: {another}", err=True)
             if over:
                 await asyncio.gather(*followed.values())
                 return

@@ -3,7 +3,6 @@
 Used by `kiln run-job` and `kiln backfill`. `api.job_config_options` validates them.
 """
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +56,7 @@ def _text(text: str) -> str:
     if not text.startswith("@"):
         return text
     if text == "@-":
-        return sys.stdin.read()
+        return manifests.read_stdin()
     return manifests.read_text(Path(text[1:]))
 
 

@@ -5,6 +5,7 @@ error, keys are text. Used by `apply`, `render`, `delete -f`, `run --input` and 
 not know kinds: the server validates objects.
 """
 
+import io
 import math
 import sys
 from collections.abc import Iterator
@@ -52,7 +53,7 @@ def read(sources: tuple[str, ...]) -> Iterator[Manifest]:
 
 def _texts(source: str) -> Iterator[tuple[str, str]]:
     if source == "-":
-        yield "standard input", sys.stdin.read()
+        yield "standard input", read_stdin()
         return
     if "://" in source:
         raise errors.InvalidInput(f"{source}: URLs are not read; fetch it and pipe it to `-f -`")
@@ -72,11 +73,22 @@ def _texts(source: str) -> Iterator[tuple[str, str]]:
 def read_text(path: Path) -> str:
     """Return the text of a file. Raises `errors.InvalidInput` with the file and the reason."""
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise errors.InvalidInput(f"{path}: not UTF-8 text: {error}") from error
+        return _decoded(path.read_bytes(), str(path))
     except OSError as error:
         raise errors.InvalidInput(f"{path}: {error.strerror or error}") from error
+
+
+def read_stdin() -> str:
+    """Return the text of standard input. Raises `errors.InvalidInput` if it is not UTF-8."""
+    return _decoded(sys.stdin.buffer.read(), "standard input")
+
+
+def _decoded(data: bytes, source: str) -> str:
+    """Return a text with line ends as in Python's text files."""
+    try:
+        return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
+    except UnicodeDecodeError as error:
+        raise errors.InvalidInput(f"{source}: not UTF-8 text: {error}") from error
 
 
 def parse(text: str, *, source: str) -> Iterator[Manifest]:

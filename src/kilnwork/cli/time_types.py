@@ -43,11 +43,18 @@ class Moment(NamedTuple):
 
 
 def parse(text: str) -> Moment:
-    """Return the time that a text gives. Raises ValueError for a text in another format."""
+    """Return the time that a text gives.
+
+    Raises ValueError for a text in another format, and for the first and the last year of Python's
+    calendar, whose days may be outside it in another zone.
+    """
     try:
-        return Moment(dt.datetime.fromisoformat(text.strip()), _is_date(text.strip()))
+        at = dt.datetime.fromisoformat(text.strip())
     except ValueError:
         raise ValueError(f"{text[:100]!r} is not a time: {_EXAMPLES}") from None
+    if not dt.MINYEAR < at.year < dt.MAXYEAR:
+        raise ValueError(f"{text[:100]!r}: the year must be from 2 to 9998")
+    return Moment(at, _is_date(text.strip()))
 
 
 def _is_date(text: str) -> bool:

@@ -10,6 +10,7 @@ other fields of a JobConfig are in `job_manifests`.
 import datetime
 import enum
 import inspect
+import itertools
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,6 +30,7 @@ INDEX, KEY, MATRIX, ITEM = "index", "key", "matrix", "item"
 _MISSING = inspect.Parameter.empty
 _LISTS = (list, tuple, set, frozenset, Sequence, Collection)
 _PLAIN = {bool: Type.BOOL, str: Type.STRING, int: Type.INT, float: Type.FLOAT}
+_DELIMITERS = ",\n"
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -54,11 +56,10 @@ class Parameter:
 
     @property
     def delimiter(self) -> str:
-        """The delimiter that joins the texts of a Multi value.
-
-        A comma, or a line feed if one of the texts has a comma.
-        """
-        return "\n" if any("," in text for text in self.choices) else ","
+        """The delimiter that joins the texts of a Multi value; it occurs in none of the texts."""
+        used = set().union(*self.choices)
+        candidates = itertools.chain(_DELIMITERS, map(chr, itertools.count(ord("!"))))
+        return next(char for char in candidates if char not in used)
 
     def option(self) -> dict[str, Any]:
         """Return the option as it is written in a JobConfig."""
@@ -104,7 +105,7 @@ class Parameter:
             return self.choices.get(given, given)
         if self.type is Type.MULTI:
             texts = given.split(self.delimiter) if given else []
-            return _collected(self.annotation, [self.choices[text] for text in texts])
+            return _collected(self.annotation, [self.choices[self._text(text)] for text in texts])
         if self.type is Type.DATE:
             moment = datetime.datetime.fromisoformat(given)
             return moment.date() if self.annotation is datetime.date else moment

@@ -75,6 +75,8 @@ def test_pattern_matches_as_expected(pattern: str, text: str, *, found: bool) ->
         (r"(a)\1", r"has \1"),
         (r"\bx", r"has \b"),
         (r"\p{Xx}", "category"),
+        (r"\pLu}", "category"),
+        (r"[\PN}]", "category"),
         (r"\pL", "category"),
         ("\\", "which I-Regexp does not know"),
         ("a{1001}", "more than 1000 parts"),

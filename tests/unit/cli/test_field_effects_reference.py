@@ -3,6 +3,7 @@
 import pytest
 
 from kilnwork.api import field_support, kind_field_effects, kinds
+from kilnwork.api.field_support import Effect
 from kilnwork.cli import field_effects_reference
 from kilnwork.controlplane.node import pod_field_effects
 
@@ -22,6 +23,7 @@ def section(title: str) -> str:
         (kinds.TASK_CLAIMS.kind, kind_field_effects.TASK_CLAIM),
         (kinds.JOBS.kind, kind_field_effects.JOB),
         (kinds.JOB_CONFIGS.kind, kind_field_effects.JOB_CONFIG),
+        (kinds.SYNC_SETS.kind, kind_field_effects.SYNC_SET),
         (kinds.DATA_PONDS.kind, kind_field_effects.DATA_POND),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -32,6 +34,22 @@ def test_kind_has_a_row_for_each_of_its_fields_in_order(
     lines = [line for line in section(kind).splitlines() if line.startswith("| `")]
     fields = [line.split("`")[1] for line in lines if "| field |" not in line]
     assert fields == sorted(row.path for row in rows)
+
+
+def test_each_kind_has_a_section() -> None:
+    titles = [line.removeprefix("## ") for line in PAGE.splitlines() if line.startswith("## ")]
+    assert sorted(titles) == sorted([*kind_field_effects.TABLES, "Pod"])
+
+
+def test_introduction_names_the_kinds_whose_objects_have_ignored_fields() -> None:
+    sentence = PAGE.partition("`FieldsIgnored` of a ")[2].partition(", and")[0]
+    ignored = {Effect.IGNORED, Effect.REFUSED}
+    having = {
+        kind
+        for kind, rows in kind_field_effects.TABLES.items()
+        if any(row.cluster in ignored for row in rows.values())
+    }
+    assert set(sentence.replace(",", "").replace(" or ", " ").split()) == having
 
 
 def test_row_has_both_effects_and_the_reason() -> None:

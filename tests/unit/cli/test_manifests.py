@@ -1,5 +1,7 @@
 """Manifests: read like kubectl does, rejected with file, line and column."""
 
+import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,21 @@ def test_missing_and_empty_sources_are_errors(tmp_path: Path) -> None:
         list(manifests.read((str(tmp_path),)))
     with pytest.raises(errors.InvalidInput, match="URLs are not read"):
         list(manifests.read(("https://example.invalid/x.yaml",)))
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"a: \xe9"])
+def test_text_that_is_not_utf_8_is_an_error_with_its_source(
+    data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors="surrogateescape")
+    monkeypatch.setattr(sys, "stdin", stdin)
+    (tmp_path / "a.yaml").write_bytes(data)
+    with pytest.raises(errors.InvalidInput, match="standard input: not UTF-8 text"):
+        list(manifests.read(("-",)))
+    with pytest.raises(errors.InvalidInput, match=r"a\.yaml: not UTF-8 text"):
+        list(manifests.read((str(tmp_path),)))
+
+
+def test_standard_input_has_the_line_ends_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("ü\r\nb".encode())))
+    assert manifests.read_stdin() == "ü\nb"

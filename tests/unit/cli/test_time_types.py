@@ -31,3 +31,15 @@ def test_date_covers_the_whole_day_when_clocks_change() -> None:
 def test_invalid_time_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time: write it as"):
         time_types.parse(text)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01", "0001-01-01T00:00+05:00", "9999-12-31"])
+def test_year_at_the_end_of_the_calendar_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match="the year must be from 2 to 9998"):
+        time_types.parse(text)
+
+
+@pytest.mark.parametrize("text", ["0002-01-01", "9998-12-31"])
+def test_accepted_day_has_a_first_and_a_last_second(text: str) -> None:
+    day = time_types.parse(text)
+    assert day.last() - day.first() == day.last(ZURICH) - day.first(ZURICH) == 86_399

@@ -107,6 +107,7 @@ def through(annotation: Any, value: Any, default: Any = ...) -> Any:
         (list[Literal["a", "b"]], ["b", "a"]),
         (tuple[City, ...], (City.LIMA,)),
         (set[Literal["a,b", "c"]], {"a,b", "c"}),
+        (list[Literal["a,b", "c\nd!"]], ["c\nd!", "a,b"]),
         (datetime.date, DAY),
         (datetime.datetime, MOMENT),
         (dict[str, int], {"a": 1}),
@@ -172,6 +173,12 @@ def test_bad_value_is_named(annotation: Any, value: Any, words: str) -> None:
     (found,) = parameters(with_default(annotation))
     with pytest.raises((TypeError, ValueError), match=words):
         found.encode(value)
+
+
+def test_unknown_choice_fails_in_the_worker() -> None:
+    (found,) = parameters(with_default(list[Literal["a", "b"]]))
+    with pytest.raises(ValueError, match="must be one of 'a', 'b', not 'c'"):
+        found.value("a,c")
 
 
 def test_value_against_the_annotation_fails_in_the_worker() -> None:

@@ -41,7 +41,7 @@ from kilnwork.kube import errors as kube_errors
 from kilnwork.server import abbreviated_ids, results
 
 _NAMESPACE = "default"
-"""The only namespace in a directory of `kiln.start`."""
+"""The only namespace in a directory of `kiln.start`, and the default in one of `kiln up`."""
 
 _SHOWN = 5
 """Number of tasks that the error for an unknown task lists."""
@@ -57,6 +57,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     directory = ctx.params.get("directory")
     if directory is None:
         return shell_completion.tasks(ctx, param, incomplete)
+    target = ctx.obj if isinstance(ctx.obj, options.ServerTarget) else options.ServerTarget()
     journal = Path(directory) / "journal.db"
     if not journal.exists():
         return []
@@ -64,7 +65,10 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
         reader = queries.Queries(journal)
         try:
             found, _ = reader.tasks(
-                _NAMESPACE, wanted=model.TaskQuery(), limit=_OFFERED, below=None
+                target.namespace or _NAMESPACE,
+                wanted=model.TaskQuery(),
+                limit=_OFFERED,
+                below=None,
             )
         finally:
             reader.close()
@@ -114,7 +118,8 @@ def command(name: str, output: str, directory: Path | None) -> None:
     if directory is None:
         session.run(lambda s: _from_manager(s, name, output))
     else:
-        _from_directory(directory, name, output)
+        namespace = options.current().namespace or _NAMESPACE
+        _from_directory(directory, namespace, name, output)
 
 
 async def _from_manager(s: session.Session, name: str, output: str) -> None:
@@ -240,8 +245,8 @@ def _from_status(name: str, status: Mapping[str, Any], output: str) -> None:
         _end_line(file, attempts.JSON, b"")
 
 
-def _from_directory(directory: Path, name: str, output: str) -> None:
-    view = _view(directory, name)
+def _from_directory(directory: Path, namespace: str, name: str, output: str) -> None:
+    view = _view(directory, namespace, name)
     known = {"state": view.state, "reason": view.reason, "message": view.message}
     _check_state(name, known, "it runs, or will run at the next kiln.start of that directory")
     payload = results.flatten_stream(view.result)
@@ -249,13 +254,14 @@ def _from_directory(directory: Path, name: str, output: str) -> None:
         click.echo(f"task {name} has no result", err=True)
         return
     _check_terminal(name, payload.media_type, output)
+    blobs = directory / "blobs" / view.namespace
     with _opened(output) as file:
-        data = payload.data if payload.digest is None else _blob(directory, payload.digest)
+        data = payload.data if payload.digest is None else _blob(blobs, payload.digest)
         file.write(data)
         _end_line(file, payload.media_type, data)
 
 
-def _view(directory: Path, name: str) -> model.TaskView:
+def _view(directory: Path, namespace: str, name: str) -> model.TaskView:
     journal = directory / "journal.db"
     if not journal.exists():
         raise errors.Missing(
@@ -266,17 +272,18 @@ def _view(directory: Path, name: str) -> model.TaskView:
         view = None
         with contextlib.suppress(ValueError):
             view = reader.task(ids.task_id(name))
-        view = view or reader.find(_NAMESPACE, name) or _abbreviated(reader, name)
+        view = view or reader.find(namespace, name) or _abbreviated(reader, namespace, name)
         if view is None:
             raise errors.Missing(
-                f"the journal of {directory} has no task {name!r}{_newest(reader)}"
+                f"the journal of {directory} has no task {name!r} in namespace {namespace}"
+                f"{_newest(reader, namespace)}"
             )
     finally:
         reader.close()
     return view
 
 
-def _abbreviated(reader: queries.Queries, name: str) -> model.TaskView | None:
+def _abbreviated(reader: queries.Queries, namespace: str, name: str) -> model.TaskView | None:
     """Return the task whose id begins or ends with the given digits, or None.
 
     Raises Conflict if there are several such tasks.
@@ -284,21 +291,21 @@ def _abbreviated(reader: queries.Queries, name: str) -> model.TaskView | None:
     digits = ids.abbreviated(name)
     if digits is None:
         return None
-    found = reader.abbreviated(_NAMESPACE, digits, limit=abbreviated_ids.MAX_SHOWN + 1)
+    found = reader.abbreviated(namespace, digits, limit=abbreviated_ids.MAX_SHOWN + 1)
     task = abbreviated_ids.find_only(digits, found)
     return None if task is None else reader.task(task)
 
 
-def _newest(reader: queries.Queries) -> str:
-    """Return a hint that lists the newest tasks of the directory with their ids."""
-    found, _ = reader.tasks(_NAMESPACE, wanted=model.TaskQuery(), limit=_SHOWN, below=None)
+def _newest(reader: queries.Queries, namespace: str) -> str:
+    """Return a hint that lists the newest tasks of the namespace with their ids."""
+    found, _ = reader.tasks(namespace, wanted=model.TaskQuery(), limit=_SHOWN, below=None)
     shown = [f"{ids.task_text(v.task)} ({v.function or v.name}, {v.state})" for v in found]
     return f"; the newest are {', '.join(shown)}" if shown else ""
 
 
-def _blob(directory: Path, digest: bytes) -> memoryview:
+def _blob(blobs: Path, digest: bytes) -> memoryview:
     try:
-        return local_blobs.Blobs(directory / "blobs" / _NAMESPACE, durable=True).get(digest)
+        return local_blobs.Blobs(blobs, durable=True).get(digest)
     except data_errors.BlobMissing as error:
         raise errors.Missing(f"the result is gone: {error}") from error
 

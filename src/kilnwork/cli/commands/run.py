@@ -4,7 +4,6 @@ code.
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +109,7 @@ def _input(source: str | None) -> _Input | None:
         if "/" in source or path.suffix:
             raise errors.InvalidInput(f"--input {source}: no such file")
         return _Input(source)
-    text = sys.stdin.read() if source == "-" else manifests.read_text(path)
+    text = manifests.read_stdin() if source == "-" else manifests.read_text(path)
     found = [value for _, value in manifests.documents(text, source=source)]
     if len(found) != 1:
         raise errors.InvalidInput(f"--input {source}: expected one JSON or YAML document")
