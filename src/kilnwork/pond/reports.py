@@ -80,10 +80,12 @@ def _from_disk(
     kept: store.PondStore, lease: leases.Lease, one: leases.LeasedSnapshot
 ) -> pond_messages.SnapshotReport:
     seen = trees.marker(kept.run(lease.namespace, lease.name), one.name)
+    paths_digest = pond_messages.paths_digest(one.paths)
     return pond_messages.SnapshotReport(
         name=one.name,
         digest=one.digest,
-        paths_digest=pond_messages.paths_digest(one.paths),
+        paths_digest=paths_digest,
         access=one.access,
-        ready=seen is not None and (seen.digest, seen.access) == (one.digest, one.access),
+        # The lease may have more paths than the tree: an agent that ended while it fetched them.
+        ready=seen is not None and seen.has(one.digest, one.access, paths_digest),
     )

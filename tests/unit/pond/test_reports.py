@@ -93,3 +93,29 @@ def test_a_lease_that_is_not_kept_yet_is_reported(kept: store.PondStore) -> None
     found = reports.of_leases(kept, [("later", one), ("later", other)])
     assert [lease.name for lease in found] == ["run", "later"]
     assert found[1].snapshots == (one, other)
+
+
+def test_a_tree_with_other_files_of_the_snapshot_is_not_ready(kept: store.PondStore) -> None:
+    """An agent that restarts while more files are fetched must not report the former tree."""
+    digest = _pinned(kept)
+
+    def leased(*paths: str) -> leases.Lease:
+        snapshot = leases.LeasedSnapshot(name="lake", digest=digest, paths=paths)
+        return leases.Lease(namespace="ns", name="run", snapshots=(snapshot,))
+
+    def ready() -> list[bool]:
+        (found,) = reports.of_leases(kept, ())
+        return [one.ready for one in found.snapshots]
+
+    first, more, less = leased("a"), leased("a", "b"), leased("b")
+    kept.lease(first)
+    kept.make_tree(first, first.snapshots[0])
+    assert ready() == [True]
+    kept.lease(more)
+    assert ready() == [False]
+    kept.make_tree(more, more.snapshots[0])
+    assert ready() == [True]
+    kept.lease(less)
+    assert ready() == [False]
+    kept.make_tree(less, less.snapshots[0])  # all of its files are there already
+    assert ready() == [True]

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import msgspec
 
+from kilnwork.api import pond_messages
 from kilnwork.data import disk_checks, errors, local_blobs
 from kilnwork.data.pond import blob_files, eviction, leases, manifest, trees
 from kilnwork.kit import clock, data_directories, ids, locks
@@ -349,25 +350,24 @@ class PondStore:
         if missing := self.missing(files):
             raise errors.BlobMissing(f"{missing[0].path} of {snapshot.digest} is not here")
         run = self.run(lease.namespace, lease.name)
+        wanted = trees.Marker(
+            digest=of.digest,
+            access=snapshot.access,
+            files=len(files),
+            own_bytes=trees.own_bytes(files, snapshot.access),
+            paths_digest=pond_messages.paths_digest(snapshot.paths),
+        )
         seen = trees.marker(run, snapshot.name)
         fresh = seen is None or (seen.digest, seen.access) != (of.digest, snapshot.access)
-        need = trees.own_bytes(files, snapshot.access) if fresh else 0
         name = f"tree {lease.namespace}/{lease.name}/{snapshot.name}"
-        with self.reserved(name, need), full_disk(self.root):
+        with self.reserved(name, wanted.own_bytes if fresh else 0), full_disk(self.root):
             try:
-                made = trees.make(
-                    run,
-                    snapshot.name,
-                    blobs=self.root / "blobs",
-                    digest=of.digest,
-                    files=files,
-                    access=snapshot.access,
-                )
+                trees.make(run, snapshot.name, wanted, blobs=self.root / "blobs", files=files)
             except OSError:
                 trees.remove(run / f".{snapshot.name}.new")
                 raise
-            self._own[lease.namespace, lease.name, snapshot.name] = made.own_bytes
-            return made
+            self._own[lease.namespace, lease.name, snapshot.name] = wanted.own_bytes
+            return wanted
 
     def withdraw_damaged(
         self, lease: leases.Lease, snapshot: leases.LeasedSnapshot, files: Sequence[manifest.File]

@@ -42,6 +42,14 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     access: str
     files: int
     own_bytes: int
+    paths_digest: str = ""
+    """Which files of the snapshot the tree has (`pond_messages.paths_digest`); "" in markers of
+    older versions, which did not say."""
+
+    def has(self, digest: str, access: str, paths_digest: str) -> bool:
+        """Return whether the marker is that of a tree with these files of a snapshot."""
+        found = (self.digest, self.access, self.paths_digest or paths_digest)
+        return found == (digest, access, paths_digest)
 
 
 def marker(run: Path, name: str) -> Marker | None:
@@ -58,21 +66,21 @@ def own_bytes(files: Sequence[manifest.File], access: str) -> int:
 
 
 def make(
-    run: Path, name: str, *, blobs: Path, digest: str, files: Sequence[manifest.File], access: str
-) -> Marker:
+    run: Path, name: str, wanted: Marker, *, blobs: Path, files: Sequence[manifest.File]
+) -> None:
     """Create or complete the tree `run/name` of these files, whose blobs must all be on this node.
 
-    A tree with a different digest or access is replaced, and so is a file for reading that a
-    process has written to; an existing copy is left unchanged, since a task works with it. May be
-    repeated after any interruption. Raises OSError, and then there is no marker.
+    `wanted`: the marker of the complete tree. A tree with a different digest or access is replaced,
+    and so is a file for reading that a process has written to; an existing copy is left unchanged,
+    since a task works with it. May be repeated after any interruption. Raises OSError, and then
+    there is no marker.
     """
-    seen = marker(run, name)
-    wanted = Marker(
-        digest=digest, access=access, files=len(files), own_bytes=own_bytes(files, access)
-    )
-    same = seen is not None and (seen.digest, seen.access) == (digest, access)
-    if same and seen is not None and (access == COPY or _is_complete(run / name, files, blobs)):
-        return seen
+    seen, access = marker(run, name), wanted.access
+    same = seen is not None and (seen.digest, seen.access) == (wanted.digest, access)
+    if same and (access == COPY or _is_complete(run / name, files, blobs)):
+        if seen != wanted:
+            _write_marker(run, name, wanted)
+        return
     run.mkdir(mode=0o755, parents=True, exist_ok=True)
     _marker_path(run, name).unlink(missing_ok=True)
     if same:
@@ -81,11 +89,7 @@ def make(
         _replace_tree(run, name, blobs=blobs, files=files, access=access)
     _make_read_only(run / name, access)
     disk_checks.sync_directory(run)
-    data_directories.write_private(
-        _marker_path(run, name), msgspec.json.encode(wanted), durable=True
-    )
-    _marker_path(run, name).chmod(0o444)
-    return wanted
+    _write_marker(run, name, wanted)
 
 
 def withdraw(
@@ -235,6 +239,12 @@ def _make_read_only(top: Path, access: str) -> None:
         return
     for directory, _, _ in os.walk(top):
         os.chmod(directory, _CLOSED)  # noqa: PTH101 - as os.walk has it
+
+
+def _write_marker(run: Path, name: str, content: Marker) -> None:
+    path = _marker_path(run, name)
+    data_directories.write_private(path, msgspec.json.encode(content), durable=True)
+    path.chmod(0o444)
 
 
 def _marker_path(run: Path, name: str) -> Path:
