@@ -80,3 +80,10 @@ async def test_server_that_does_not_respond_ends_the_drain() -> None:
     kube = RefusingClient(errors.Unavailable(0, "Timeout", "no response"))
     with pytest.raises(errors.Unavailable, match="no response"):
         await node_drain.drain(kube, lambda: kube.pods, lambda _: None)
+
+
+async def test_refusal_is_shown_until_the_next_eviction() -> None:
+    kube, said = RefusingClient(errors.from_status(429, "", "the budget")), list[str]()
+    await node_drain.drain(kube, lambda: kube.pods, said.append)
+    waiting = "ns/p may not be evicted yet: the budget"
+    assert said == ["ending 1 Pods, ns/p among them", *[waiting] * node_drain.AGAIN_LOOKS]
